@@ -9,9 +9,9 @@ import torch
 from trl import GRPOTrainer
 
 from workbench.config.run import RunConfig
-from workbench.training import by_length
-from workbench.training.by_length import parts_by_length
+from workbench.training import trainer as by_length
 from workbench.training.methods import METHODS
+from workbench.training.trainer import parts_by_length
 
 
 def test_parts_are_worked_by_hand() -> None:

@@ -31,7 +31,7 @@ from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.grpo import build, trainer_arguments
 from workbench.training.methods.method import Listeners
 from workbench.training.ppo import ProcessPPOConfig
-from workbench.training.rank_rows import leave_copies_out
+from workbench.training.trainer import ProcessGRPOTrainer
 from workbench.views import text as as_text
 from workbench.views.heatmap import heatmap
 
@@ -183,7 +183,9 @@ def test_each_rank_masks_its_own_copies_of_groups_that_lie_on_both(ranks: int) -
     for rank, share in enumerate(shares):
         accelerator = SimpleNamespace(process_index=rank, gather=lambda value: counted.append(value) or value)
         fake: Any = SimpleNamespace(accelerator=accelerator)
-        leave_copies_out(fake, credits, share)
+        copies = [left_out for credit in credits for left_out in credit.left_out]
+        of_rank = ProcessGRPOTrainer._of_rank(fake, copies, 6 // ranks)
+        ProcessGRPOTrainer._leave_out(fake, share, "tool_mask", of_rank)
     masks = torch.cat([share["tool_mask"] for share in shares])
     assert masks.tolist() == [[int(i not in (2, 4))] * 4 for i in range(6)]
     assert sum(int(value) for value in counted) == 2 + 2 + 4 + 2
@@ -267,7 +269,7 @@ def test_the_option_reaches_the_trainer_and_ppo_refuses_it(tmp_path: Path) -> No
     assert not trainer_arguments(RunConfig(), tmp_path).drop_duplicates
     with pytest.raises(ConfigError, match=r"credit_options: 'drop_duplicates' has a field of its own"):
         ProcessGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, credit_options={"drop_duplicates": True})
-    with pytest.raises(ConfigError, match=r"drop_duplicates: PPO compares with the critic's values.*set it to false"):
+    with pytest.raises(ConfigError, match=r"drop_duplicates: True"):
         ProcessPPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, drop_duplicates=True)
 
 

@@ -34,14 +34,14 @@ def test_log_probs_of_another_engine_are_kept_beside_the_trainers(tmp_path: Path
     )
     told: list[Credit] = []
     trainer: Any = grpo.build(config, tmp_path, Listeners(on_rollouts=lambda step, credits: told.extend(credits)))
-    sampled = trainer._sample_turn
+    sampled = trainer._generate_single_turn
 
     def engine(*arguments: Any) -> Any:
         ids, logprobs = sampled(*arguments)
         trainer.sampled = None
         return ids, [[math.nan, *(value - OFF for value in row[1:])] for row in logprobs]
 
-    trainer._sample_turn = engine
+    trainer._generate_single_turn = engine
     trainer.train()
     (credit,) = told
     for rollout in credit.scored.group.rollouts:

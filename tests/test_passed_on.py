@@ -25,7 +25,6 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.prompts import encode_prompt
 from workbench.runs.check import checked
 from workbench.schema import Example
-from workbench.training.methods.modes import LossModes
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.page_state import is_linked
 from workbench.ui.handlers.run_estimate import estimate
@@ -98,33 +97,11 @@ def test_neither_trl_nor_torch_is_imported_by_the_check() -> None:
         ("grpo", {"delta": float("inf")}, "a finite number is wanted"),
         ("grpo", {"log_completions": "perhaps"}, "true or false is wanted"),
         ("grpo", {"use_vllm": True}, "it needs the package vllm, which is not installed"),
-        ("grpo", {"generation_kwargs": {"seed": 1}}, r"method\.trl\.generation_kwargs: seed would be ignored by"),
-        ("grpo", {"importance_sampling_level": "sequence"}, r"method\.trl\.importance_sampling_level: 'sequence'"),
-        ("grpo", {"off_policy_mask_threshold": 0.5}, "TRL masks whole sequences by the sign of their one advantage"),
-        ("grpo", {"multi_objective_aggregation": "normalize_then_sum"}, "is about outcome rewards"),
-        ("ppo", {"importance_sampling_level": "sequence"}, "PPO gives each token its own by the critic's values"),
-        ("ppo", {"loss_type": "vespo"}, "PPO gives each token its own"),
     ],
 )  # fmt: skip
 def test_what_is_passed_on_is_refused_before_a_run_is_queued(method: str, trl: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkbenchError, match=message):
         checked(configured(method, trl))
-
-
-def test_a_scheme_that_fits_takes_modes_of_whole_sequences() -> None:
-    config = RunConfig.parse(
-        {
-            "method": {"credit": {"scheme": "outcome"}, "trl": {"importance_sampling_level": "sequence"}},
-            "run": ON_CPU,
-        }
-    )
-    assert checked(config).method.trl == {"importance_sampling_level": "sequence"}
-    scaled = {
-        "credit": {"scheme": "outcome", "scale": False},
-        "trl": {"multi_objective_aggregation": "normalize_then_sum"},
-    }
-    with pytest.raises(ConfigError, match=r"method\.credit_options: 'scale' is settled by"):
-        checked(RunConfig.parse({"method": scaled, "run": ON_CPU}))
 
 
 @pytest.mark.parametrize(
@@ -191,15 +168,6 @@ def test_what_is_passed_on_arrives(method: str, trl: Any, expected: dict[str, An
         arguments = module.trainer_arguments(config, tmp_path)
         read = arguments if isinstance(arguments, dict) else vars(arguments)
         assert {name: read[name] for name in expected} == expected
-
-
-def test_the_trainers_own_configuration_refuses_the_same_modes() -> None:
-    from workbench.training.config import ProcessGRPOConfig
-    from workbench.training.ppo import ProcessPPOConfig
-
-    for kind in (ProcessGRPOConfig, ProcessPPOConfig):
-        assert issubclass(kind, LossModes)
-        assert kind.check_credit is LossModes.check_credit
 
 
 # -- a text on the page and on the shell ------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from workbench.rewards.protocol import Batch
 from workbench.rundir import rollouts as files
 from workbench.schema import Group, RewardKind, Rollout
 from workbench.steps import StepPattern
-from workbench.training.scoring import Member, Share, tell_logs
+from workbench.training.scoring import Member, Share
+from workbench.training.trainer import ProcessGRPOTrainer
 
 PATTERN = StepPattern(r";", kind="ends")
 GROUP = Group("p", (Rollout((1, 2), ("a;", "bb"), False), Rollout((3,), ("ccc",), False)), {"level": 3})
@@ -239,7 +240,7 @@ def test_a_rank_tells_trl_what_was_logged_of_its_completions() -> None:
         _log_completion_extra=lambda column, values: told.append((column, values)),
         _log_metric=lambda name, value: told.append((name, value)),
     )
-    tell_logs(trainer, Share(members, scored.rewards))
+    ProcessGRPOTrainer._tell_logs(trainer, Share(members, scored.rewards))
     # Two functions' columns of one name are told apart, where TRL would make one of twice the length.
     assert told == [("a: n", [4, 3]), ("b: n", [4, 3]), ("m", 1.0), ("m", 1.0)]
 

@@ -1,6 +1,7 @@
 """``ProcessGRPOConfig``: TRL's ``GRPOConfig`` and the few fields that process supervision adds.
 
-Which modes of TRL's loss are refused, and why, is in ``methods.modes``.
+Some modes of TRL's loss are refused, each with its reason: they would run, and not train what the heatmap shows. Most
+assume one advantage a sequence, which schemes that give each token its own do not have.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from workbench.steps import PatternKind
-from workbench.training.methods.modes import LossModes
+from workbench.credit import SCHEMES, SHARED, assign_credit
+from workbench.errors import ConfigError, CreditError
+from workbench.steps import PatternKind, StepPattern
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
-class ProcessGRPOConfig(LossModes, GRPOConfig):
+class ProcessGRPOConfig(GRPOConfig):
     """Arguments of ``ProcessGRPOTrainer``; everything of ``GRPOConfig`` keeps its meaning.
 
     ``scale_rewards`` ("group", "batch" or "none") says which standard deviation normalised rewards are divided by,
@@ -86,4 +88,73 @@ class ProcessGRPOConfig(LossModes, GRPOConfig):
                 "set epsilon_high to 5",
                 cap,
             )
-        self.check_modes()
+        if self.generation_kwargs:
+            raise ConfigError(
+                "generation_kwargs: the group sampler would ignore them; use temperature, top_p, top_k, min_p, "
+                "repetition_penalty and stop"
+            )
+        # Where no scheme is named, the trainer finds the one that fits the rewards, and checks again.
+        one_a_completion = self.sequence_modes or self.sums_normalised
+        self.check_credit(self.credit_scheme or ("outcome" if one_a_completion else "process"))
+
+    @property
+    def pattern(self) -> StepPattern:
+        """What cuts completions into steps."""
+        return StepPattern(self.step_pattern, self.step_pattern_kind, self.leave_out_thinking)
+
+    @property
+    def sequence_modes(self) -> list[str]:
+        """The fields that put TRL's loss into a mode that needs one advantage a completion, (B,)."""
+        modes = {
+            "loss_type": self.loss_type == "vespo",
+            "off_policy_mask_threshold": self.off_policy_mask_threshold is not None,
+            "importance_sampling_level": self.importance_sampling_level != "token",
+        }
+        return [name for name, is_set in modes.items() if is_set]
+
+    @property
+    def sums_normalised(self) -> bool:
+        """Whether outcome rewards are normalised one by one, then summed and normalised over the batch (TRL, GDPO)."""
+        return self.multi_objective_aggregation == "normalize_then_sum"
+
+    def check_credit(self, scheme: str) -> None:
+        """Raises ConfigError where the other fields do not fit ``scheme``."""
+        if scheme not in SCHEMES:
+            raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
+        if self.sequence_modes and not SCHEMES[scheme].per_completion:
+            whole = " or ".join(repr(name) for name, known in SCHEMES.items() if known.per_completion)
+            name = self.sequence_modes[0]
+            raise ConfigError(
+                f"{name}: {getattr(self, name)!r} needs one advantage a completion, and {scheme!r} gives each token "
+                f"its own; leave it out, or choose the credit_scheme {whole}"
+            )
+        if self.sums_normalised and not SCHEMES[scheme].outcome_only:
+            raise ConfigError(
+                f"multi_objective_aggregation: 'normalize_then_sum' is about outcome rewards and {scheme!r} credits "
+                "steps; choose 'sum_then_normalize', or the credit_scheme 'outcome'"
+            )
+        if self.sums_normalised and (stated := {"normalise", "scale"} & set(self.credit_options)):
+            raise ConfigError(
+                f"credit_options: {min(stated)!r} is settled by multi_objective_aggregation='normalize_then_sum', "
+                "which divides by the standard deviation of the batch; leave one of the two out"
+            )
+        if reserved := {"scheme", *SHARED, "step_starts", "outcome_rewards", "masks", "token_ids"} & set(
+            self.credit_options
+        ):
+            raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
+        default = {option.name: option.default for option in SCHEMES[scheme].options}.get("normalise", "pooled")
+        if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:
+            raise ConfigError(
+                f"scale_rewards: 'batch' would replace the {default!r} normalisation of {scheme!r}; leave "
+                "it at 'group', or say credit_options={'normalise': 'batch'}"
+            )
+        try:
+            assign_credit([], [], [], scheme, outcome_rewards=[], token_ids=[], states=[], **self.credit_keywords())
+        except CreditError as error:
+            raise ConfigError(f"credit_options: {error}") from error
+
+    def credit_keywords(self) -> dict[str, Any]:
+        """What ``assign_credit`` gets beside the scheme: TRL's ``scale_rewards`` first, ``credit_options`` over it."""
+        by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
+        scaling = by_trl.get("batch" if self.sums_normalised else str(self.scale_rewards), {})
+        return {**scaling, "outcome_weight": self.outcome_weight, "clip": self.credit_clip, **self.credit_options}

@@ -6,8 +6,7 @@ anew: the log-probabilities are those that the loss was computed with. What they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,33 +37,6 @@ def settings_of(trainer: Any) -> LossSettings:
     )
 
 
-class KeepsMasks:
-    """A mixin of TRL's ``GRPOTrainer`` that keeps which tokens its loss left out by entropy or for being off policy.
-
-    While a loss is computed (``keeping_masks``) the two masks are kept in ``loss_masks``, by the method's name. The
-    class's own methods stay TRL's, one of them static: they can be called without an instance.
-    """
-
-    loss_masks: dict[str, torch.Tensor]
-
-    @contextmanager
-    def keeping_masks(self) -> Iterator[None]:
-        self.loss_masks.clear()
-        for name in ("get_high_entropy_mask", "get_off_policy_mask"):
-            setattr(self, name, self._kept(name, getattr(self, name)))
-        try:
-            yield
-        finally:
-            del self.get_high_entropy_mask, self.get_off_policy_mask  # type: ignore[attr-defined]
-
-    def _kept(self, name: str, of_trl: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def kept(*args: Any, **kwargs: Any) -> torch.Tensor:
-            self.loss_masks[name] = of_trl(*args, **kwargs)
-            return self.loss_masks[name]
-
-        return kept
-
-
 @dataclass(frozen=True)
 class BesidePolicy:
     """What a micro-batch's loss has beside the policy's: ``coef`` times ``entropies`` (B, T), and the router's loss.
@@ -75,14 +47,6 @@ class BesidePolicy:
     coef: float | None
     entropies: torch.Tensor | None = None
     router: torch.Tensor | None = None
-
-
-def entropy_coef(trainer: Any) -> float | None:
-    """Return the coefficient that the next micro-batch's entropy bonus is multiplied with; None without a bonus."""
-    if not trainer._entropy_bonus_enabled:
-        return None
-    too_sure = not trainer.use_adaptive_entropy or trainer._last_world_entropy <= trainer.args.entropy_target
-    return float(trainer.entropy_coef) if too_sure else 0.0
 
 
 class Passes:

@@ -3,36 +3,116 @@
 Sampling, scoring and the clipped policy loss are inherited. Here are the values of the critic when a batch is sampled,
 the KL in the token rewards, and the clipped value loss (Schulman et al., arXiv 1707.06347; token level and clipped
 values as InstructGPT's, arXiv 2203.02155). How token rewards and values become advantages is ``credit.critic``'s.
+
+The critic's parameters are a submodule of the policy while it is trained, so that optimisers, gradient clipping and
+ranks treat both as one, and its values are part of what the policy's forward returns, where DistributedDataParallel
+looks for them. They are stored in a file of their own: what is saved of the policy loads as any other.
 """
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
+from safetensors.torch import load_file, save_file
+from torch import nn
 from transformers import TrainerCallback
-from trl.trainer.utils import use_adapter
+from trl.trainer.utils import FusedCausalLMOutput, use_adapter
 
 from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
+from workbench.errors import ConfigError, RunError
 from workbench.schema import Credit, ScoredGroup
-from workbench.training import critic as critics
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.critic import Critic, CriticKind
-from workbench.training.methods.modes import TokenCriticModes
 from workbench.training.metrics import gae_metrics
-from workbench.training.rank_rows import padded_rows
 from workbench.training.scoring import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
+FILE = "critic.safetensors"
+CriticKind = Literal["shared", "separate"]
+_NAME = "critic"  # of the submodule
+
 
 @dataclass
-class ProcessPPOConfig(TokenCriticModes, ProcessGRPOConfig):
+class ValuedOutput(FusedCausalLMOutput):
+    """What the fused LM head returns, and ``state_values`` (B, S): the value of the text up to each position."""
+
+    state_values: torch.Tensor | None = None
+
+
+class Critic(nn.Module):
+    """A linear head on the policy's last hidden state (``shared``), or on that of a copy of it (``separate``).
+
+    The head starts at zero: the first advantages are sums of rewards, and no random number is drawn.
+
+    Args:
+        policy: the causal language model, in its adapter where it has one; the critic becomes a submodule of it.
+        kind: whose hidden state it reads.
+    """
+
+    def __init__(self, policy: Any, kind: CriticKind) -> None:
+        super().__init__()
+        model = policy.get_base_model() if hasattr(policy, "peft_config") else policy
+        size = model.config.get_text_config().hidden_size
+        self.body = copy.deepcopy(model.base_model) if kind == "separate" else None
+        self.head = nn.Linear(size, 1, device=policy.device, dtype=torch.float32)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self._hidden: torch.Tensor | None = None
+        self._seen: list[torch.Tensor] | None = None
+        if kind == "shared":
+            model.base_model.register_forward_hook(self._keep_hidden)
+        model.register_forward_hook(self._add_values, with_kwargs=True)
+        policy.add_module(_NAME, self)
+
+    @contextmanager
+    def listening(self) -> Iterator[list[torch.Tensor]]:
+        """While it lasts, each forward of the policy that returns log-probabilities adds its values (B, S)."""
+        seen: list[torch.Tensor] = []
+        self._seen = seen
+        try:
+            yield seen
+        finally:
+            self._seen = self._hidden = None
+
+    def save(self, folder: Path) -> None:
+        """Write the critic's weights, of a body's those that are trained, beside the policy's."""
+        weights = {name: value for name, value in self.state_dict(keep_vars=True).items() if value.requires_grad}
+        save_file({name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}, folder / FILE)
+
+    def load(self, folder: Path) -> None:
+        """Raises RunError for a checkpoint without a critic."""
+        file = folder / FILE
+        if not file.is_file():
+            raise RunError(f"{folder} has no {FILE}, so its critic cannot go on; resume from a checkpoint of a ppo run")
+        self.load_state_dict(load_file(file), strict=False)
+
+    def _keep_hidden(self, _body: nn.Module, _args: Any, output: Any) -> None:
+        if self._seen is not None:
+            self._hidden = output.last_hidden_state
+
+    def _add_values(self, _model: nn.Module, _args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        if self._seen is None or not isinstance(output, FusedCausalLMOutput):
+            return output
+        if self.body is not None:
+            inputs = {name: kwargs[name] for name in ("input_ids", "attention_mask")}
+            self._hidden = self.body(**inputs, use_cache=False).last_hidden_state
+        assert self._hidden is not None
+        hidden, self._hidden = self._hidden, None
+        with torch.autocast(hidden.device.type, enabled=False):
+            values = self.head(hidden.float()).squeeze(-1)  # (B, S)
+        self._seen.append(values)
+        return ValuedOutput(**output, state_values=values)
+
+
+@dataclass
+class ProcessPPOConfig(ProcessGRPOConfig):
     """Arguments of ``ProcessPPOTrainer``; ``beta`` weighs the KL in the token rewards, and is 0 in the loss."""
 
     gamma: float = field(default=1.0, metadata={"help": "Discount of later token rewards."})
@@ -54,6 +134,17 @@ class ProcessPPOConfig(TokenCriticModes, ProcessGRPOConfig):
             self.num_generations = self.per_device_train_batch_size * self.gradient_accumulation_steps * ranks
         super().__post_init__()
         self.num_generations = generations
+
+    def check_credit(self, scheme: str) -> None:
+        """Raises ConfigError for what compares within a group, or needs one advantage a completion."""
+        within = [name for name in ("resample_flat", "drop_duplicates", "each_reward") if getattr(self, name)]
+        within += ["multi_objective_aggregation"] * self.sums_normalised
+        if refused := [*within, *self.sequence_modes]:
+            raise ConfigError(
+                f"{refused[0]}: {getattr(self, refused[0])!r} compares within a group, or needs one advantage a "
+                "completion, and PPO gives each token its own by the critic's values; leave it out"
+            )
+        super().check_credit(scheme)
 
     @property
     def gae(self) -> GAEOptions:
@@ -89,10 +180,9 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         self._measured = []
         for name, key in (("value", "old_values"), ("return", "returns")):
             rows = [row for credit in credits for row in credit.values[name]]
-            output[key] = padded_rows(self, rows, output["completion_ids"])
-        mode = "train" if self.model.training else "eval"
+            output[key] = self._padded(rows, output["completion_ids"])
         for name, number in gae_metrics(credits).items():
-            self._metrics[mode][name].append(number)
+            self._metrics[self._mode][name].append(number)
         return credits
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
@@ -194,16 +284,25 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
 
     # -- saving and resuming -----------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _critic_set_aside(self) -> Iterator[None]:
+        """While it lasts, the policy is without its critic: what is saved or loaded is the policy alone."""
+        critic = self.model._modules.pop(_NAME)
+        try:
+            yield
+        finally:
+            self.model._modules[_NAME] = critic
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        with critics.set_aside(self.model):
+        with self._critic_set_aside():
             super()._save(output_dir, state_dict)
         if self.args.should_save:
-            critics.save(self.critic, Path(output_dir or self.args.output_dir))
+            self.critic.save(Path(output_dir or self.args.output_dir))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        with critics.set_aside(self.model):
+        with self._critic_set_aside():
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        critics.load(self.critic, Path(resume_from_checkpoint))
+        self.critic.load(Path(resume_from_checkpoint))
 
 
 class SkipsFarSteps(TrainerCallback):

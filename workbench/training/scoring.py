@@ -1,4 +1,4 @@
-"""Scores of one generation: TRL's reward functions as rewards, and what every rank adds to the groups.
+"""Score the completions of one generation and gather them into groups over all ranks.
 
 All rewards, of steps and of outcomes, are called and checked by ``rewards.score_completions``, as in the preview, and
 scores travel between ranks as they are (floats and None). What they are worth to a token is not known here.
@@ -6,33 +6,18 @@ scores travel between ranks as they are (floats and None). What they are worth t
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
-from transformers import Trainer
-from trl import GRPOTrainer
-from trl.data_utils import apply_chat_template, is_conversational
-from trl.extras.profiling import profiling_context
-from trl.trainer.utils import is_async_callable
 
 from workbench.errors import RewardError, WorkbenchError
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, score_completions
-from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.score import settle
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
-
-_NO_COLUMNS = ("prompt", "completion", "completion_ids")  # which TRL hands over under names of its own
-
-
-# --- TRL's reward functions -------------------------------------------------------------------------------------------
 
 
 def distinct_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
@@ -42,104 +27,6 @@ def distinct_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
         count = sum(other.partition(" (")[0] == name for other in (*taken, *distinct))
         distinct.append(f"{name} ({count + 1})" if count else name)
     return distinct
-
-
-def outcome_rewards(
-    trainer: GRPOTrainer, ours: Mapping[int, Reward], weights: Sequence[float], inputs: Sequence[Mapping[str, Any]]
-) -> list[Reward]:
-    """The reward functions a trainer holds, for one batch: functions, coroutine functions, models and environments'.
-
-    ``ours`` are those that are a ``Reward`` already, by the id of the function TRL has in its place; every other one
-    gets the arguments TRL would call it with. ``weights`` are the weights as they were stated; one that was changed in
-    the trainer since counts as it is there, in float32.
-    """
-    columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in _NO_COLUMNS}
-    if trainer.environments is not None:
-        columns["environments"] = trainer.environments
-    rewards = []
-    for name, function, tokenizer, stated, now in zip(
-        trainer.reward_func_names,
-        trainer.reward_funcs,
-        trainer.reward_processing_classes,
-        weights,
-        trainer.reward_weights.tolist(),
-        strict=True,
-    ):
-        weight = stated if np.float32(stated) == np.float32(now) else now
-        if id(function) in ours:
-            rewards.append(replace(ours[id(function)], name=name, weight=weight))
-        elif isinstance(function, torch.nn.Module):
-            rewards.append(Reward(name, "outcome", _classifier(trainer, name, function, tokenizer), weight))
-        else:
-            call = _function(trainer, name, function, columns)
-            rewards.append(Reward(name, "outcome", call, weight, waits=is_async_callable(function)))
-    return rewards
-
-
-def _function(trainer: GRPOTrainer, name: str, function: Callable[..., Any], columns: Mapping[str, Any]) -> Any:
-    """A function called as TRL would; a coroutine function on the trainer's own loop, where its environments' are."""
-
-    async def awaited(arguments: Mapping[str, Any]) -> Any:
-        with profiling_context(trainer, name):
-            return await function(**arguments)
-
-    def call(prompts: Any, completions: Any, completion_ids: Any, **others: Any) -> Any:
-        arguments = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids}
-        arguments |= _own(columns) | {argument: others[argument] for argument in ARGUMENTS}
-        if is_async_callable(function):
-            return asyncio.run_coroutine_threadsafe(awaited(arguments), trainer.async_loop).result()
-        with profiling_context(trainer, name):
-            return function(**arguments)
-
-    return _standing_for(function, call)
-
-
-def tell_logs(trainer: GRPOTrainer, share: Share) -> None:
-    """Log with the trainer what functions logged of a rank's completions, as if they had been called by it."""
-    logged = [member.scores.logged for member in share.members]
-    columns = dict.fromkeys((column, name) for of in logged for name, extra in of.items() for column in extra)
-    taken = Counter(column for column, _ in columns)
-    for column, name in columns:
-        values = [of.get(name, {}).get(column) for of in logged]
-        trainer._log_completion_extra(column if taken[column] == 1 else f"{name}: {column}", values)
-    for reward in share.rewards:
-        for metric, numbers in reward.metrics.items():
-            for number in numbers:
-                trainer._log_metric(metric, number)
-
-
-def _classifier(trainer: GRPOTrainer, name: str, model: torch.nn.Module, tokenizer: Any) -> Callable[..., Any]:
-    """A sequence classifier's first logit of prompt and completion, as in TRL."""
-
-    def call(prompts: Any, completions: Any, **_: Any) -> Any:
-        pairs = zip(prompts, completions, strict=True)
-        if is_conversational({"prompt": prompts[0]}):
-            options = trainer.chat_template_kwargs
-            texts = [apply_chat_template({"messages": p + c}, tokenizer, **options)["text"] for p, c in pairs]
-        else:
-            texts = [p + c for p, c in pairs]
-        with profiling_context(trainer, name), torch.inference_mode():
-            batch = tokenizer(
-                text=texts, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False
-            )
-            return model(**Trainer._prepare_inputs(trainer, batch)).logits[:, 0].float()  # (B,)
-
-    return call
-
-
-def _standing_for(function: Callable[..., Any], call: Any) -> Any:
-    """``call``, whose errors name lines of ``function`` while its arguments stay its own."""
-    call.__signature__ = inspect.signature(call)
-    call.__wrapped__ = function
-    return call
-
-
-def _own(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the lists for each function, so that one that sorts or pops does not affect the next."""
-    return {name: list(values) if isinstance(values, list) else values for name, values in columns.items()}
-
-
-# --- a generation over ranks ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from workbench.config import RewardConfig, SamplingConfig, SharedConfig
 from workbench.training.methods.method import NOBODY, Listeners, Method
-from workbench.training.methods.modes import TokenCriticModes
 from workbench.training.methods.sampled import SampledSection
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ class PPOSampling(SamplingConfig):
 class PPOSection(SampledSection):
     """PPO: every token's advantage is estimated from token rewards and a critic's values (GAE)."""
 
-    modes = TokenCriticModes
     set_elsewhere = {"beta": "method.kl_coef"}  # noqa: RUF012  # pydantic's ClassVar
     name: Literal["ppo"] = "ppo"
     """The training method."""
@@ -57,15 +55,6 @@ class PPOSection(SampledSection):
     @property
     def has_reference(self) -> bool:
         return self.kl_coef > 0
-
-    def credit_arguments(self) -> dict[str, Any]:
-        return {
-            **super().credit_arguments(),
-            "loss_type": "dapo",
-            "resample_flat": 0,
-            "drop_duplicates": False,
-            "each_reward": False,
-        }
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from workbench.architecture import check_language_model
 from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
-from workbench.config.section import fields_of
 from workbench.errors import ConfigError
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
-from workbench.training.methods.modes import LossModes, check_stated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +28,6 @@ class SampledSection(MethodSection):
     """Base of methods that train on groups of sampled completions: how they are sampled, cut into steps and scored."""
 
     trl_config = "trl.trainer.grpo_config.GRPOConfig"
-    modes: ClassVar[type[LossModes]] = LossModes
-    """What its trainer refuses of TRL's modes."""
     pattern: Pattern = Field(default_factory=StepPattern)
     rewards: list[RewardConfig] = Field(
         default_factory=lambda: [
@@ -75,25 +71,10 @@ class SampledSection(MethodSection):
         """Of the reward functions: "step", "outcome", or both."""
         return {reward.kind for reward in self.rewards}
 
-    def trl_values(self) -> dict[str, Any]:
-        values = super().trl_values()
-        if values:
-            usual = {name: field.default for name, field in fields_of(self.trl_config).items()}
-            try:
-                check_stated(self.modes, usual | self.credit_arguments() | values)
-            except ConfigError as error:
-                is_passed_on = str(error).partition(":")[0] in values
-                raise ConfigError(f"method.{'trl.' if is_passed_on else ''}{error}") from error
-        return values
-
     def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
         from workbench.data import load_task
 
         return math.ceil(epochs * len(load_task(config.task)) / self.prompts_per_step) * self.num_iterations
-
-    def credit_arguments(self) -> dict[str, Any]:
-        """What the trainer's configuration is told of loss and credit, as far as modes are refused by it."""
-        return {"credit_scheme": None, "credit_options": {}, "credit_clip": None, "outcome_weight": 0.0}
 
     def check(self, config: SharedConfig) -> None:
         if config.task.data is not None:
