@@ -56,7 +56,7 @@ class LongRun:
         other = RunDir.create(workspace, RunConfig(name=OTHER))
         other.set_status("stopped", "before its first step")
         other.close()
-        self.directory = RunDir.create(workspace, RunConfig.parse({"name": LONG, "training": {"steps": 2 * ROWS}}))
+        self.directory = RunDir.create(workspace, RunConfig.parse({"name": LONG, "run": {"steps": 2 * ROWS}}))
         self.rows = 0
         for _ in range(ROWS):
             self.write()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tests.configs import merged
 from workbench.config.run import RunConfig
 from workbench.runs import Run
 
@@ -30,48 +31,45 @@ class Clerk:
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "process, all weights": {},
     "outcome scheme, LoRA, reference, redrawn prompts": {
-        "credit": {"scheme": "outcome"},
-        "training": {"lora": {"r": 4, "alpha": 8}, "beta": 0.04},
-        "method": {"resample_flat": 1},
+        "method": {"credit": {"scheme": "outcome"}, "beta": 0.04, "resample_flat": 1},
+        "policy": {"lora": {"r": 4, "alpha": 8}},
     },
-    "episodes of several turns": {"environment": CLERK, "training": {"beta": 0.04}},
+    "episodes of several turns": {"environment": CLERK, "method": {"beta": 0.04}},
     "two iterations, reference that moves": {
-        "rewards": [
-            {"name": "step_correctness"},
-            {"name": "length_and_mistake", "schedule": [[0, 2.0], [8, 0.0]]},
-        ],
-        "training": {"num_iterations": 2, "beta": 0.04, "sync_ref_model": True, "ref_model_sync_steps": 1},
+        "method": {
+            "rewards": [{"name": "step_correctness"}, {"name": "length_and_mistake", "schedule": [[0, 2.0], [8, 0.0]]}],
+            "num_iterations": 2,
+            "beta": 0.04,
+            "sync_ref_model": True,
+            "ref_model_sync_steps": 1,
+        }
     },
-    "two ranks": {"training": {"ranks": 2}},
-    "micro-batches, bnpo": {"training": {"micro_batch_size": 4, "loss_type": "bnpo"}},
-    "rescaled scheme, Dr. GRPO": {
-        "credit": {"scheme": "rescaled", "scale": False},
-        "training": {"loss_type": "dr_grpo"},
-    },
+    "two ranks": {"run": {"ranks": 2}},
+    "micro-batches, bnpo": {"run": {"micro_batch_size": 4}, "method": {"loss_type": "bnpo"}},
+    "rescaled scheme, Dr. GRPO": {"method": {"credit": {"scheme": "rescaled", "scale": False}, "loss_type": "dr_grpo"}},
     "CISPO, cosine, three iterations": {
-        "training": {"loss_type": "cispo", "epsilon_high": 5.0, "lr_scheduler": "cosine", "num_iterations": 3},
+        "method": {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 3},
+        "optimiser": {"lr_scheduler": "cosine"},
     },
     "outcome weight, LoRA, two ranks, two iterations": {
-        "credit": {"outcome_weight": 0.5},
-        "training": {"lora": {"r": 4, "alpha": 8}, "ranks": 2, "num_iterations": 2},
+        "method": {"credit": {"outcome_weight": 0.5}, "num_iterations": 2},
+        "policy": {"lora": {"r": 4, "alpha": 8}},
+        "run": {"ranks": 2},
     },
 }
 
 
 def configuration(changes: Mapping[str, Any]) -> RunConfig:
     """A run of a few seconds that saves between its second and third generation, changed as told."""
-    training: dict[str, Any] = {
-        "prompts_per_step": 2,
-        "warmup_steps": 0,
-        "eval_every": 2,
-        "eval_prompts": 8,
-        "device": "cpu",
+    iterations = changes.get("method", {}).get("num_iterations", 1)
+    steps = {"steps": 5 * iterations, "save_every": 2 * iterations}
+    base = {
+        "seed": 3,
+        "optimiser": {"warmup_steps": 0},
+        "run": {"eval_every": 2, "eval_prompts": 8, "device": "cpu", **steps},
+        "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 64}},
     }
-    training |= changes.get("training", {})
-    iterations = training.get("num_iterations", 1)
-    training |= {"steps": 5 * iterations, "save_every": 2 * iterations}
-    sampling = {"num_generations": 4, "max_completion_length": 64}
-    return RunConfig.parse({"seed": 3, "sampling": sampling, **changes, "training": training})
+    return RunConfig.parse(merged(base, changes))
 
 
 def difference(one: Run, other: Run) -> float:

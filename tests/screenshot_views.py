@@ -140,7 +140,7 @@ def trust_question(page: Page) -> None:
     reward = RewardConfig(name="shared_reward", code=FAILING.replace("mine", "shared_reward"))
     with TemporaryDirectory() as folder:
         file = Path(folder) / "shared.yaml"
-        file.write_text(RunConfig(rewards=[reward]).to_yaml())
+        file.write_text(RunConfig(method={"rewards": [reward]}).to_yaml())
         open_config(page, file)
         expect(page.locator("#trust-config")).to_be_visible()
     page.locator("#open-note").evaluate("node => node.scrollIntoView({ block: 'center' })")
@@ -309,12 +309,12 @@ def store_runs(workspace: Path) -> None:
     """The runs that the Runs views and ``STORED`` show."""
     for seed in (0, 1):
         store(workspace, f"process-{seed}", learning(60, best=0.9, seed=seed), seed=seed, made=1.76e9 + seed)
-    store(workspace, "outcome-0", learning(60, best=0.7), credit={"scheme": "outcome"}, made=1.761e9)
+    store(workspace, "outcome-0", learning(60, best=0.7), method={"credit": {"scheme": "outcome"}}, made=1761000000.0)
     store(workspace, "stopped", learning(21, best=0.6), state="stopped", made=1.762e9)
     failed = store(workspace, "failed", learning(9), state="failed", made=1.763e9)
     failed.dir.log.write_text("step 8\nstep 9\ntorch.OutOfMemoryError: tried to allocate 2.00 GiB\n")
     failed.dir.set_status(
-        "failed", "out of memory at step 9; lower sampling.num_generations or training.prompts_per_step", step=9
+        "failed", "out of memory at step 9; lower sampling.num_generations or method.prompts_per_step", step=9
     )
     watched = store(workspace, "watched", ({"step": i, "entropy": 1.0 if i < 30 else 0.01} for i in range(1, 61)))
     for step in (30, 60):

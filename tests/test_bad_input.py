@@ -405,10 +405,10 @@ def _configurations(value: Any) -> Iterator[tuple[str, Any]]:
             inner = {part: inner}
         yield path, {first: {"name": method, **inner} if method and isinstance(inner, dict) else inner}
     for name in ("name", "kind", "weight", "code", "options", "model", "monte_carlo", "no_such_field"):
-        yield f"rewards.{name}", {"rewards": [{"name": "mine", "code": "x", name: value}]}
+        yield f"rewards.{name}", {"method": {"rewards": [{"name": "mine", "code": "x", name: value}]}}
     for name in ("path", "format", "reduce", "output", "label", "separator", "batch_size"):
         model = {"path": "p", "format": "ki", name: value}
-        yield f"model.{name}", {"rewards": [{"name": "mine", "kind": "step", "model": model}]}
+        yield f"model.{name}", {"method": {"rewards": [{"name": "mine", "kind": "step", "model": model}]}}
     yield "all", value
 
 

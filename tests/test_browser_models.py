@@ -151,7 +151,7 @@ def test_a_configuration_with_models_opens_and_a_run_inherits_them(
         RewardConfig(name="values", monte_carlo={"continuations": 2}),
     ]
     file = tmp_path / "shared.yaml"
-    file.write_text(RunConfig(rewards=rewards).to_yaml())
+    file.write_text(RunConfig(method={"rewards": rewards}).to_yaml())
     open_config(page, file)
     expect_reward(page, 0, "prm · model", "step")
     expect_reward(page, 1, "least · model", "outcome")
@@ -179,7 +179,7 @@ def a_model_with_code_of_its_own_waits_for_trust(page: Page, app: App, folders: 
     reward = RewardConfig(name="foreign", model=model)
     assert reward.foreign is not None
     file = tmp_path / "foreign.yaml"
-    file.write_text(RunConfig(rewards=[reward]).to_yaml())
+    file.write_text(RunConfig(method={"rewards": [reward]}).to_yaml())
     open_config(page, file)
     expect(page.locator("#open-note")).to_contain_text("was not run here before (foreign)")
     expect(page.locator("#open-note pre")).to_contain_text("model.trust_remote_code runs the modelling code that")

@@ -29,7 +29,14 @@ def store_three(workspace: Path) -> None:
     """Two seeds of one configuration, and another one."""
     for seed in (0, 1):
         store(workspace, f"process-{seed}", learning(12, best=0.8, seed=seed), seed=seed, made=1e9 + seed)
-    store(workspace, "outcome-0", learning(8, best=0.6), credit={"scheme": "outcome"}, state="stopped", made=2e9)
+    store(
+        workspace,
+        "outcome-0",
+        learning(8, best=0.6),
+        method={"credit": {"scheme": "outcome"}},
+        state="stopped",
+        made=2000000000.0,
+    )
 
 
 def with_rewards(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -356,7 +363,7 @@ def a_run_that_starts_says_what_it_loads(page: Page, workspace: Path) -> None:
 def a_run_that_failed_shows_why_and_its_log(page: Page, workspace: Path) -> None:
     run = store(workspace, "broken", [{"step": 1, "reward": 0.25}])
     run.dir.log.write_text("first line\n<b>last line</b>\n")
-    run.dir.set_status("failed", "loss became NaN at step 2; lower training.learning_rate", step=1)
+    run.dir.set_status("failed", "loss became NaN at step 2; lower optimiser.learning_rate", step=1)
     page.locator("#live .runs summary").click()
     page.locator("#live .runs").get_by_role("button", name="broken").click()
     expect(page.locator("#run-state")).to_have_text("failed")
@@ -459,7 +466,7 @@ def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: 
 
 
 def test_the_curves_of_a_run_are_read_smoothed_and_zoomed(browser: Browser, app: App, workspace: Path) -> None:
-    long = alive(store(workspace, "long", with_rewards(learning(LONG)), state="running", training={"steps": LONG + 10}))
+    long = alive(store(workspace, "long", with_rewards(learning(LONG)), run={"steps": LONG + 10}, state="running"))
     long.dir.rollouts.write(LONG, [worked_credit()])
     few = [{"step": i, "grad_norm": value, "entropy": value - 2} for i, value in enumerate((1.0, 10.0, 100.0), start=1)]
     store(workspace, "few", few)

@@ -32,7 +32,7 @@ def test_code_of_an_opened_configuration_runs_once_it_is_trusted(page: Page, app
     expect(page.locator("#trust-model")).to_contain_text(TRUST_MODEL, timeout=SECONDS)
     expect(page.locator("#drawing")).to_contain_text("Step 1", timeout=SECONDS)
     shared = tmp_path / "shared.yaml"
-    shared.write_text(RunConfig(rewards=[RewardConfig(name="shared_reward", code=CODE)]).to_yaml())
+    shared.write_text(RunConfig(method={"rewards": [RewardConfig(name="shared_reward", code=CODE)]}).to_yaml())
     open_config(page, shared)
 
     expect(page.locator("#open-note")).to_contain_text("was not run here before (shared_reward)", timeout=SECONDS)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workbench.config.task_defaults import fill_from_task
+from workbench.config.run import fill_from_task
 from workbench.data import load_task
 from workbench.data.calculator import Slips, chain, lessons, noisy_episode
 from workbench.data.chain_arithmetic import is_held_out

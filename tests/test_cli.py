@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import stat
 import subprocess
@@ -11,7 +12,7 @@ import types
 from functools import partial, partialmethod
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 import yaml
@@ -21,11 +22,14 @@ from workbench.cli import main, make_parser, show
 from workbench.cli.flags import add_flags, flags, read_config
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
+from workbench.credit import SCHEMES, Normalise, Scheme
+from workbench.credit.schemes.scheme import Range
 from workbench.errors import ConfigError
 from workbench.rewards import TrustStore
 from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
+from workbench.ui.handlers import credit as credit_form
 from workbench.views.cards import table, visible
 
 COMMANDS = ("app", "sample", "score", "train", "runs", "iterative", "compare")
@@ -67,7 +71,7 @@ def leaves(data: dict[str, Any], prefix: str = "") -> set[str]:
 
 
 def test_every_field_is_a_flag_with_its_help() -> None:
-    config = RunConfig(training={"lora": {}})
+    config = RunConfig(policy={"lora": {}})
     no_flag = {"method.rewards", "origins"}  # a file's, and what the start of a run fills in
     assert {flag.path for flag in flags() if flag.method in (None, "grpo")} == leaves(config.model_dump()) - no_flag
     assert [flag.name for flag in flags() if not flag.leaf.help] == []
@@ -76,28 +80,29 @@ def test_every_field_is_a_flag_with_its_help() -> None:
 def test_flags_set_what_they_name_and_nothing_else() -> None:
     assert config_of() == RunConfig()
     config = config_of(
-        *("--training.steps", "30", "--sampling.temperature", "0.7", "--credit.scale", "false"),
-        *("--training.gradient_checkpointing", "--credit.clip", "2.5", "--training.lora.r", "8"),
-        *("--credit.scheme", "first_error", "--credit.options", "threshold=0.25"),
-        *("--training.report_to", "wandb, tensorboard", "--pattern.regex", r"\n+", "--pattern.kind", "ends"),
+        *("--run.steps", "30", "--grpo.sampling.temperature", "0.7", "--grpo.credit.scale", "false"),
+        *("--optimiser.gradient_checkpointing", "--grpo.credit.clip", "2.5", "--policy.lora.r", "8"),
+        *("--grpo.credit.scheme", "first_error", "--grpo.credit.options", "threshold=0.25"),
+        *("--run.report_to", "wandb, tensorboard", "--grpo.pattern.regex", r"\n+", "--grpo.pattern.kind", "ends"),
     )
     assert config == RunConfig(
-        training={
-            "steps": 30,
-            "gradient_checkpointing": True,
-            "lora": {"r": 8},
-            "report_to": ["wandb", "tensorboard"],
+        run={"steps": 30, "report_to": ["wandb", "tensorboard"]},
+        optimiser={"gradient_checkpointing": True},
+        policy={"lora": {"r": 8}},
+        method={
+            "sampling": {"temperature": 0.7},
+            "credit": {"scheme": "first_error", "scale": False, "clip": 2.5, "options": {"threshold": 0.25}},
+            "pattern": {"regex": "\\n+", "kind": "ends"},
         },
-        sampling={"temperature": 0.7},
-        credit={"scheme": "first_error", "scale": False, "clip": 2.5, "options": {"threshold": 0.25}},
-        pattern={"regex": r"\n+", "kind": "ends"},
     )
 
 
 def test_a_file_is_changed_by_flags(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    file.write_text(RunConfig(seed=4, credit={"clip": 2.0}, training={"steps": 9, "lora": {"alpha": 3}}).to_yaml())
-    config = config_of("--config", str(file), "--training.lora.r", "2", "--credit.clip", "none")
+    file.write_text(
+        RunConfig(seed=4, method={"credit": {"clip": 2.0}}, run={"steps": 9}, policy={"lora": {"alpha": 3}}).to_yaml()
+    )
+    config = config_of("--config", str(file), "--policy.lora.r", "2", "--grpo.credit.clip", "none")
     assert (config.seed, config.run.steps, config.grpo.credit.clip) == (4, 9, None)
     assert (config.policy.lora.r, config.policy.lora.alpha) == (2, 3)
     file.write_text("")
@@ -153,13 +158,13 @@ def test_a_function_of_a_file_of_several_is_named_after_two_colons(tmp_path: Pat
         config_of("--reward-file", f"{file}::nothing")
     config = config_of(
         *("--reward-file", f"{file}::len_reward", "--reward-file", f"{file}::format_reward:outcome:0.5"),
-        *("--reward-file", f"{file}::extract:outcome:2", "--credit.scheme", "outcome"),
+        *("--reward-file", f"{file}::extract:outcome:2", "--grpo.credit.scheme", "outcome"),
     )
     given = [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards]
     assert given == [("len_reward", "outcome", 1.0), ("format_reward", "outcome", 0.5), ("extract", "outcome", 2.0)]
     assert config.grpo.rewards[0].folder is None
     (tmp_path / "helpers_beside.py").write_text("scale = 1.0\n")
-    config = config_of("--reward-file", f"{file}::len_reward", "--credit.scheme", "outcome")
+    config = config_of("--reward-file", f"{file}::len_reward", "--grpo.credit.scheme", "outcome")
     assert config.grpo.rewards[0].folder == str(tmp_path)
 
 
@@ -175,7 +180,7 @@ def test_a_function_of_a_file_of_several_is_named_after_two_colons(tmp_path: Pat
 def test_the_reward_of_a_file_is_the_only_one_it_can_be(tmp_path: Path, code: str, reward: tuple[str, str]) -> None:
     file = tmp_path / "mine.py"
     file.write_text(code)
-    (given,) = config_of("--reward-file", str(file), "--credit.scheme", SCHEME_OF[reward[1]]).grpo.rewards
+    (given,) = config_of("--reward-file", str(file), "--grpo.credit.scheme", SCHEME_OF[reward[1]]).grpo.rewards
     assert (given.name, given.kind) == reward
 
 
@@ -194,7 +199,7 @@ def test_a_file_without_a_reward_is_refused_before_the_scheme_is(tmp_path: Path,
     file = tmp_path / "mine.py"
     file.write_text(code)
     with pytest.raises(ConfigError, match=message):
-        config_of("--reward-file", str(file), "--credit.scheme", "outcome")
+        config_of("--reward-file", str(file), "--grpo.credit.scheme", "outcome")
 
 
 def test_another_task_brings_its_own_defaults() -> None:
@@ -204,11 +209,11 @@ def test_another_task_brings_its_own_defaults() -> None:
     mine = config_of(
         "--task",
         "chain-arithmetic-tags",
-        "--pattern.regex",
+        "--grpo.pattern.regex",
         "x",
         "--reward",
         "tag_format",
-        "--credit.scheme",
+        "--grpo.credit.scheme",
         "outcome",
     )
     assert mine.grpo.pattern.regex == "x"
@@ -218,11 +223,11 @@ def test_another_task_brings_its_own_defaults() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--training.steps", "many"), r"run\.steps: a whole number is wanted \(got 'many'\)"),
-        (("--training.learning_rate", "nan"), r"optimiser\.learning_rate: "),
-        (("--training.learning_rate", "-1"), r"optimiser\.learning_rate: .*above 0 and at most 1"),
+        (("--run.steps", "many"), r"run\.steps: a whole number is wanted \(got 'many'\)"),
+        (("--optimiser.learning_rate", "nan"), r"optimiser\.learning_rate: "),
+        (("--optimiser.learning_rate", "-1"), r"optimiser\.learning_rate: .*above 0 and at most 1"),
         (("--name", "../../x"), "name: use 1 to 80 letters"),
-        (("--training.ranks", "5"), r"run\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
+        (("--run.ranks", "5"), r"run\.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (("--reward", "magic"), "no built-in reward is named 'magic'; choose one of"),
         (("--reward", "tag_format:both"), r"rewards\.0\.kind"),
         (("--reward-file", "/no/such.py"), r"--reward-file /no/such\.py"),
@@ -313,7 +318,7 @@ def test_it_runs_as_a_module_and_loads_nothing_heavy() -> None:
 
 @pytest.mark.usefixtures("fake_task")
 def test_train_follows_the_run_to_its_end(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["train", "--workspace", str(workspace), "--task", "finish", "--name", "a", "--training.steps", "3"]
+    argv = ["train", "--workspace", str(workspace), "--task", "finish", "--name", "a", "--run.steps", "3"]
     assert main([*argv, "--json"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
@@ -332,8 +337,8 @@ def test_code_that_a_file_brings_is_shown_and_not_run_until_it_is_trusted(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "shared.yaml"
-    file.write_text(RunConfig(rewards=[RewardConfig(name="mine", code=FOREIGN)], task="finish").to_yaml())
-    argv = ["train", "--workspace", str(workspace), "--config", str(file), "--training.steps", "1"]
+    file.write_text(RunConfig(method={"rewards": [RewardConfig(name="mine", code=FOREIGN)]}, task="finish").to_yaml())
+    argv = ["train", "--workspace", str(workspace), "--config", str(file), "--run.steps", "1"]
     assert main(argv) == 2
     said = capsys.readouterr().err
     assert f"--config {file} brings code that was not run here before ('mine')" in said
@@ -350,7 +355,7 @@ def test_code_that_a_file_brings_is_shown_and_not_run_until_it_is_trusted(
 @pytest.mark.usefixtures("fake_task")
 def test_code_named_on_the_command_line_is_trusted_by_being_named(workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FOREIGN)
-    argv = ["train", "--workspace", str(workspace), "--task", "finish", "--training.steps", "1"]
+    argv = ["train", "--workspace", str(workspace), "--task", "finish", "--run.steps", "1"]
     assert main([*argv, "--reward-file", str(tmp_path / "mine.py")]) == 0
     store = TrustStore(workspace)
     assert store.is_trusted(FOREIGN)
@@ -385,11 +390,11 @@ def test_a_run_is_run_again_as_it_was_and_what_has_changed_is_told(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = ["--workspace", str(workspace)]
-    assert main(["train", *at, "--task", "finish", "--name", "a", "--seed", "7", "--credit.scheme", "sum"]) == 0
+    assert main(["train", *at, "--task", "finish", "--name", "a", "--seed", "7", "--grpo.credit.scheme", "sum"]) == 0
     made = workspace / "runs" / "a" / "environment.json"
     made.write_text(made.read_text().replace(f'"torch": "{version("torch")}"', '"torch": "1.0"'))
     capsys.readouterr()
-    assert main(["train", *at, "--from", "a", "--training.steps", "3"]) == 0
+    assert main(["train", *at, "--from", "a", "--run.steps", "3"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("a-2: finished")
     assert f"note: since a, torch was 1.0 and is {version('torch')}" in err
@@ -586,7 +591,7 @@ def test_score_a_stored_group(group_file: Path, tmp_path: Path, capsys: pytest.C
 def test_score_says_what_is_wrong_with_a_pattern(
     group_file: Path, regex: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["score", "--group", str(group_file), "--pattern.regex", regex, "--json"]) == code
+    assert main(["score", "--group", str(group_file), "--grpo.pattern.regex", regex, "--json"]) == code
     assert said in capsys.readouterr().err
 
 
@@ -599,7 +604,7 @@ def test_score_refuses_what_is_no_group(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--sampling.num_generations", "2", "--sampling.max_completion_length", "6", "--seed", "3"]
+    small = ["--grpo.sampling.num_generations", "2", "--grpo.sampling.max_completion_length", "6", "--seed", "3"]
     assert main(["sample", *small, "--index", "5", "--json"]) == 0
     text = capsys.readouterr().out
     group = Group.from_json(json.loads(text))
@@ -661,3 +666,63 @@ def test_yaml_that_train_writes_is_what_config_reads(workspace: Path, tmp_path: 
     run = Run(RunDir.create(workspace, RunConfig(name="a", seed=9)).path)
     assert yaml.safe_load((run.path / "run.yaml").read_text())["seed"] == 9
     assert config_of("--config", str(run.path / "run.yaml")) == run.config()
+
+
+# -- options of any type ----------------------------------------------------------------------------------------------
+
+
+def toy(
+    batch: Any,
+    *,
+    normalise: Normalise = "pooled",
+    scale: bool = True,
+    far: Annotated[bool, "Look far"] = False,
+    side: Annotated[Literal["left", "right"], "Which side"] = "left",
+    depth: Annotated[float, Range("How deep", 0, 9)] = 1.0,
+) -> Any:
+    """Toy."""
+
+
+@pytest.fixture
+def toy_scheme(monkeypatch):
+    monkeypatch.setitem(SCHEMES, "toy", Scheme("toy", formula="A = 0", reference="nowhere", compute=toy))
+
+
+def test_switches_choices_and_numbers_of_a_scheme_work_in_yaml_flags_form_and_docs(toy_scheme, monkeypatch):
+    options = {"far": True, "side": "right", "depth": 2.0}
+    config = RunConfig.parse({"method": {"credit": {"scheme": "toy", "options": options}}})
+    assert config.grpo.credit.options == options
+    again = RunConfig.from_yaml(config.to_yaml())
+    assert again.grpo.credit.options == options
+    assert [type(value) for value in again.grpo.credit.options.values()] == [bool, str, float]
+    text = config_of("--grpo.credit.scheme", "toy", "--grpo.credit.options", "far=true,side=right,depth=2")
+    assert text.grpo.credit.options == options
+    with pytest.raises(ConfigError, match="side is 'up'; choose one of left, right"):
+        config_of("--grpo.credit.scheme", "toy", "--grpo.credit.options", "side=up")
+    with pytest.raises(ConfigError, match="far is 'maybe'; use true or false"):
+        config_of("--grpo.credit.scheme", "toy", "--grpo.credit.options", "far=maybe")
+    kinds = {option.name: option.kind for option in SCHEMES["toy"].options}
+    assert {name: kinds[name] for name in options} == {"far": "switch", "side": "choice", "depth": "number"}
+    fields = {field.name: field.kind for field in credit_form._fields()}
+    assert {name: fields[name] for name in options} == {name: kinds[name] for name in options}
+    monkeypatch.setattr(credit_form, "FIELDS", credit_form._fields())
+    shown = credit_form.shown_values({"scheme": "toy"}) | options
+    section = credit_form.read_section(None, "toy", shown)
+    assert section is not None
+    assert credit_form.credit_config(section).options == options
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
+    page = importlib.import_module("registries").schemes()
+    assert "| `far` | `False` | on or off | Look far |" in page
+    assert "| `side` | `left` | `left`, `right` | Which side |" in page
+
+
+def test_options_of_a_built_in_reward_are_set_by_a_flag():
+    both = ("--reward", "step_correctness", "--reward", "length_target", "--reward-option")
+    config = config_of(*both, "length_target.target_length=80")
+    assert [reward.options for reward in config.grpo.rewards] == [{}, {"target_length": 80}]
+    with pytest.raises(ConfigError, match="has no option 'target_lenth'; did you mean 'target_length'"):
+        config_of(*both, "length_target.target_lenth=80")
+    with pytest.raises(ConfigError, match="target_length is 'far'; its default is 50"):
+        config_of(*both, "length_target.target_length=far")
+    with pytest.raises(ConfigError, match="no reward 'x' in this run; its rewards are step_correctness"):
+        config_of("--reward-option", "x.y=1")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from workbench.config.run import METHODS, RunConfig
@@ -25,13 +28,21 @@ def test_a_full_configuration_round_trips():
     config = RunConfig.parse(
         {
             "name": "mine",
-            "policy": "Qwen/Qwen2.5-0.5B-Instruct",
-            "pattern": {"regex": r"\n{2,}", "kind": "ends"},
-            "rewards": [
-                {"name": "mine", "kind": "step", "weight": 2, "code": "def mine(prompt, step, **c):\n    return 1\n"}
-            ],
-            "credit": {"scheme": "step", "clip": 2.0},
-            "training": {"lora": {"r": 4, "alpha": 8}, "beta": 0.1, "loss_type": "dr_grpo"},
+            "policy": {"path": "Qwen/Qwen2.5-0.5B-Instruct", "lora": {"r": 4, "alpha": 8}},
+            "method": {
+                "pattern": {"regex": "\\n{2,}", "kind": "ends"},
+                "rewards": [
+                    {
+                        "name": "mine",
+                        "kind": "step",
+                        "weight": 2,
+                        "code": "def mine(prompt, step, **c):\n    return 1\n",
+                    }
+                ],
+                "credit": {"scheme": "step", "clip": 2.0},
+                "beta": 0.1,
+                "loss_type": "dr_grpo",
+            },
         }
     )
     again = RunConfig.from_yaml(config.to_yaml())
@@ -43,76 +54,88 @@ def test_a_full_configuration_round_trips():
     ("data", "message"),
     [
         (
-            {"training": {"learning_rate": -1}},
+            {"optimiser": {"learning_rate": -1}},
             r"optimiser.learning_rate: out of range, which is above 0 and at most 1 \(got -1\)",
         ),
         (
-            {"training": {"learning_rate": float("nan")}},
+            {"optimiser": {"learning_rate": float("nan")}},
             r"optimiser.learning_rate: out of range, which is above 0 and at most 1 \(got nan\)",
         ),
-        ({"training": {"lora": {"r": 0}}}, "policy.lora.r: out of range, which is at least 1 and at most 1024"),
+        ({"policy": {"lora": {"r": 0}}}, "policy.lora.r: out of range, which is at least 1 and at most 1024"),
         (
-            {"training": {"beta": float("inf")}},
+            {"method": {"beta": float("inf")}},
             r"method.beta: out of range, which is at least 0 and at most 1000 \(got inf\)",
         ),
         (
-            {"sampling": {"temperature": "hot"}},
+            {"method": {"sampling": {"temperature": "hot"}}},
             r"method.sampling.temperature: a number is wanted \(got 'hot'\)",
         ),
         (
-            {"sampling": {"temperature": 1e-300}},  # whose loss is not a number, with the learning rate to blame
+            {
+                "method": {"sampling": {"temperature": 1e-300}}
+            },  # whose loss is not a number, with the learning rate to blame
             r"method.sampling.temperature: out of range, which is at least 0.001 and at most 10 \(got 1e-300\)",
         ),
         (
-            {"sampling": {"top_k": 10**20}},
+            {"method": {"sampling": {"top_k": 10**20}}},
             "method.sampling.top_k: out of range, which is at least 0 and at most 1,000,000",
         ),
         (
-            {"training": {"warmup_steps": 10**24}},
+            {"optimiser": {"warmup_steps": 10**24}},
             "optimiser.warmup_steps: out of range, which is at least 0 and at most",
         ),
         (
-            {"rewards": [{"name": "a", "weight": 1e9}]},
+            {"method": {"rewards": [{"name": "a", "weight": 1000000000.0}]}},
             r"method.rewards.0.weight: out of range, which is at least -1000 and at most 1000 \(got 1000000000.0\)",
         ),
-        ({"rewards": [{"name": "a", "weight": float("nan")}]}, r"method.rewards.0.weight: .*\(got nan\)"),
-        ({"rewards": [{"name": "a", "weight": float("-inf")}]}, r"method.rewards.0.weight: .*\(got -inf\)"),
-        ({"training": {"lerning_rate": 1}}, "training.lerning_rate: there is no such field"),
+        ({"method": {"rewards": [{"name": "a", "weight": float("nan")}]}}, r"method.rewards.0.weight: .*\(got nan\)"),
+        ({"method": {"rewards": [{"name": "a", "weight": float("-inf")}]}}, r"method.rewards.0.weight: .*\(got -inf\)"),
+        ({"optimiser": {"lerning_rate": 1}}, r"optimiser\.lerning_rate: .*'learning_rate'"),
+        ({"training": {"steps": 4}}, "training: there is no such field"),
+        ({"method": {"name": "grpo", "betta": 1}}, r"method\.betta: .*'beta'"),
+        ({"method": {"credit": {"scheme": "proces"}}}, "'proces'.*'process'"),
+        ({"method": {"credit": {"scheme": "min", "options": {"temprature": 1}}}}, "'temprature'.*'temperature'"),
         (
-            {"sampling": {"num_generations": 1}},
+            {"method": {"sampling": {"num_generations": 1}}},
             "method.sampling.num_generations: out of range, which is at least 2 and at most 64",
         ),
-        ({"training": {"ranks": 5}}, r"run.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
+        ({"run": {"ranks": 5}}, r"run.ranks: a batch of 48 completions .* does not divide over 5 ranks"),
         (
-            {"training": {"prompts_per_step": 8, "micro_batch_size": 7}},
+            {"method": {"prompts_per_step": 8}, "run": {"micro_batch_size": 7}},
             "run.micro_batch_size: 7 does not divide the 64 completions of a rank's batch; try 8",
         ),
         (
-            {"training": {"num_iterations": 4, "save_every": 6}},
+            {"method": {"num_iterations": 4}, "run": {"save_every": 6}},
             "run.save_every: 6 falls inside a generation of 4 iterations; the nearest that does not is 8",
         ),
-        ({"training": {"sync_ref_model": True}}, "no reference policy to move while beta is 0; set beta"),
-        ({"training": {"loss_type": "cispo"}}, "None would cap cispo's ratio below 1 and scale every gradient down"),
+        ({"method": {"sync_ref_model": True}}, "no reference policy to move while beta is 0; set beta"),
+        ({"method": {"loss_type": "cispo"}}, "None would cap cispo's ratio below 1 and scale every gradient down"),
         (
-            {"training": {"sync_ref_model": True, "beta": 0.1, "lora": {}}},
+            {"method": {"sync_ref_model": True, "beta": 0.1}, "policy": {"lora": {}}},
             "an adapter's reference is the policy without it; turn one off",
         ),
-        ({"adapter": "mine", "training": {"lora": {}}}, "the policy has the adapter 'mine' already"),
+        ({"policy": {"adapter": "mine", "lora": {}}}, "the policy has the adapter 'mine' already"),
         (
             {
-                "rewards": [{"name": "v", "monte_carlo": {"continuations": 2, "progress": True}}],
-                "training": {"ranks": 4},
+                "method": {"rewards": [{"name": "v", "monte_carlo": {"continuations": 2, "progress": True}}]},
+                "run": {"ranks": 4},
             },
             "6 prompts on 4 ranks split a group, and 'v' needs its whole group on one; make it a multiple of 4",
         ),
-        ({"rewards": []}, "give at least one reward function"),
+        ({"method": {"rewards": []}}, "give at least one reward function"),
         (
-            {"rewards": [{"name": "a", "kind": "outcome"}]},
+            {"method": {"rewards": [{"name": "a", "kind": "outcome"}]}},
             "'process' needs a step reward .* so nothing would be learnt",
         ),
-        ({"rewards": [{"name": "a"}], "credit": {"scheme": "outcome"}}, "'outcome' needs an outcome reward"),
-        ({"rewards": [{"name": "a"}], "credit": {"outcome_weight": 0.5}}, "0.5 weighs an outcome reward and there is"),
-        ({"rewards": [{"name": "a"}, {"name": "a"}]}, "'a' is given twice"),
+        (
+            {"method": {"rewards": [{"name": "a"}], "credit": {"scheme": "outcome"}}},
+            "'outcome' needs an outcome reward",
+        ),
+        (
+            {"method": {"rewards": [{"name": "a"}], "credit": {"outcome_weight": 0.5}}},
+            "0.5 weighs an outcome reward and there is",
+        ),
+        ({"method": {"rewards": [{"name": "a"}, {"name": "a"}]}}, "'a' is given twice"),
         ({"seed": True}, r"seed: give a number, not true or false \(got True\)"),
         ({"optimiser": {"learning_rate": False}}, "optimiser.learning_rate: give a number, not true or false"),
         ({"method": {"epsilon_high": True}}, "method.epsilon_high: give a number, not true or false"),
@@ -126,8 +149,8 @@ def test_a_full_configuration_round_trips():
         ({"name": "x" * 300}, "name: use 1 to 80 letters, .* a letter or digit first .* 302 characters"),
         ({"name": "a\n"}, "name: use 1 to 80 letters"),
         ({"name": ".hidden"}, "name: use 1 to 80 letters"),
-        ({"training": {"loss_type": "vespo"}}, "method.loss_type: choose one of grpo, bnpo"),
-        ({"pattern": {"kind": "middle"}}, "method.pattern.kind: choose one of starts, ends, is, turns"),
+        ({"method": {"loss_type": "vespo"}}, "method.loss_type: choose one of grpo, bnpo"),
+        ({"method": {"pattern": {"kind": "middle"}}}, "method.pattern.kind: choose one of starts, ends, is, turns"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(data, message):
@@ -158,7 +181,9 @@ def test_a_secret_in_a_configuration_is_kept_nowhere():
     config = RunConfig.parse(
         {
             "policy": f"https://me:{secret}@hub.example/model",
-            "rewards": [{"name": "mine", "code": f"def mine(prompt, step, **c):\n    return len('{secret}')\n"}],
+            "method": {
+                "rewards": [{"name": "mine", "code": f"def mine(prompt, step, **c):\n    return len('{secret}')\n"}]
+            },
         }
     )
     assert config.policy.path == "https://[redacted]@hub.example/model"
@@ -169,3 +194,10 @@ def test_a_secret_in_a_configuration_is_kept_nowhere():
         RunConfig.parse({"hf_token": secret})
     with pytest.raises(ConfigError, match=r"api_key: there is no such field \(got '\[redacted\]'\)"):
         RunConfig.parse({"api_key": "hunter22"})
+
+
+def test_configuration_loads_neither_torch_nor_trl_nor_gradio():
+    heavy = "{'torch', 'transformers', 'trl', 'gradio', 'pandas', 'datasets'}"
+    code = f"import sys, workbench, workbench.config.run; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

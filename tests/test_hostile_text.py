@@ -70,9 +70,10 @@ def hostile_run(workspace: Path) -> RunDir:
         "name": "hostile",
         "task": ALL,
         "policy": ALL,
-        "pattern": {"regex": re.escape(ONE_LINE)},
-        "rewards": [{"name": ALL, "code": "def f(prompt, step, **columns):\n    return 1.0\n"}],
-        "credit": {"scheme": "process"},
+        "method": {
+            "pattern": {"regex": re.escape(ONE_LINE)},
+            "rewards": [{"name": ALL, "code": "def f(prompt, step, **columns):\n    return 1.0\n"}],
+        },
     }
     run = RunDir.create(workspace, RunConfig.parse(config))
     run.append_metrics({"step": 1, "reward": 0.25, ALL: 1.0})

@@ -478,7 +478,7 @@ def test_trust_agrees_to_code_as_it_is_and_a_second_press_takes_it_back(services
 
 
 def test_a_judge_of_an_opened_configuration_is_shown_first(services: Services) -> None:
-    config = RunConfig(rewards=[judge("https://judge.example/v1", key_variable="HOME")])
+    config = RunConfig(method={"rewards": [judge("https://judge.example/v1", key_variable="HOME")]})
     opened = open_config("shared.yaml", config.to_yaml().encode(), services.trust)
     assert opened.foreign == (
         ("j", "# judge: prompts and answers, and the key in $HOME, are sent to https://judge.example/v1"),
@@ -488,7 +488,7 @@ def test_a_judge_of_an_opened_configuration_is_shown_first(services: Services) -
 
 
 def test_notebook_code_has_the_judge(tmp_path: Path) -> None:
-    code = train_code(RunConfig(rewards=[judge("http://127.0.0.1:1/v1")]), tmp_path)
+    code = train_code(RunConfig(method={"rewards": [judge("http://127.0.0.1:1/v1")]}), tmp_path)
     assert "judge" in code
     assert "'base_url': 'http://127.0.0.1:1/v1'" in code
 
@@ -507,7 +507,7 @@ def test_flags_name_a_judges_file_and_trusted_code(tmp_path: Path) -> None:
 def test_before_a_run_key_columns_and_endpoint_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     def problem(**settings: Any) -> str:
         with pytest.raises((ConfigError, RewardError)) as caught:
-            checked(RunConfig(rewards=[judge(endpoint.url, **settings)]))
+            checked(RunConfig(method={"rewards": [judge(endpoint.url, **settings)]}))
         return str(caught.value)
 
     with serving(lambda body: "") as endpoint:
@@ -515,5 +515,5 @@ def test_before_a_run_key_columns_and_endpoint_are_checked(monkeypatch: pytest.M
             key_variable="P16_NOT_SET"
         )
         assert "reward 'j' needs the column 'answr'" in problem(rubric="{answr}")
-        checked(RunConfig(rewards=[judge(endpoint.url, rubric="{answer}")]))
+        checked(RunConfig(method={"rewards": [judge(endpoint.url, rubric="{answer}")]}))
     assert "reward 'j': judge.base_url: nothing listens at" in problem()

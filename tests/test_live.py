@@ -183,7 +183,7 @@ def test_rollouts_as_a_table_have_a_row_a_step(tmp_path):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory) -> RunComparison:
-    config = wb.RunConfig(task="finish", training={"steps": 3})
+    config = wb.RunConfig(task="finish", run={"steps": 3})
     return compare(config, ["outcome", "process"], 2, tmp_path_factory.mktemp("compared"), module=FAKE)
 
 

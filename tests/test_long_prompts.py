@@ -17,8 +17,8 @@ SHORT, LONG, ENDLESS = (Example("7 " * n) for n in (5, 50, 500))
 
 
 def fitted(policy, task: Task, how: str = "refuse", answer: int = 100, **run: int) -> Task:
-    data = {"task": {"name": "t", "long_prompts": how}, "sampling": {"max_completion_length": answer}, "run": run}
-    config = RunConfig.parse(data)
+    data = {"task": {"name": "t", "long_prompts": how}, "run": run}
+    config = RunConfig.parse({**data, "method": {"sampling": {"max_completion_length": answer}}})
     return within_context(task, policy, config, config.grpo.sampling, 1000)
 
 

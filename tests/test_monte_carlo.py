@@ -307,7 +307,7 @@ def test_progress_is_what_a_step_adds_to_the_value_before_it(tiny, chain_group):
 
 def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
     labels = tmp_path / "labels.jsonl"
-    arguments = ["--index", "1", "--continuations", "2", "--sampling.num_generations", "4", "--json"]
+    arguments = ["--index", "1", "--continuations", "2", "--grpo.sampling.num_generations", "4", "--json"]
     assert main(["step-values", *arguments, "--labels", str(labels), "--html", str(tmp_path / "v.html")]) == 0
     data = json.loads(capsys.readouterr().out)
     assert len(data["values"]) == len(data["correct"]) == len(labels.read_text().splitlines()) == 4
@@ -321,7 +321,17 @@ def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
 def test_the_command_labels_several_prompts_to_train_a_reward_model_on(tmp_path, capsys):
     """Soft labels are shares of two continuations, hard ones whether there is any success; both are rows of prm."""
     hard, soft = tmp_path / "hard.jsonl", tmp_path / "soft.jsonl"
-    arguments = ["--prompts", "2", "--first", "1", "--continuations", "2", "--sampling.num_generations", "2", "--json"]
+    arguments = [
+        "--prompts",
+        "2",
+        "--first",
+        "1",
+        "--continuations",
+        "2",
+        "--grpo.sampling.num_generations",
+        "2",
+        "--json",
+    ]
     for file, estimation in ((hard, "hard"), (soft, "soft")):
         assert main(["step-values", *arguments, "--labels", str(file), "--estimation", estimation]) == 0
         result = json.loads(capsys.readouterr().out)
@@ -349,7 +359,9 @@ def test_the_command_labels_several_prompts_to_train_a_reward_model_on(tmp_path,
 def test_the_score_command_takes_values_as_a_step_reward(tmp_path, chain_group, capsys):
     file, config = tmp_path / "group.json", tmp_path / "run.yaml"
     file.write_text(json.dumps(chain_group.to_json()))
-    config.write_text("rewards: [{name: values, monte_carlo: {continuations: 2}}]\nsampling: {num_generations: 3}\n")
+    config.write_text(
+        "method: {rewards: [{name: values, monte_carlo: {continuations: 2}}], sampling: {num_generations: 3}}"
+    )
     assert main(["score", "--group", str(file), "--config", str(config), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes

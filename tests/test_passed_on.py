@@ -277,8 +277,8 @@ def test_prompts_longer_than_the_limit_are_refused_or_skipped(random_policy: Any
     task = Task("t", [short, long], [short])
 
     def fitted(most: int | None, how: str) -> Task:
-        data = {"task": {"name": "t", "long_prompts": how}, "method": {"max_prompt_length": most}}
-        config = RunConfig.parse({**data, "sampling": {"max_completion_length": 10}})
+        method = {"sampling": {"max_completion_length": 10}, "max_prompt_length": most}
+        config = RunConfig.parse({"task": {"name": "t", "long_prompts": how}, "method": method})
         return within_context(task, random_policy, config, config.grpo.sampling, 1000)
 
     assert fitted(None, "refuse") is task

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.configs import merged
 from tests.in_this_process import trained
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
@@ -34,16 +35,18 @@ pytestmark = pytest.mark.training
 
 
 def config(**changes):
-    training = {"steps": 2, "prompts_per_step": 2, "eval_every": 1, "eval_prompts": 8, "device": "cpu"}
-    training |= changes.pop("training", {})
-    return wb.RunConfig.parse({"sampling": {"num_generations": 4}, "training": training, **changes})
+    base = {
+        "run": {"steps": 2, "eval_every": 1, "eval_prompts": 8, "device": "cpu"},
+        "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4}},
+    }
+    return wb.RunConfig.parse(merged(base, changes))
 
 
 @pytest.mark.usefixtures("standby")
 def test_a_run_from_start_to_finish(tmp_path):
     """Trained by a standby process, and the same as one that is trained here."""
-    run = wb.train(config(training={"beta": 0.01}), tmp_path)
-    here = trained(config(training={"beta": 0.01}), tmp_path / "here")
+    run = wb.train(config(method={"beta": 0.01}), tmp_path)
+    here = trained(config(method={"beta": 0.01}), tmp_path / "here")
     status = run.wait(timeout=240)
     assert status.state == "finished", "\n".join(run.log_tail())
     assert status.tag is not None
@@ -72,7 +75,7 @@ def test_a_run_from_start_to_finish(tmp_path):
 
 @pytest.mark.usefixtures("standby")
 def test_a_run_is_stopped_and_keeps_what_it_did_and_one_that_waits_holds_no_libraries(tmp_path):
-    run = wb.train(config(training={"steps": 10_000, "eval_every": 0}), tmp_path)
+    run = wb.train(config(run={"steps": 10_000, "eval_every": 0}), tmp_path)
     spawn.prepare()
     for row in run.follow():
         if row["step"] >= 2:
@@ -101,7 +104,7 @@ def test_a_run_is_stopped_and_keeps_what_it_did_and_one_that_waits_holds_no_libr
 def test_a_reward_that_raises_ends_the_run_with_its_line(tmp_path):
     lines = ["def picky(prompt, step, **columns):", "    if '3' in step:", "        raise ValueError('no threes')"]
     code = "\n".join([*lines, "    return 1.0", ""])
-    run = trained(config(rewards=[{"name": "picky", "kind": "step", "code": code}]), tmp_path)
+    run = trained(config(method={"rewards": [{"name": "picky", "kind": "step", "code": code}]}), tmp_path)
     status = run.status()
     assert status.state == "failed"
     assert "no threes" in status.reason
@@ -121,8 +124,8 @@ def test_a_folder_with_a_librarys_name_is_no_library(tmp_path, monkeypatch):
     """TRL imports trackio to save a checkpoint if there is such a thing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trackio").mkdir()
-    small = {"steps": 1, "prompts_per_step": 1, "eval_every": 0, "save_every": 1}
-    run = wb.train(config(training=small, sampling={"num_generations": 2, "max_completion_length": 8}), tmp_path)
+    method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 8}}
+    run = wb.train(config(run={"steps": 1, "eval_every": 0, "save_every": 1}, method=method), tmp_path)
     assert run.wait(timeout=240).state == "finished", "\n".join(run.log_tail())
 
 
@@ -155,7 +158,7 @@ def test_ranks_part_once_training_is_over(tmp_path, monkeypatch):
 
 
 def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
-    run = RunDir.create(tmp_path, config(training={"steps": 3, "eval_every": 0}))
+    run = RunDir.create(tmp_path, config(run={"steps": 3, "eval_every": 0}))
     recorder = Recorder(run, config_of(run), writes=True)
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(callbacks=[recorder]))
     loss = trainer._compute_loss
@@ -178,7 +181,7 @@ def test_a_reward_that_fails_on_one_rank_ends_the_run_with_its_own_message(tmp_p
         "    return [1.0 for _ in completions]\n"
     )
     rewards = [{"name": "step_correctness"}, {"name": "picky", "kind": "outcome", "code": code}]
-    run = RunDir.create(tmp_path, config(rewards=rewards, training={"ranks": 2, "eval_every": 0}))
+    run = RunDir.create(tmp_path, config(method={"rewards": rewards}, run={"ranks": 2, "eval_every": 0}))
     on_ranks(2, "workbench.process", str(run.path), log=run.log, code=1)
     status = run.status()
     assert status.state == "failed"

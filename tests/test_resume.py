@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 import workbench as wb
+from tests.configs import merged
 from tests.ranks import running_on_ranks
 from tests.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
@@ -88,8 +89,8 @@ def by_ppo(**method: Any) -> RunConfig:
 
 
 PPO_REWARDS = [{"name": "step_correctness", "kind": "step"}, {"name": "answer_correctness", "kind": "outcome"}]
-SHORT = {"sampling": {"num_generations": 2, "max_completion_length": 32}}
-RUNS = {name: configuration(CONFIGURATIONS[name] | SHORT) for name in RESUMED} | {
+SHORT = {"method": {"sampling": {"num_generations": 2, "max_completion_length": 32}}}
+RUNS = {name: configuration(merged(CONFIGURATIONS[name], SHORT)) for name in RESUMED} | {
     "ppo, two iterations, separate critic": by_ppo(num_iterations=2, critic="separate"),
     "ppo, LoRA": by_ppo(policy={"lora": {"r": 4, "alpha": 8}}),
 }
@@ -132,9 +133,9 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
     task = wb.load_task("chain-arithmetic")
     rows = [{"prompt": task[n].prompt, **task[n].columns} for n in range(4)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    training = {"prompts_per_step": 1, "eval_every": 0, "device": "cpu", "steps": 8, "save_every": 4}
-    sampling = {"num_generations": 2, "max_completion_length": 16}
-    config = RunConfig.parse({"task": str(tmp_path / "rows.jsonl"), "training": training, "sampling": sampling})
+    settings = {"eval_every": 0, "device": "cpu", "steps": 8, "save_every": 4}
+    method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 16}}
+    config = RunConfig.parse({"task": str(tmp_path / "rows.jsonl"), "run": settings, "method": method})
     alone, resumed = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
     train(alone)
     prompts = [[credit.scored.group.prompt for credit in alone.rollouts.read(step)] for step in range(1, 9)]
@@ -151,9 +152,9 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
 
 def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
     """With real processes: both ranks end after the same step, first by themselves and then under their launcher."""
-    training = {"ranks": 2, "eval_every": 0, "steps": 1000, "save_every": 2, "prompts_per_step": 2, "device": "cpu"}
-    sampling = {"num_generations": 2, "max_completion_length": 16}
-    run = Run(RunDir.create(tmp_path, RunConfig.parse({"training": training, "sampling": sampling})).path)
+    settings = {"ranks": 2, "eval_every": 0, "steps": 1000, "save_every": 2, "device": "cpu"}
+    method = {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 16}}
+    run = Run(RunDir.create(tmp_path, RunConfig.parse({"run": settings, "method": method})).path)
     with running_on_ranks(2, "workbench.process", str(run.path), log=run.dir.log) as ranks:
         _reached(run, 3)
         for rank in ranks:
@@ -189,7 +190,7 @@ def _reached(run: Run, step: int) -> None:
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from workbench.training import saving
 
-    run = RunDir.create(tmp_path, configuration({"training": {"eval_every": 0}}))
+    run = RunDir.create(tmp_path, configuration({"run": {"eval_every": 0}}))
     save = saving.save_state
 
     def full(folder: Path, name: str, state: object) -> None:
@@ -258,9 +259,10 @@ def test_states_come_back_bit_for_bit_and_without_pickles(tmp_path: Path) -> Non
 
 
 def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:
-    training = {"lora": {"r": 4, "alpha": 8}, "steps": 1, "save_every": 1, "prompts_per_step": 1, "device": "cpu"}
-    sampling = {"num_generations": 2, "max_completion_length": 16}
-    run = RunDir.create(tmp_path, RunConfig.parse({"training": training | {"eval_every": 0}, "sampling": sampling}))
+    settings = {"steps": 1, "save_every": 1, "device": "cpu", "eval_every": 0}
+    method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 16}}
+    policy = {"lora": {"r": 4, "alpha": 8}}
+    run = RunDir.create(tmp_path, RunConfig.parse({"run": settings, "method": method, "policy": policy}))
     train(run)
     (checkpoint,) = checkpoints.saved(run.checkpoints)
     assert all("lora" in name for name in load_file(checkpoint.path / "adapter_model.safetensors"))

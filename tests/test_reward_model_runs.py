@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import reward_models
+from tests.configs import merged, short_run
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from workbench.config import ModelConfig
@@ -20,9 +21,7 @@ pytestmark = pytest.mark.training
 
 
 def config(rewards, **sections) -> RunConfig:
-    training = {"steps": 2, "prompts_per_step": 2, "eval_every": 0, "warmup_steps": 0, "device": "cpu"}
-    sampling = {"num_generations": 4, "max_completion_length": 112}
-    return RunConfig.parse({"rewards": rewards, "training": training, "sampling": sampling, **sections})
+    return short_run(**merged(sections, {"method": {"rewards": rewards}}))
 
 
 def test_a_run_on_a_process_reward_model(tmp_path):
@@ -33,7 +32,7 @@ def test_a_run_on_a_process_reward_model(tmp_path):
         {"name": "prm", "kind": "step", "model": model},
         {"name": "least", "kind": "outcome", "weight": 0.5, "model": model | {"reduce": "min"}},
     ]
-    run = trained(config(rewards, credit={"outcome_weight": 1.0}), tmp_path / "workspace")
+    run = trained(config(rewards, method={"credit": {"outcome_weight": 1.0}}), tmp_path / "workspace")
     assert run.status().state == "finished", run.status()
     assert {"rewards/prm/mean", "rewards/least/mean"} <= set(run.metrics().columns)
     models, seen = LocalModels("cpu"), 0

@@ -291,9 +291,9 @@ def test_a_repositorys_own_code_waits_for_trust_like_any_other(tmp_path):
 
 def test_what_cannot_work_is_refused():
     with pytest.raises(ConfigError, match="give one of code, model, judge and monte_carlo"):
-        RunConfig.parse({"rewards": [{"name": "x", "code": "", "monte_carlo": {}}]})
+        RunConfig.parse({"method": {"rewards": [{"name": "x", "code": "", "monte_carlo": {}}]}})
     with pytest.raises(ConfigError, match="monte_carlo values are a step reward's"):
-        RunConfig.parse({"rewards": [{"name": "x", "kind": "outcome", "monte_carlo": {}}]})
+        RunConfig.parse({"method": {"rewards": [{"name": "x", "kind": "outcome", "monte_carlo": {}}]}})
     with pytest.raises(RewardCodeError, match="samples from the policy, which this call does not have"):
         load_reward(RewardConfig(name="x", monte_carlo={}))
 
@@ -364,7 +364,7 @@ sys.exit("torch" in sys.modules)
 def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     file = tmp_path / "group.json"
     file.write_text(json.dumps(group().to_json()))
-    given = ["score", "--group", str(file), "--pattern.regex", r"\n+", "--pattern.kind", "ends", "--json"]
+    given = ["score", "--group", str(file), "--grpo.pattern.regex", r"\n+", "--grpo.pattern.kind", "ends", "--json"]
     assert main([*given, "--reward-model", folders["token"]]) == 0
     data = json.loads(capsys.readouterr().out)
     expected = LocalModels("cpu").score_steps(
@@ -377,7 +377,7 @@ def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     assert "which fits several formats" in capsys.readouterr().err
     assert main([*given, "--reward-model", folders["causal"], "--format", "ki"]) == 0
     capsys.readouterr()
-    outcome = ["--reward-model", f"{folders['token']},2", "--reduce", "min", "--credit.scheme", "outcome"]
+    outcome = ["--reward-model", f"{folders['token']},2", "--reduce", "min", "--grpo.credit.scheme", "outcome"]
     assert main([*given, *outcome]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [rollout["outcome"] for rollout in data["rollouts"]] == pytest.approx(

@@ -188,12 +188,14 @@ def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> No
     mine = "def mine(prompt, step, **columns):\n    return 1.0\n"
     options = {"ngram_size": 2}
     config = RunConfig(
-        rewards=[
-            RewardConfig(name="mine", code=mine),
-            RewardConfig(name="tag_format", kind="outcome"),
-            RewardConfig(name="repetition", kind="outcome", options=options),
-            RewardConfig(name="trl:accuracy_reward", kind="outcome"),
-        ]
+        method={
+            "rewards": [
+                RewardConfig(name="mine", code=mine),
+                RewardConfig(name="tag_format", kind="outcome"),
+                RewardConfig(name="repetition", kind="outcome", options=options),
+                RewardConfig(name="trl:accuracy_reward", kind="outcome"),
+            ]
+        }
     )
     config = RunConfig.from_yaml(config.to_yaml())
     run = RunDir.create(tmp_path, config, sources(config))

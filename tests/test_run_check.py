@@ -33,7 +33,7 @@ def _model(folder: Path, config: str = '{"model_type": "llama"}', weights: str =
 
 
 def _code(code: str, **more: object) -> dict:
-    return {"rewards": [STEPS | {"code": code} | more]}
+    return {"method": {"rewards": [STEPS | {"code": code} | more]}}
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,15 @@ def _code(code: str, **more: object) -> dict:
     [
         ({"environment": "calcolator"}, r"no environment called 'calcolator'; did you mean 'calculator'\?"),
         ({"environment": {"name": "Mine", "code": "class Mine: ..."}}, "environment 'Mine' has no method 'reset'"),
-        ({"pattern": {"regex": "(["}}, r"method\.pattern: the step pattern does not compile"),
-        ({"pattern": {"regex": "x*"}}, r"method\.pattern: the step pattern matches empty text"),
-        ({"rewards": [{"name": "step_corectness"}]}, "'step_corectness'; did you mean 'step_correctness'?"),
+        ({"method": {"pattern": {"regex": "(["}}}, r"method\.pattern: the step pattern does not compile"),
+        ({"method": {"pattern": {"regex": "x*"}}}, r"method\.pattern: the step pattern matches empty text"),
+        ({"method": {"rewards": [{"name": "step_corectness"}]}}, "'step_corectness'; did you mean 'step_correctness'?"),
         (
-            {"rewards": [STEPS, {"name": "answer_correctness", "kind": "step"}]},
+            {"method": {"rewards": [STEPS, {"name": "answer_correctness", "kind": "step"}]}},
             "'answer_correctness' is set as a step reward",
         ),
         (
-            {"rewards": [STEPS, {"name": "overlong", "kind": "outcome", "options": {"max_len": 3}}]},
+            {"method": {"rewards": [STEPS, {"name": "overlong", "kind": "outcome", "options": {"max_len": 3}}]}},
             "no option 'max_len'",
         ),
         (_code("def mine(prompt, step, **columns)\n    return 1"), "line 1"),
@@ -63,10 +63,16 @@ def _code(code: str, **more: object) -> dict:
             _code("def mine(prompt, step, answr, **columns):\n    return 1"),
             "needs the column 'answr', which no row of task 'chain-arithmetic' has; did you mean 'answer'?",
         ),
-        ({"rewards": [{"name": "v", "monte_carlo": {"outcome": "step_correctness"}}]}, "name an outcome reward"),
-        ({"rewards": [{"name": "v", "monte_carlo": {"outcome": "anser"}}]}, "no built-in reward is named 'anser'"),
         (
-            {"rewards": [STEPS | {"code": None, "model": {"path": "./prm", "format": "ki"}}]},
+            {"method": {"rewards": [{"name": "v", "monte_carlo": {"outcome": "step_correctness"}}]}},
+            "name an outcome reward",
+        ),
+        (
+            {"method": {"rewards": [{"name": "v", "monte_carlo": {"outcome": "anser"}}]}},
+            "no built-in reward is named 'anser'",
+        ),
+        (
+            {"method": {"rewards": [STEPS | {"code": None, "model": {"path": "./prm", "format": "ki"}}]}},
             "there is no folder './prm'",
         ),
         ({"policy": "./llama"}, "there is no folder './llama'"),
@@ -141,7 +147,9 @@ def test_every_problem_is_named_at_once_and_nothing_is_made(tmp_path: Path, monk
     monkeypatch.setattr(devices, "gpus", list)
     monkeypatch.setattr(devices, "_DRIVERS", ())
     run = {"report_to": ["wandb"], "device": "cuda"}
-    config = RunConfig.parse({"policy": "./gone", "task": "gone.jsonl", "pattern": {"regex": "["}, "run": run})
+    config = RunConfig.parse(
+        {"policy": "./gone", "task": "gone.jsonl", "method": {"pattern": {"regex": "["}}, "run": run}
+    )
     with pytest.raises(WorkbenchError) as refused:
         runs.start(config, tmp_path)
     lines = str(refused.value).splitlines()
@@ -166,7 +174,7 @@ def test_the_command_line_refuses_in_the_same_words(tmp_path: Path, capsys: pyte
 
 
 def test_what_works_passes(tmp_path: Path) -> None:
-    for data in ({}, {"method": "sft"}, {"pattern": {"regex": r"(?m)^\d+\."}, "rewards": [STEPS]}):
+    for data in ({}, {"method": "sft"}, {"method": {"pattern": {"regex": "(?m)^\\d+\\."}, "rewards": [STEPS]}}):
         config = RunConfig.parse(data)
         assert checked(config) == config
     talk = _rows(tmp_path / "talk.jsonl", *[{"prompt": TALK, "answer": "12"}] * 20)
@@ -185,7 +193,7 @@ def test_paths_of_this_machine_are_stored_as_absolute_ones(tmp_path: Path, monke
     _model(Path("models/llama"))
     _rows(Path("rows.jsonl"), *[{"prompt": "a", "answer": "b"}] * 20)
     reward = {"name": "prm", "model": {"path": "models/llama", "format": "stepwise"}}
-    config = RunConfig.parse({"policy": "models/llama", "task": "rows.jsonl", "rewards": [reward]})
+    config = RunConfig.parse({"policy": "models/llama", "task": "rows.jsonl", "method": {"rewards": [reward]}})
     there = checked(config)
     model = there.grpo.rewards[0].model
     assert (there.policy.path, model.path) == (str(tmp_path / "models/llama"),) * 2

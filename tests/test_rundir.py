@@ -96,7 +96,7 @@ def assert_same(a: Credit, b: Credit) -> None:
 
 
 def test_a_new_run_is_queued_and_holds_its_config(tmp_path: Path) -> None:
-    config = RunConfig(name="first", seed=3, training={"steps": 7, "ranks": 2})
+    config = RunConfig(name="first", seed=3, run={"steps": 7, "ranks": 2})
     run = RunDir.create(tmp_path, config)
     assert run.path == tmp_path / "runs" / "first"
     assert config_of(run) == config
@@ -137,12 +137,14 @@ def test_names_stay_apart_when_many_are_made_at_once(tmp_path: Path) -> None:
 def test_reward_code_is_kept_as_it_ran_with_its_hash(tmp_path: Path) -> None:
     config = RunConfig(
         name="a",
-        rewards=[
-            RewardConfig(name="mine", code="def mine(prompt, step, **columns):\n    return 1.0  # é\n"),
-            RewardConfig(name="built_in"),
-            RewardConfig(name="../../x", code="bad = 1\n"),
-            RewardConfig(name="unknown"),
-        ],
+        method={
+            "rewards": [
+                RewardConfig(name="mine", code="def mine(prompt, step, **columns):\n    return 1.0  # é\n"),
+                RewardConfig(name="built_in"),
+                RewardConfig(name="../../x", code="bad = 1\n"),
+                RewardConfig(name="unknown"),
+            ]
+        },
     )
     run = RunDir.create(tmp_path, config, {"built_in": "def built_in(): ...\n"})
     manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
@@ -169,7 +171,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_configs_with_odd_text_survive(tmp_path: Path) -> None:
-    config = RunConfig(task="data\u2028\ud800\x00é.jsonl")
+    config = RunConfig(task="data\u2028\x00é.jsonl")
     assert config_of(RunDir.create(tmp_path, config)) == config
 
 

@@ -291,7 +291,7 @@ def test_only_the_first_process_is_asked_and_a_lost_launchers_ranks_too(begin: S
 
 def test_a_launchers_ranks_end_with_it(begin: Start) -> None:
     """Killed outright, the launcher can pass nothing on; its two ranks are found by their tag."""
-    run = begin("obey", training={"ranks": 2})
+    run = begin("obey", run={"ranks": 2})
     first_row(run)
     ranks = {process for process in processes.members(run.path) if process.pid != run.status().pid}
     assert len(ranks) == 2
@@ -302,7 +302,7 @@ def test_a_launchers_ranks_end_with_it(begin: Start) -> None:
 
 
 def test_a_rank_killed_is_a_crash_though_the_first_rank_says_it_was_stopped(begin: Start) -> None:
-    run = begin("obey", training={"ranks": 2})
+    run = begin("obey", run={"ranks": 2})
     first_row(run)
     ranks = [process for process in processes.members(run.path) if process.pid != run.status().pid]
     next(rank for rank in ranks if rank.environ()["RANK"] == "1").kill()
@@ -313,7 +313,7 @@ def test_a_rank_killed_is_a_crash_though_the_first_rank_says_it_was_stopped(begi
 
 
 def test_a_launcher_passes_a_stop_on(begin: Start) -> None:
-    run = begin("obey", training={"ranks": 2})
+    run = begin("obey", run={"ranks": 2})
     first_row(run)
     assert run.stop().reason == "stopped at step 1 of 90"
     assert processes.members(run.path) == set()
@@ -448,10 +448,10 @@ def test_a_queued_run_is_stopped_while_it_waits(begin: Start) -> None:
 
 
 def test_ranks_wait_as_one_and_what_a_killed_launcher_left_is_ended_first(begin: Start) -> None:
-    first = begin("obey", training={"ranks": 2})
+    first = begin("obey", run={"ranks": 2})
     first_row(first)
     ranks = {process for process in processes.members(first.path) if process.pid != first.status().pid}
-    second = begin("obey", training={"ranks": 2})
+    second = begin("obey", run={"ranks": 2})
     waits(second)
     assert len(processes.members(second.path)) == 1
     psutil.Process(first.status().pid).kill()
@@ -714,7 +714,7 @@ def test_a_link_is_not_followed_out_of_the_workspace(tmp_path: Path) -> None:
 
 def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown credit scheme 'magic'"):
-        runs.start(RunConfig.parse({"credit": {"scheme": "magic"}}), tmp_path)
+        runs.start(RunConfig.parse({"method": {"credit": {"scheme": "magic"}}}), tmp_path)
     assert list_runs(tmp_path) == []
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="choose another workspace"):

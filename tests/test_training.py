@@ -13,9 +13,9 @@ import torch
 from trl import GRPOTrainer
 
 from tests import train_on_ranks
+from tests.configs import short_run as config
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
-from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES, assign_credit, length_normalisers
 from workbench.data import load_task
 from workbench.errors import ConfigError, RewardError
@@ -29,15 +29,6 @@ from workbench.training.metrics import kl_estimators
 from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training
-
-
-def config(**sections) -> RunConfig:
-    """A run of a few seconds: 2 prompts, G = 4, two steps."""
-    training = {"steps": 2, "prompts_per_step": 2, "eval_every": 0, "warmup_steps": 0, "device": "cpu"} | sections.pop(
-        "training", {}
-    )
-    sampling = {"num_generations": 4, "max_completion_length": 112} | sections.pop("sampling", {})
-    return RunConfig.parse({"training": training, "sampling": sampling, **sections})
 
 
 class Watch:
@@ -76,7 +67,7 @@ def test_invariant_parity(tmp_path, credit):
     """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""
     from workbench.views.heatmap import heatmap
 
-    run = RunDir.create(tmp_path, config(training={"micro_batch_size": 4}, credit=credit))
+    run = RunDir.create(tmp_path, config(run={"micro_batch_size": 4}, method={"credit": credit}))
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
     watch = Watch(trainer)
     trainer.train()
@@ -141,7 +132,7 @@ def test_invariant_ranks_agree(tmp_path):
 def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
     """Two implementations: our coefficients, and what TRL's loss weighs each log-probability with (ratio 1, no KL)."""
     clip = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
-    trainer = build_trainer(config(training={"loss_type": loss_type, **clip}), tmp_path)
+    trainer = build_trainer(config(method={"loss_type": loss_type, **clip}), tmp_path)
     trainer.current_gradient_accumulation_steps = 1
     lengths = [2, 6, 5, 1]
     mask = torch.tensor([[t < length for t in range(6)] for length in lengths]).long()
@@ -165,7 +156,9 @@ def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
 
 def test_outcome_scheme_is_trls_own_advantage(tmp_path):
     """Two implementations: ours under 'outcome' and the (B,) tensor stock TRL computed in the same call."""
-    trainer = build_trainer(config(credit={"scheme": "outcome"}, sampling={"num_generations": 8}), tmp_path)
+    trainer = build_trainer(
+        config(method={"credit": {"scheme": "outcome"}, "sampling": {"num_generations": 8}}), tmp_path
+    )
     inputs = [trainer.train_dataset[i // 8] for i in range(16)]
     captured = {}
     stock = super(ProcessGRPOTrainer, trainer)._generate_and_score_completions
@@ -184,7 +177,7 @@ def test_outcome_scheme_is_trls_own_advantage(tmp_path):
 
 
 def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
-    run = RunDir.create(tmp_path, config(credit={"outcome_weight": 0.5, "clip": 1.5}))
+    run = RunDir.create(tmp_path, config(method={"credit": {"outcome_weight": 0.5, "clip": 1.5}}))
     build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
     for credit in run.rollouts.read(1):
         s = credit.scored
@@ -203,7 +196,7 @@ def test_stored_rollouts_are_credited_by_assign_credit(tmp_path):
 
 
 def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_marked(tmp_path):
-    run = RunDir.create(tmp_path, config(sampling={"max_completion_length": 60}, training={"steps": 1}))
+    run = RunDir.create(tmp_path, config(method={"sampling": {"max_completion_length": 60}}, run={"steps": 1}))
     build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
     rollouts = [
         (rollout, scores)
@@ -220,24 +213,28 @@ def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_ma
 
 
 @pytest.mark.parametrize(
-    "training",
+    ("steps", "method", "others"),
     [
-        {"loss_type": "grpo", "beta": 0.04, "num_iterations": 2, "steps": 2},
-        {"loss_type": "bnpo", "num_iterations": 2, "steps": 2},
-        {"loss_type": "dr_grpo", "beta": 0.04, "mask_truncated_completions": True},
-        {"loss_type": "cispo", "epsilon_high": 5.0},
-        {"loss_type": "sapo"},
-        {"loss_type": "luspo"},
-        {"loss_type": "dapo", "beta": 0.04, "sync_ref_model": True, "ref_model_sync_steps": 1, "steps": 2},
-        {"loss_type": "dapo", "beta": 0.04, "lora": {"r": 4, "alpha": 8}, "gradient_checkpointing": True},
+        (2, {"loss_type": "grpo", "beta": 0.04, "num_iterations": 2}, {}),
+        (2, {"loss_type": "bnpo", "num_iterations": 2}, {}),
+        (1, {"loss_type": "dr_grpo", "beta": 0.04, "mask_truncated_completions": True}, {}),
+        (1, {"loss_type": "cispo", "epsilon_high": 5.0}, {}),
+        (1, {"loss_type": "sapo"}, {}),
+        (1, {"loss_type": "luspo"}, {}),
+        (2, {"loss_type": "dapo", "beta": 0.04, "sync_ref_model": True, "ref_model_sync_steps": 1}, {}),
+        (
+            1,
+            {"loss_type": "dapo", "beta": 0.04},
+            {"policy": {"lora": {"r": 4, "alpha": 8}}, "optimiser": {"gradient_checkpointing": True}},
+        ),
     ],
-    ids=lambda t: "-".join(str(v) for v in t.values()),
 )
-def test_each_loss_trains(tmp_path, training):
+def test_each_loss_trains(tmp_path, steps, method, others):
     """Every loss TRL has but the refused one; reference and old policies, syncing, masking, LoRA: a step each."""
     drawn: list[Credit] = []
+    sampling = {"num_generations": 2, "max_completion_length": 90}
     trainer = build_trainer(
-        config(training={"steps": 1, **training}, sampling={"num_generations": 2, "max_completion_length": 90}),
+        config(method=method | {"sampling": sampling}, run={"steps": steps}, **others),
         tmp_path,
         Listeners(on_rollouts=lambda step, credits: drawn.extend(credits)),
     )
@@ -246,18 +243,18 @@ def test_each_loss_trains(tmp_path, training):
     assert any(not torch.equal(p, before[n]) for n, p in trainer.model.named_parameters() if p.requires_grad)
     logs = [row for row in trainer.state.log_history if "loss" in row]
     assert all(np.isfinite(row["loss"]) for row in logs)
-    if training.get("beta"):
+    if method.get("beta"):
         assert {"kl", "kl/k1", "kl/k2", "kl/k3"} <= set(logs[-1])
         # The loss has k3 itself, also where the policy is no longer the one that sampled.
         assert logs[-1]["kl/k3"] == pytest.approx(logs[-1]["kl"], abs=1e-6)
         # Before the first update the policy is its own reference; what is masked has none.
-        masked = training.get("mask_truncated_completions", False)
+        masked = method.get("mask_truncated_completions", False)
         for row in drawn[0].scored.group.rollouts:
             if row.finished or not masked:
                 assert row.ref_logprobs == pytest.approx(row.logprobs, abs=1e-4)
             else:
                 assert row.ref_logprobs is None
-    if training.get("lora"):
+    if "policy" in others:
         assert all("lora" in name for name in before)
 
 
@@ -274,7 +271,7 @@ def test_kl_estimators_by_hand():
 def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
     curves = []
     for folder in ("one", "two"):
-        trainer = build_trainer(config(training={"eval_every": 1, "eval_prompts": 10}), tmp_path / folder)
+        trainer = build_trainer(config(run={"eval_every": 1, "eval_prompts": 10}), tmp_path / folder)
         trainer.train()
         timed = ("time", "runtime", "per_second")
         curves.append(
@@ -353,7 +350,7 @@ def test_the_seam_in_trl_is_as_this_project_expects():
 
 def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
     """A pattern that is too slow on every rollout is no reason to end a run."""
-    run = RunDir.create(tmp_path, config(pattern={"regex": r"(?s)(?:.|..)+(?<!.)"}, training={"steps": 1}))
+    run = RunDir.create(tmp_path, config(method={"pattern": {"regex": "(?s)(?:.|..)+(?<!.)"}}, run={"steps": 1}))
     build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
     scores = [one for credit in run.rollouts.read(1) for one in credit.scored.scored]
     assert not any(one.matched for one in scores)
@@ -372,9 +369,9 @@ def mine(prompts, completions, steps, **columns):
 """
 
 
-def failing(tmp_path, **training) -> tuple[RunDir, ProcessGRPOTrainer]:
+def failing(tmp_path, **method) -> tuple[RunDir, ProcessGRPOTrainer]:
     rewards = [{"name": "mine", "code": FAILS_LATER}]
-    run = RunDir.create(tmp_path, config(rewards=rewards, training=training))
+    run = RunDir.create(tmp_path, config(method={"rewards": rewards, **method}))
     return run, build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
 
 
@@ -408,7 +405,7 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
         return super(ProcessGRPOTrainer, self)._generate_single_turn(*arguments)
 
     monkeypatch.setattr(ProcessGRPOTrainer, "_generate_single_turn", by_trl)
-    run = RunDir.create(tmp_path, config(training={"steps": 1, "eval_every": 0}))
+    run = RunDir.create(tmp_path, config(run={"steps": 1, "eval_every": 0}))
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
     watch = Watch(trainer)
     trainer.train()
@@ -420,7 +417,7 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
 
 
 def test_held_out_accuracy_does_not_depend_on_how_it_is_batched(tmp_path):
-    configuration = config(training={"eval_every": 1, "eval_prompts": 21})
+    configuration = config(run={"eval_every": 1, "eval_prompts": 21})
     trainer = build_trainer(configuration, tmp_path)
     accuracy = HeldOutAccuracy(trainer, trainer.sample, load_task("chain-arithmetic"), configuration.run)
     whole = accuracy.measure()
@@ -438,7 +435,7 @@ def test_rewards_that_run_in_the_worker_train_too(tmp_path):
         {"name": "trl:get_soft_overlong_punishment", "kind": "outcome", "options": {"max_completion_len": 40}},
         {"name": "length_target", "kind": "outcome", "options": {"target_length": 0}},
     ]
-    trainer = build_trainer(config(rewards=rewards, training={"steps": 1, "reward_deadline": 120}), tmp_path)
+    trainer = build_trainer(config(method={"rewards": rewards, "reward_deadline": 120}, run={"steps": 1}), tmp_path)
     trainer.train()
     row = trainer.state.log_history[0]
     assert 0 <= row["rewards/math_equality/mean"] <= 1
@@ -447,7 +444,7 @@ def test_rewards_that_run_in_the_worker_train_too(tmp_path):
 
 
 def test_a_reward_slower_than_the_sampler_is_named_once(tmp_path, monkeypatch, caplog):
-    trainer = build_trainer(config(training={"steps": 2}), tmp_path)
+    trainer = build_trainer(config(run={"steps": 2}), tmp_path)
     original = trainer._calculate_rewards
 
     def slow(*args):
@@ -465,7 +462,7 @@ def test_a_reward_slower_than_the_sampler_is_named_once(tmp_path, monkeypatch, c
 def test_too_few_rows_for_one_generation_are_refused_with_the_fix(tmp_path):
     file = tmp_path / "few.jsonl"
     file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n' * 4)
-    few = config(task=str(file), rewards=[{"name": "length_and_mistake"}], training={"prompts_per_step": 6})
+    few = config(task=str(file), method={"rewards": [{"name": "length_and_mistake"}], "prompts_per_step": 6})
     with pytest.raises(ConfigError, match="6 distinct prompts are asked for and the task has 3 training rows"):
         build_trainer(few, tmp_path)
 
@@ -478,7 +475,7 @@ def test_columns_reach_the_rewards_whatever_they_are_called_and_whoever_lacks_th
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     code = "def told(prompt, step, hint, **columns):\n    return float(sorted(columns) == [] and hint in (None, '2'))\n"
     rewards = [{"name": "told", "kind": "step", "code": code}]
-    trainer = build_trainer(config(task=str(file), rewards=rewards, training={"steps": 1}), tmp_path)
+    trainer = build_trainer(config(task=str(file), method={"rewards": rewards}, run={"steps": 1}), tmp_path)
     assert trainer.train_dataset.column_names == ["prompt", "hint"]
     trainer.train()
     assert trainer.state.log_history[0]["step_reward"] == 1.0
@@ -487,7 +484,7 @@ def test_columns_reach_the_rewards_whatever_they_are_called_and_whoever_lacks_th
 def test_a_column_of_several_kinds_is_refused_by_name(tmp_path):
     file = tmp_path / "mixed.jsonl"
     file.write_text('{"prompt": "a", "level": 1}\n{"prompt": "b", "level": "hard"}\n' * 4)
-    mixed = config(task=str(file), rewards=[{"name": "length_and_mistake"}])
+    mixed = config(task=str(file), method={"rewards": [{"name": "length_and_mistake"}]})
     with pytest.raises(ConfigError, match="a column holds values of several kinds"):
         build_trainer(mixed, tmp_path)
 

@@ -531,7 +531,9 @@ def test_a_runs_own_code_is_trusted_and_no_other(services, monkeypatch):
 
 def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
     code = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    shared = RunConfig(rewards=[RewardConfig(name="mine", code=code), RewardConfig(name="step_correctness")])
+    shared = RunConfig(
+        method={"rewards": [RewardConfig(name="mine", code=code), RewardConfig(name="step_correctness")]}
+    )
     opened = imports.open_config("shared.yaml", shared.to_yaml().encode(), services.trust)
     note = imports.opened_note(opened)
     assert [name for name, _ in opened.foreign] == ["mine"]
@@ -556,7 +558,7 @@ def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
         (b"x" * 1_000_001, "c.yaml has over 1,000,000 bytes"),
         (b"task: \xff", "c.yaml: byte 6 is not UTF-8; save it as UTF-8"),
         (b"seed: [", "not YAML"),
-        (b"rewards: [" + b",".join(b"{name: r%d}" % i for i in range(SLOTS + 1)) + b"]", "fit on the page"),
+        (b"method: {rewards: [" + b",".join(b"{name: r%d}" % i for i in range(SLOTS + 1)) + b"]}", "fit on the page"),
     ],
 )
 def test_what_is_no_configuration_is_refused(services, content, message):

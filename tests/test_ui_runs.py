@@ -49,7 +49,7 @@ def test_a_row_says_what_was_best_and_what_was_last(tmp_path):
         {"step": 2, "reward": 0.75, "accuracy": 0.8, "seconds": 4.0},
         {"step": 3, "reward": 0.25, "accuracy": 0.6, "seconds": 6.5},
     ]
-    store(tmp_path, "a", rows, seed=7, credit={"scheme": "position"})
+    store(tmp_path, "a", rows, seed=7, method={"credit": {"scheme": "position"}})
     (row,) = runs.table(tmp_path)["runs"]
     shown = {name: row[name] for name in ("reward", "reward_metric", "accuracy_best", "accuracy_last", "seconds")}
     assert shown == {
@@ -77,10 +77,10 @@ def test_an_unreadable_run_is_a_row_with_its_reason(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
-        ("status.json", '{"state": "finished", "pid": "x"}', r"pid: a whole number is wanted \(got 'x'\)"),
+        ("status.json", '{"state": "finished", "pid": "x"}', r"pid: .*\(got .x.\)"),
         ("status.json", '{"state": "finished", "warnings": 5}', r"warnings: .*\(got 5\)"),
-        ("status.json", '{"state": "finished", "pid": -1}', r"pid: .*above 0"),
-        ("status.json", '{"state": "finished", "created": 1e300}', r"created: .*below"),
+        ("status.json", '{"state": "finished", "pid": -1}', r"pid: .*\(got -1\)"),
+        ("status.json", '{"state": "finished", "created": 1e300}', r"created: .*1e\+300"),
         ("run.yaml", "", r"empty run\.yaml"),
     ],
 )
@@ -214,7 +214,7 @@ def test_every_reward_function_that_occurs_is_a_line_of_one_panel():
 def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
     for seed in (0, 1):
         store(tmp_path, f"p{seed}", [{"step": 1, "reward": seed / 2}], seed=seed)
-    store(tmp_path, "o", [{"step": 1, "reward": 1.0}], credit={"scheme": "outcome"})
+    store(tmp_path, "o", [{"step": 1, "reward": 1.0}], method={"credit": {"scheme": "outcome"}})
     seen = runs.overlay(tmp_path, ["p0", "o", "p1", "p0", "gone", "../../etc"])
     assert [one["label"] for one in seen["configurations"]] == ["scheme process", "scheme outcome"]
     assert [[run["name"] for run in one["runs"]] for one in seen["configurations"]] == [["p0", "p1"], ["o"]]
@@ -233,8 +233,8 @@ def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
 def test_a_reward_function_that_not_all_have_is_one_difference():
     both = [{"name": "step_correctness", "weight": 2.0}, {"name": "tag_format", "kind": "outcome"}]
     configs = [
-        RunConfig.parse({"rewards": both, "training": {"steps": 4}}),
-        RunConfig.parse({"rewards": [{"name": "step_correctness"}], "training": {"steps": 8}}),
+        RunConfig.parse({"method": {"rewards": both}, "run": {"steps": 4}}),
+        RunConfig.parse({"method": {"rewards": [{"name": "step_correctness"}]}, "run": {"steps": 8}}),
     ]
     assert runs.configuration_labels(configs) == [
         "steps 4 · step_correctness weight 2.0 · with tag_format",
@@ -242,9 +242,9 @@ def test_a_reward_function_that_not_all_have_is_one_difference():
     ]
     assert runs.configuration_labels(configs[:1]) == ["process"]
     # What differs comes in the order of the configuration: four fields, and more while two would be called the same.
-    far = {"task": "gsm8k", "policy": "mine", "sampling": {"num_generations": 4, "temperature": 0.5}}
-    third = RunConfig.parse({**far, "training": {"beta": 0.1}})
-    several = [RunConfig(), RunConfig.parse({"training": {"beta": 0.1}}), third]
+    method = {"sampling": {"num_generations": 4, "temperature": 0.5}, "beta": 0.1}
+    third = RunConfig.parse({"task": "gsm8k", "policy": "mine", "method": method})
+    several = [RunConfig(), RunConfig.parse({"method": {"beta": 0.1}}), third]
     assert runs.configuration_labels(several) == [
         "policy tiny · task chain-arithmetic · num_generations 8 · temperature 1.0 · beta 0.0",
         "policy tiny · task chain-arithmetic · num_generations 8 · temperature 1.0 · beta 0.1",
@@ -257,9 +257,11 @@ def test_differences_name_only_what_differs(tmp_path):
     code = "def mine(prompt, step, **columns):\n    return 1.0\n"
     own = [{"name": "mine", "kind": "step", "code": code}]
     configs = {
-        "a": RunConfig.parse({"name": "a", "rewards": own}),
-        "b": RunConfig.parse({"name": "b", "seed": 3, "rewards": [own[0] | {"weight": 2.0}]}),
-        "c": RunConfig.parse({"name": "c", "rewards": [*own, {"name": "length", "kind": "step", "code": code}]}),
+        "a": RunConfig.parse({"name": "a", "method": {"rewards": own}}),
+        "b": RunConfig.parse({"name": "b", "seed": 3, "method": {"rewards": [own[0] | {"weight": 2.0}]}}),
+        "c": RunConfig.parse(
+            {"name": "c", "method": {"rewards": [*own, {"name": "length", "kind": "step", "code": code}]}}
+        ),
     }
     rows = {row["field"]: row["values"] for row in runs.differences(configs)}
     assert rows["seed"] == ["0", "3", "0"]
@@ -490,7 +492,9 @@ def test_watched_steps_are_told_beside_the_others(tmp_path):
 
 
 def test_an_estimate_says_what_it_is_made_of():
-    config = RunConfig.parse({"training": {"steps": 60, "prompts_per_step": 6}, "sampling": {"num_generations": 8}})
+    config = RunConfig.parse(
+        {"run": {"steps": 60}, "method": {"prompts_per_step": 6, "sampling": {"num_generations": 8}}}
+    )
     none = dict(estimate(config, None, None))
     assert none["time"].startswith("no estimate before the first run")
     assert none["memory"].startswith("no estimate yet")

@@ -156,13 +156,16 @@ def test_training_code_is_the_runs_configuration() -> None:
     config = RunConfig.parse(
         {
             "name": "mine",
-            "pattern": {"regex": r"\n+", "kind": "ends"},
-            "rewards": [
-                {"name": "mine", "code": MINE, "weight": 0.5},
-                {"name": "answer_correctness", "kind": "outcome"},
-            ],
-            "credit": {"scheme": "first_error", "options": {"threshold": 0.25}},
-            "training": {"steps": 3, "beta": 0.01},
+            "method": {
+                "pattern": {"regex": "\\n+", "kind": "ends"},
+                "rewards": [
+                    {"name": "mine", "code": MINE, "weight": 0.5},
+                    {"name": "answer_correctness", "kind": "outcome"},
+                ],
+                "credit": {"scheme": "first_error", "options": {"threshold": 0.25}},
+                "beta": 0.01,
+            },
+            "run": {"steps": 3},
         }
     )
     code = train_code(config, Path("/somewhere"))
@@ -550,61 +553,6 @@ def test_what_a_browser_kept_is_not_trusted(bad: str, store: GroupStore) -> None
     said = " · ".join(found.problems)
     for named in ("not kept in this workspace", "run.steps", "run.ranks", "consent", "'gone'", "seed"):
         assert named in said
-
-
-def test_what_a_tab_kept_with_0_3_0_still_opens(store: GroupStore) -> None:
-    model = {"path": "me/prm", "format": "ki", "reduce": "last", "trust_remote_code": True}
-    scoring = {
-        "task": "chain-arithmetic-tags",
-        "index": 3,
-        "saved": "",
-        "imported": False,
-        "edited": False,
-        "regex": "(?m)^#",
-        "kind": "ends",
-        "credit": {"scheme": "min", "options": {"temperature": 0.3}},
-        "other": {"scheme": "step", "options": {}},
-        "slots": [
-            {"name": "step_correctness", "kind": "step", "builtin": "step_correctness", "on": False, "weight": 0.5},
-            None,
-            {"name": "mine", "kind": "step", "builtin": None, "on": True, "weight": 1.0, "code": MINE},
-            {
-                "name": "prm", "kind": "step", "builtin": None, "on": True, "weight": 2.0, "in_run": True,
-                "given": {"name": "prm", "kind": "step", "weight": 1.0, "code": None, "model": model},
-            },
-        ],
-    }  # fmt: skip
-    numbers = {"num_generations": 4, "temperature": 0.5, "max_completion_length": 60, "seed": 7}
-    sampling = {"prompt": "a prompt", "policy": "tiny", "reference": "tiny", **numbers}
-    found = restore(json.dumps({"scoring": scoring, "sampling": sampling}), {}, store)
-    assert found is not None
-    draft = found.draft
-    assert found.problems == ()
-    assert (draft.task, draft.index, draft.regex, draft.kind) == ("chain-arithmetic-tags", 3, "(?m)^#", "ends")
-    assert (draft.credit, draft.compare) == (credit_section("min", temperature=0.3), credit_section("step"))
-    assert draft.rows[:2] == (replace(builtin_row("step_correctness", 0.5), on=False), None)
-    assert draft.rows[2] == own_row(MINE)
-    assert draft.rows[3].model.trust_remote_code is False
-    assert draft.rows[3].weight == 2
-    assert (draft.text, draft.reference, draft.seed) == ("a prompt", "tiny", 7)
-    assert draft.tree["method"]["sampling"]["num_generations"] == 4
-
-
-def test_a_link_of_0_3_0_still_opens(store: GroupStore) -> None:
-    query = {
-        "task": "chain-arithmetic",
-        "example": "5",
-        "preset": "line",
-        "scheme": "process",
-        "options": '{"gamma":0.5}',
-        "compare": "first_error",
-        "compare-options": '{"threshold":0.25}',
-    }
-    found = restore("", query, store)
-    assert found is not None
-    assert (found.draft.index, found.draft.kind) == (5, "ends")
-    assert found.draft.credit == credit_section("process", gamma=0.5)
-    assert found.draft.compare == credit_section("first_error", threshold=0.25)
 
 
 def test_groups_pointed_at_stay_and_others_go(store: GroupStore) -> None:

@@ -386,7 +386,7 @@ def test_a_runs_folder_keeps_settings_and_hashes(tmp_path: Path) -> None:
     (prm / "model.safetensors").write_bytes(b"weights")
     (prm / "notes.txt").write_text("not part of the model")
     model = {"path": str(prm), "format": "stepwise"}
-    config = RunConfig(rewards=[RewardConfig(name="prm", model=model), MONTE_CARLO, OUTCOME])
+    config = RunConfig(method={"rewards": [RewardConfig(name="prm", model=model), MONTE_CARLO, OUTCOME]})
     write_rewards(tmp_path / "rewards", config, {"answer_correctness": "def answer_correctness(): ...\n"})
     manifest = json.loads((tmp_path / "rewards" / "manifest.json").read_text())
     assert [one["file"] for one in manifest] == ["prm.json", "monte_carlo.json", "answer_correctness.py"]

@@ -87,14 +87,17 @@ REFUSED_RUNS: list[tuple[str, dict[str, Any]]] = [
     ("rows of a step", {"method": {"prompts_per_step": 9}}),
     ("method.trl", {"method": {"trl": {"push_to_hub": True}}}),
     ("method.resample_flat", {"method": {"resample_flat": 4}}),
-    ("num_generations", {"sampling": {"num_generations": 17}}),
-    ("max_completion_length", {"sampling": {"max_completion_length": 257}}),
+    ("num_generations", {"method": {"sampling": {"num_generations": 17}}}),
+    ("max_completion_length", {"method": {"sampling": {"max_completion_length": 257}}}),
     ("environment.max_turns", {"task": "calculator", "environment": {"name": "calculator", "max_turns": 9}}),
     ("environment.code", {"environment": {"name": "mine", "code": "class mine:\n    pass\n"}}),
-    ("mine", {"rewards": [{"name": "mine", "code": CODE}]}),
-    ("judge", {"rewards": [{"name": "judge", "judge": EXTERNAL}]}),
-    ("prm", {"rewards": [{"name": "prm", "model": {"path": "Qwen/Qwen2.5-Math-PRM-7B", "format": "extra-0"}}]}),
-    ("values", {"rewards": [{"name": "values", "monte_carlo": {"continuations": 4}}]}),
+    ("mine", {"method": {"rewards": [{"name": "mine", "code": CODE}]}}),
+    ("judge", {"method": {"rewards": [{"name": "judge", "judge": EXTERNAL}]}}),
+    (
+        "prm",
+        {"method": {"rewards": [{"name": "prm", "model": {"path": "Qwen/Qwen2.5-Math-PRM-7B", "format": "extra-0"}}]}},
+    ),
+    ("values", {"method": {"rewards": [{"name": "values", "monte_carlo": {"continuations": 4}}]}}),
 ]
 
 

@@ -15,15 +15,15 @@ pytestmark = pytest.mark.training
 NOT_COMPARED = ("time", "sampling_time", "step_time", "seconds", "peak_memory_mb")
 
 
-def trained(workspace, name: str, **training) -> RunDir:
+def trained(workspace, name: str, **changes) -> RunDir:
     """Three steps of 2 prompts, G = 4, with everything of a run but its process."""
     from workbench.process.recorder import Recorder
     from workbench.training.methods.grpo import build as build_trainer
     from workbench.training.methods.method import Listeners
 
-    base = {"steps": 3, "prompts_per_step": 2, "eval_every": 0, "save_every": 0, "device": "cpu", "watch_every": 2}
-    sampling = {"num_generations": 4, "max_completion_length": 112}
-    run = RunDir.create(workspace, RunConfig.parse({"name": name, "training": base | training, "sampling": sampling}))
+    settings = {"steps": 3, "eval_every": 0, "save_every": 0, "device": "cpu", "watch_every": 2, **changes}
+    method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 112}}
+    run = RunDir.create(workspace, RunConfig.parse({"name": name, "run": settings, "method": method}))
     recorder = Recorder(run, config_of(run), writes=True)
     trainer = build_trainer(
         config_of(run),
@@ -80,8 +80,8 @@ def test_an_error_of_a_reward_on_watched_prompts_does_not_end_the_run(tmp_path, 
 
     config = RunConfig.parse(
         {
-            "training": {"steps": 1, "prompts_per_step": 2, "eval_every": 0, "save_every": 0, "device": "cpu"},
-            "sampling": {"num_generations": 2, "max_completion_length": 16},
+            "run": {"steps": 1, "eval_every": 0, "save_every": 0, "device": "cpu"},
+            "method": {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 16}},
         }
     )
 

@@ -63,12 +63,14 @@ def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
     ``groups``: all groups' advantages."""
     config = RunConfig.parse(
         {
-            "credit": {"scheme": scheme.partition(",")[0], "drop_duplicates": "distinct" in scheme},
-            **({"rewards": [REDRAWN], "method": {"resample_flat": 8}} if "redrawn" in scheme else {}),
+            "method": {
+                "credit": {"scheme": scheme.partition(",")[0], "drop_duplicates": "distinct" in scheme},
+                "sampling": {"num_generations": 8, "max_completion_length": 112},
+                "prompts_per_step": 1,
+                **({"rewards": [REDRAWN], "resample_flat": 8} if "redrawn" in scheme else {}),
+            },
+            "run": {"steps": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
             **({"environment": CLERK} if "played" in scheme else {}),
-            # One prompt of G = 8: over two ranks the one group is split in the middle.
-            "sampling": {"num_generations": 8, "max_completion_length": 112},
-            "training": {"steps": 1, "prompts_per_step": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
         }
     )
     return watched(config, folder)

@@ -1,7 +1,7 @@
 """A RunConfig's fields as command-line flags: ``--run.steps 30``, with each field's own help, type and range.
 
 The flags are read off the sections, so a field added there is a flag here; a method's own are called after it
-(``--grpo.beta``). The flags of 0.3.0 (``--training.steps``) still work. Values go through as text and the sections
+(``--grpo.beta``). Values go through as text and the sections
 parse and refuse them, so that the shell, a file and the page's form speak of a wrong value in the same words.
 """
 
@@ -18,11 +18,9 @@ from workbench import runs
 from workbench.assets import ASSETS
 from workbench.cli.rewards import add_model_flags, add_reward_flags, named_rewards, put_reward_settings
 from workbench.config import Leaf, SharedConfig, leaves
-from workbench.config.migrate import MOVED, SHORTHAND, migrate, put
 from workbench.config.reading import read_text, read_yaml
-from workbench.config.run import METHODS, RunConfig
+from workbench.config.run import METHODS, SHORTHAND, RunConfig, fill_from_task, method_of, put
 from workbench.config.section import OURS
-from workbench.config.task_defaults import fill_from_task, method_of
 from workbench.errors import ConfigError, cut, did_you_mean
 
 
@@ -40,12 +38,7 @@ class Flag:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        full_path = (self.path,) if self.method is None and self.path != self.name else ()
-        return full_path + tuple(
-            old + self.path.removeprefix(new)
-            for old, new in MOVED.items()
-            if self.path == new or self.path.startswith(f"{new}.")
-        )
+        return (self.path,) if self.method is None and self.path != self.name else ()
 
     @property
     def section(self) -> str:
@@ -176,9 +169,9 @@ def read_config(args: argparse.Namespace) -> RunConfig:
     RunError for a run:NAME that is not.
     """
     options = vars(args)
-    data = _migrated(options.get("base", {}))  # of the run that this one is to be like
+    data = dict(options.get("base", {}))  # of the run that this one is to be like
     if args.config is not None:
-        data = _over(data, _migrated(_read_file(args.config)))
+        data = _over(data, _read_file(args.config))
     put_flags(data, options)
     if rewards := named_rewards(options):
         put(data, ("method", "rewards"), rewards)
@@ -189,7 +182,7 @@ def read_config(args: argparse.Namespace) -> RunConfig:
 
 def config_of_file(path: Path) -> RunConfig:
     """The configuration of a file, with what its task brings; references to runs are left as they are."""
-    data = _migrated(_read_file(path))
+    data = _read_file(path)
     fill_from_task(data)
     return RunConfig.parse(data)
 
@@ -197,13 +190,6 @@ def config_of_file(path: Path) -> RunConfig:
 def other_config(file: Path, config: RunConfig) -> RunConfig:
     """``config`` with the sections of a file in place of its own. Raises as ``read_config`` does."""
     return read_config(argparse.Namespace(base=config.model_dump(mode="json"), config=file))
-
-
-def _migrated(data: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return migrate(data)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from typing import Any, get_args
 
 from workbench import runs
 from workbench.config import ModelFormat, Reduction, RewardConfig
-from workbench.config.migrate import put
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.rewards import read_schedule
-from workbench.config.run import RunConfig
+from workbench.config.run import RunConfig, put
 from workbench.errors import ConfigError, cut
 from workbench.places import is_of_run
 

@@ -1,20 +1,20 @@
-"""The configuration of one run: a tree of typed sections that is YAML, command line and form at once.
+"""``RunConfig``: what every run shares and the section of one method, of those in ``training.methods``.
 
-``RunConfig`` is what every run shares and one method's section, of those in ``training.methods``. Configurations of
-0.3.0 are read too (``config.migrate``). Importing this loads neither torch, TRL nor gradio.
+It is YAML, command line and form at once. A task may bring what a configuration leaves open (``fill_from_task``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from workbench.config import MethodSection, SharedConfig
-from workbench.config.migrate import migrate
+from workbench.config import MethodSection, RewardConfig, SharedConfig, TaskSection
 from workbench.config.reading import read_text, read_yaml
+from workbench.errors import ConfigError
 from workbench.training.methods import METHODS, Method, grpo, sampled
 from workbench.training.methods.grpo import GRPOSection
 from workbench.training.methods.sampled import SampledSection
@@ -41,8 +41,14 @@ class RunConfig(SharedConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_any_version(cls, data: Any) -> Any:
-        return migrate(data) if isinstance(data, Mapping) else data
+    def _name_the_method(cls, data: Any) -> Any:
+        """A method given as text is its name; settings without a name are GRPO's."""
+        if not isinstance(data, Mapping):
+            return data
+        method = data.get("method", {})
+        if isinstance(method, str):
+            return {**data, "method": {"name": method}}
+        return {**data, "method": {"name": "grpo", **method}} if isinstance(method, Mapping) else data
 
     @property
     def grpo(self) -> GRPOSection:
@@ -64,3 +70,81 @@ class RunConfig(SharedConfig):
     def load(cls, path: Path) -> RunConfig:
         """Raises ConfigError as ``from_yaml`` does, and for a file that cannot be read."""
         return cls.from_yaml(read_text(path, str(path)))
+
+
+def method_of(data: Mapping[str, Any]) -> str:
+    """The training method of a configuration that is not parsed yet."""
+    method = data.get("method")
+    return str(method.get("name", "grpo")) if isinstance(method, Mapping) else "grpo"
+
+
+def fill_from_task(data: dict[str, Any]) -> None:
+    """A task other than the default one brings what is not given: pattern, rewards, length, environment, policy."""
+    section = data.get("task")
+    name = section.get("name") if isinstance(section, Mapping) else None
+    method = METHODS.get(method_of(data))
+    if not isinstance(name, str) or name == TaskSection().name or method is None:
+        return
+    from workbench.data import TASKS, load_task
+
+    fields = method.section.model_fields
+    asks = name in TASKS and not {"environment", "policy"} <= data.keys()  # no other task has them
+    if not asks and not _leaves_open(data.get("method"), fields):
+        return  # rows of the Hub, say, are not read for nothing
+    try:
+        read = TaskSection.parse(section)
+    except ConfigError:
+        return  # said by whoever parses the whole
+    task = load_task(read)
+    if task.environment is not None:
+        environment = data.setdefault("environment", {})
+        if isinstance(environment, dict):
+            environment.setdefault("name", task.environment)
+    if task.policy is not None:
+        policy = data.setdefault("policy", {})
+        if isinstance(policy, dict):
+            policy.setdefault("path", task.policy)
+    settings = data.setdefault("method", {"name": method.name})
+    if "pattern" in fields:
+        pattern = settings.setdefault("pattern", {})
+        if isinstance(pattern, dict) and "regex" not in pattern:  # a regex of one's own comes with its own kind
+            settings["pattern"] = dataclasses.asdict(task.pattern) | pattern
+    if "rewards" in fields and "rewards" not in settings:
+        # Without answers this one is refused when a run starts, by the row that lacks one.
+        rewards = task.rewards or (RewardConfig(name="answer_correctness", kind="outcome"),)
+        settings["rewards"] = [reward.model_dump() for reward in rewards]
+        credit = settings.setdefault("credit", {})
+        if isinstance(credit, dict):
+            credit.setdefault("scheme", task.scheme if task.rewards else "outcome")
+    if "sampling" in fields:
+        sampling = settings.setdefault("sampling", {})
+        if isinstance(sampling, dict):
+            sampling.setdefault("max_completion_length", task.max_completion_length)
+
+
+def _leaves_open(settings: Any, fields: Container[str]) -> bool:
+    """Whether a method's settings lack anything of what a task may bring."""
+    settings = settings if isinstance(settings, Mapping) else {}
+
+    def has(section: str, name: str) -> bool:
+        return isinstance(inner := settings.get(section), Mapping) and name in inner
+
+    brought = {
+        "pattern": has("pattern", "regex") and has("pattern", "kind"),
+        "rewards": "rewards" in settings,
+        "sampling": has("sampling", "max_completion_length"),
+    }
+    return any(section in fields and not is_set for section, is_set in brought.items())
+
+
+def put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set a dotted key, making sections on the way; a section that is one text keeps that under its field's name."""
+    for part in path[:-1]:
+        inner = data.get(part)
+        data[part] = {SHORTHAND[part]: inner} if isinstance(inner, str) else dict(inner or {})
+        data = data[part]
+    data[path[-1]] = value
+
+
+SHORTHAND = {"policy": "path", "task": "name", "environment": "name", "method": "name"}
+"""Sections that may be given as one string, and the field that the string is."""

@@ -50,7 +50,7 @@ def sample(
 
     Raises ConfigError or PolicyError.
     """
-    config = RunConfig.parse({"policy": policy, "seed": seed, "sampling": options})
+    config = RunConfig.parse({"policy": policy, "seed": seed, "method": {"sampling": options}})
     _check("columns", columns, dict, 'an object, {"answer": "12"} say')
     example = Example(_prompt(prompt), columns)
     cancel, due = threading.Event(), 0.0
@@ -87,7 +87,7 @@ def score(
         guess = did_you_mean(unknown[0], BUILTINS)
         raise RewardError(f"there is no built-in reward {shown(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}")
     known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
-    pattern = RunConfig.parse({"pattern": {"regex": regex, "kind": kind}}).sampled.pattern
+    pattern = RunConfig.parse({"method": {"pattern": {"regex": regex, "kind": kind}}}).sampled.pattern
     sampled = _group(group)
     _check_tokens([len(rollout.token_ids) for rollout in sampled.rollouts])
     scored = score_group(sampled, pattern, known, worker=services.reward_worker(WORKER))

@@ -51,13 +51,12 @@ def restore(stored: str, query: Mapping[str, str], store: GroupStore, limits: Li
     link = {name: query[name] for name in LINK if query.get(name)}
     if not memory and not link:
         return None
-    parts = _of_any_version(memory)
     restoring = _Restoring(store, limits)
     if link in ({}, _table(memory.get("address"))):
-        restoring.remember(parts)
+        restoring.remember(memory)
     else:
         restoring.follow(link)
-        restoring.keep_written(_table(parts.get("scoring")).get("rewards"))
+        restoring.keep_written(_table(memory.get("scoring")).get("rewards"))
     return Restored(restoring.draft, tuple(restoring.problems))
 
 
@@ -68,8 +67,8 @@ class _Restoring:
         self.store, self.draft = store, first_draft(limits)
         self.problems: list[str] = []
 
-    def remember(self, parts: Mapping[str, Any]) -> None:
-        scoring = _table(parts.get("scoring"))
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        scoring = _table(memory.get("scoring"))
         if scoring:
             tree = _table(scoring.get("config"))
             read_as = {path: value_at(tree, path) for path in TASK}
@@ -83,7 +82,7 @@ class _Restoring:
             if isinstance(scoring.get("rewards"), list):
                 self.draft = replace(self.draft, rows=self._rows(scoring["rewards"]))
         for part, paths in (("sampling", SAMPLING), ("run", RUN)):
-            self._fields({path: value for path, value in _table(parts.get(part)).items() if path in paths})
+            self._fields({path: value for path, value in _table(memory.get(part)).items() if path in paths})
 
     def follow(self, query: Mapping[str, str]) -> None:
         task = query.get("task")
@@ -241,39 +240,6 @@ def _fits_option(field: Option, value: Any) -> bool:
 
 def _left_out(path: str, value: Any) -> str:
     return f"{path[:80]}: {str(value)[:80]!r} does not fit and was left out"
-
-
-# ── what 0.3.0 kept ──────────────────────────────────────────────────────────────────────────────────────────────
-
-_SAMPLING_OF_030 = {
-    "prompt": "page.text",
-    "policy": "policy.path",
-    "reference": "page.reference",
-    "seed": "page.seed",
-    **{name: f"method.sampling.{name}" for name in ("num_generations", "temperature", "max_completion_length")},
-}
-
-
-def _of_any_version(memory: Mapping[str, Any]) -> dict[str, Any]:
-    """A browser's copy in today's parts."""
-    scoring, sampling = _table(memory.get("scoring")), _table(memory.get("sampling"))
-    if scoring and "config" not in scoring:
-        pattern = {name: scoring[name] for name in ("regex", "kind") if name in scoring}
-        same = {name: scoring.get(name) for name in ("index", "saved", "imported", "edited", "credit")}
-        tree = {"task": {"name": scoring.get("task")}, "method": {"pattern": pattern}}
-        rows = scoring.get("slots")
-        rewards = [_row_of_030(row) for row in rows] if isinstance(rows, list) else None
-        scoring = {**same, "config": tree, "compare": scoring.get("other"), "rewards": rewards}
-    return {**memory, "scoring": scoring, "sampling": {_SAMPLING_OF_030.get(n, n): v for n, v in sampling.items()}}
-
-
-def _row_of_030(row: Any) -> Any:
-    if not isinstance(row, dict):
-        return row
-    code = {"code": row["code"]} if isinstance(row.get("code"), str) else {}
-    name = row.get("name") if code else row.get("builtin")
-    fields = {"name": name, "kind": row.get("kind"), **code}
-    return {**row, "fields": {**(_table(row.get("given")) or fields), "weight": row.get("weight")}}
 
 
 # ── plain values ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 from workbench.config import LoraConfig, SamplingConfig
-from workbench.config.migrate import put
 from workbench.config.run import METHODS, RunConfig
 from workbench.config.task import text_of_columns
 from workbench.steps import StepPattern
@@ -29,9 +28,8 @@ def get(tree: Mapping[str, Any], path: str) -> Any:
 
 def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy of a tree with one value set."""
-    changed = dict(tree)
-    put(changed, path.split("."), value)
-    return changed
+    name, _, inner = path.partition(".")
+    return {**tree, name: with_path(tree.get(name) or {}, inner, value) if inner else value}
 
 
 def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,30 @@
+"""Configurations of short runs, changed as a test needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.config.run import RunConfig
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the values of ``changes``, section by section."""
+    both = {
+        name: merged(base[name], changes[name]) for name in base.keys() & changes if _are_sections(base, changes, name)
+    }
+    return {**base, **changes, **both}
+
+
+def _are_sections(base: Mapping[str, Any], changes: Mapping[str, Any], name: str) -> bool:
+    return isinstance(base[name], Mapping) and isinstance(changes[name], Mapping)
+
+
+def short_run(**changes: Any) -> RunConfig:
+    """Return a run of a few seconds: 2 prompts, G = 4, two steps."""
+    base = {
+        "run": {"steps": 2, "eval_every": 0, "device": "cpu"},
+        "optimiser": {"warmup_steps": 0},
+        "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 112}},
+    }
+    return RunConfig.parse(merged(base, changes))
