@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from workbench.config.run import RunConfig
-from workbench.process.child import main
+from workbench.process.train import main
 from workbench.rundir import RunDir
 from workbench.runs import Run
 

@@ -12,7 +12,7 @@ from tests.credits import worked_credit
 from tests.stored_runs import store
 from workbench.errors import RunError
 from workbench.runs import list_runs, open_run
-from workbench.runs.about import About, about, describe, rename
+from workbench.runs.upkeep import About, about, describe, rename
 from workbench.ui.handlers import run_changes, runs
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sides import side_by_side

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from workbench import handoff
+from workbench import page_link
 from workbench.cli import make_parser
 from workbench.cli.flags import flags, read_config
 from workbench.cli.groups import read_group
@@ -40,7 +40,7 @@ from workbench.rewards.saved import list_saved, save_reward
 from workbench.rewards.source import reward_functions
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs, open_run
-from workbench.runs.about import about
+from workbench.runs.upkeep import about
 from workbench.schema import Group
 from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_draft, first_group
@@ -335,7 +335,7 @@ def test_invariant_what_is_no_file_hides_nothing_else(make: Callable[[Path], Non
     for place in ("groups/a.json", ".pages/1-a.json", "labels/a.json"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         make(tmp_path / place)
-    assert (handoff.read_group(tmp_path / "groups", "a"), handoff.page_link(tmp_path)) == (None, None)
+    assert (page_link.read_group(tmp_path / "groups", "a"), page_link.page_link(tmp_path)) == (None, None)
     assert list(HandLabels(tmp_path).completions()) == []
     make(tmp_path / "rows.jsonl")
     with pytest.raises(TaskError, match=r"rows\.jsonl(?!: the parser)"):

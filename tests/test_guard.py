@@ -23,8 +23,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from workbench.errors import WorkbenchError
-from workbench.handoff import page_link
-from workbench.ports import check_port_of, free_port
+from workbench.page_link import check_port_of, free_port, page_link
 from workbench.ui import app as page
 from workbench.ui import guard
 from workbench.ui.access import TOKEN_FILE, Access, Login, workspace_token

@@ -20,7 +20,7 @@ import workbench as wb
 from tests.browsing import ROOT, visit
 from tests.credits import worked_credit
 from tests.drafts import draft_of
-from workbench import handoff
+from workbench import page_link
 from workbench.config import RewardConfig
 from workbench.errors import ConfigError
 from workbench.policies.step_values import NAMES, StepValues
@@ -269,38 +269,38 @@ def test_a_group_is_kept_under_the_hash_of_what_it_holds(tmp_path):
 
 
 def test_the_link_opens_the_group_under_its_scheme_while_the_page_runs(tmp_path):
-    with handoff.announced(tmp_path, "http://127.0.0.1:7860/?token=abc"):
-        [announced] = (tmp_path / handoff.PAGES).iterdir()
+    with page_link.announced(tmp_path, "http://127.0.0.1:7860/?token=abc"):
+        [announced] = (tmp_path / page_link.PAGES).iterdir()
         assert stat.S_IMODE(announced.stat().st_mode) == 0o600
         link = open_in_page(worked_credit(), tmp_path)
     assert link.url.startswith(f"http://127.0.0.1:7860/?token=abc&saved={link.group}&scheme=process&options=%7B")
     assert open_in_page(worked_credit(), tmp_path).url is None
-    assert list((tmp_path / handoff.PAGES).iterdir()) == []
+    assert list((tmp_path / page_link.PAGES).iterdir()) == []
 
 
 def test_a_page_that_crashed_is_not_linked_to(tmp_path):
-    folder = tmp_path / handoff.PAGES
+    folder = tmp_path / page_link.PAGES
     folder.mkdir()
     (folder / "1.json").write_text(json.dumps({"link": "http://x/", "pid": os.getpid(), "created": 1.0}))
     (folder / "2.json").write_text("torn")
-    assert handoff.page_link(tmp_path) is None
-    with handoff.announced(tmp_path, "http://one/"):  # the next page sweeps up
+    assert page_link.page_link(tmp_path) is None
+    with page_link.announced(tmp_path, "http://one/"):  # the next page sweeps up
         assert len(list(folder.iterdir())) == 1
 
 
 def test_the_newest_of_several_pages_is_linked_to_and_none_takes_anothers_link_along(tmp_path):
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(handoff.announced(tmp_path, "http://one/"))
-        second.enter_context(handoff.announced(tmp_path, "http://two/"))
-        one, two = sorted((tmp_path / handoff.PAGES).iterdir(), key=lambda path: "two" in path.read_text())
+        first.enter_context(page_link.announced(tmp_path, "http://one/"))
+        second.enter_context(page_link.announced(tmp_path, "http://two/"))
+        one, two = sorted((tmp_path / page_link.PAGES).iterdir(), key=lambda path: "two" in path.read_text())
         os.utime(one, ns=(1, 1))
         os.utime(two, ns=(2, 2))
-        assert handoff.page_link(tmp_path) == "http://two/"
+        assert page_link.page_link(tmp_path) == "http://two/"
         second.close()
-        assert handoff.page_link(tmp_path) == "http://one/"
-        second.enter_context(handoff.announced(tmp_path, "http://two/"))
+        assert page_link.page_link(tmp_path) == "http://one/"
+        second.enter_context(page_link.announced(tmp_path, "http://two/"))
         first.close()
-        assert handoff.page_link(tmp_path) == "http://two/"
+        assert page_link.page_link(tmp_path) == "http://two/"
 
 
 def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_path):
@@ -308,7 +308,7 @@ def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_p
         return 1.0
 
     group = wb.group_of("q", ["Step 1: a\nb", "c\n"])
-    with handoff.announced(tmp_path, "http://one/"):
+    with page_link.announced(tmp_path, "http://one/"):
         lines, odd = (
             open_in_page(wb.score_group(group, wb.StepPattern(regex, kind="ends"), [mine]), tmp_path)
             for regex in (r"\n+", "a")

@@ -26,7 +26,7 @@ from workbench.errors import ConfigError, PolicyError, TaskError, WorkbenchError
 from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
-from workbench.process.recorder import Recorder
+from workbench.process.train import Recorder
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.models.load import load_model, load_trained_classifier, load_trained_process_model
 from workbench.rewards.score import score_group

@@ -16,9 +16,8 @@ from workbench.errors import PolicyError
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import sample_group, sample_rows
-from workbench.quiet import quiet_loading
 from workbench.schema import Example
-from workbench.weights import free_memory
+from workbench.weights import free_memory, quiet_loading
 
 
 def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):

@@ -20,7 +20,7 @@ from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
 from workbench.credit import gae
 from workbench.errors import ConfigError, RunError
-from workbench.process.recorder import Recorder
+from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.training.methods import METHODS
 from workbench.training.methods.method import Listeners

@@ -23,7 +23,7 @@ from workbench.data import load_task
 from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_results
 from workbench.data.kinds import LabelledSteps, first_wrong
 from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
-from workbench.process.recorder import Recorder
+from workbench.process.train import Recorder
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel

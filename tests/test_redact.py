@@ -7,7 +7,7 @@ import io
 import pytest
 
 from workbench.config.run import RunConfig
-from workbench.redact import RedactedStream, redact, redact_known
+from workbench.errors import RedactedStream, redact, redact_known
 from workbench.rundir import RunDir
 from workbench.ui.handlers.scoring import Note
 

@@ -24,9 +24,8 @@ from tests.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
 from workbench.errors import PolicyError, RewardError, RunError
-from workbench.process import child
-from workbench.process.failures import reason
-from workbench.process.recorder import Recorder
+from workbench.process import train as process
+from workbench.process.train import Recorder, reason
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
 from workbench.training.methods import METHODS
@@ -292,8 +291,8 @@ def test_a_run_that_ends_on_a_full_disk_says_what_can_be_done(
     def full(*args: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(child, "Recorder", full)
-    assert child.main([str(run.path)]) == 1
+    monkeypatch.setattr(process, "Recorder", full)
+    assert process.main([str(run.path)]) == 1
     said = run.status().reason
     assert said.endswith(way)
     assert Run(run.path).resumable == saved == ("resume" in said)

@@ -24,7 +24,7 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.runs.check import checked
 from workbench.runs.export import card, export_model
-from workbench.runs.references import resolved
+from workbench.runs.launch import resolved
 from workbench.schema import Example
 from workbench.training.methods import METHODS
 from workbench.ui.handlers.example import first_draft

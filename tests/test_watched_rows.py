@@ -21,7 +21,7 @@ from tests.watched import before_and_now, pair
 from workbench.config import RunSection
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError
-from workbench.process.recorder import Recorder
+from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import HeldOutAnswer, WatchedRow

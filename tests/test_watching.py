@@ -17,7 +17,7 @@ NOT_COMPARED = ("time", "sampling_time", "step_time", "seconds", "peak_memory_mb
 
 def trained(workspace, name: str, **changes) -> RunDir:
     """Three steps of 2 prompts, G = 4, with everything of a run but its process."""
-    from workbench.process.recorder import Recorder
+    from workbench.process.train import Recorder
     from workbench.training.methods.grpo import build as build_trainer
     from workbench.training.methods.method import Listeners
 

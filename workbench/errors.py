@@ -22,13 +22,23 @@
     ├── CreditError             step rewards, step ends and lengths that do not fit together
     └── RunError                a run that cannot be started, stopped or read
 
+Messages and logs are shown and kept without secrets: tokens, keys and passwords become ``[redacted]``. ``redact_known``
+takes out what cannot be anything else: a token in a provider's own format, the password of a URL, the very values that
+this process's environment holds under names like HF_TOKEN. It is safe on source code. ``redact`` also takes out the
+values of ``password=…`` and the like. A secret in no known format that is not in the environment either is not found.
+Formats: https://docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns
+
 Nothing of ours is imported here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, TextIO
 
 
 class WorkbenchError(Exception):
@@ -147,3 +157,81 @@ def shown(value: object, most: int = 120) -> str:
 def cut(text: str, most: int = 120) -> str:
     """The beginning of a text, and how long it is, where it is longer than a message should be."""
     return text if len(text) <= most else f"{text[:most]}…, {len(text):,} characters"
+
+
+REDACTED = "[redacted]"
+
+_TOKENS = re.compile(
+    r"""(?<![A-Za-z0-9_])(?:
+        hf_[A-Za-z0-9]{16,} | api_org_[A-Za-z0-9]{16,}          # Hugging Face
+      | sk-(?=[\w-]{0,60}\d)[\w-]{20,}                          # OpenAI, Anthropic and who copies them
+      | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | glpat-[\w-]{16,}
+      | AKIA[0-9A-Z]{16} | AIza[\w-]{30,} | xox[abposr]-[\w-]{10,}
+      | wandb_v\d_\w{20,} | nvapi-[\w-]{20,} | gsk_\w{20,} | r8_\w{20,} | pypi-[\w-]{20,}
+      | eyJ[\w-]{10,2000}\.eyJ[\w-]{10,2000}\.[\w-]{10,}                # a JSON Web Token
+    )""",
+    re.VERBOSE,
+)
+_URL_PASSWORD = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/?#@'\"]{1,400}@", re.IGNORECASE)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,20000}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
+)
+_NAMED = re.compile(
+    r"""(?P<name>(?<![A-Za-z0-9])[\w-]{0,40}?(?:password|passwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token|
+        access[_-]?token|hf[_-]?token|(?<=[?&])token)['"]?\s{0,3})
+        (?P<sign>=\s{0,3}['"]?|:\s{0,3}['"]?(?![^\s'"]*[^\S\n]+\w))                # not the first of some words
+        (?!\[redacted)[^\s'"&,;)\]}]{4,}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_BEARER = re.compile(r"(?P<name>\b(?:bearer|basic)\s{1,3})[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|SECRET_?KEY|ACCESS_?KEY|_AUTH)$", re.I
+)
+_SHORTEST_OF_ALL = 7  # characters of an address with a password, ab://x@
+_SHORTEST = 8  # characters of an environment's secret; a shorter one would blank out ordinary words
+
+
+def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
+    """``text`` for a log or a message, without its secrets. ``environment`` is by default this process's own."""
+    text = _NAMED.sub(lambda match: match["name"] + match["sign"] + REDACTED, redact_known(text, environment))
+    return _BEARER.sub(lambda match: match["name"] + REDACTED, text)
+
+
+def redact_known(text: str, environment: Mapping[str, str] | None = None) -> str:
+    """``text`` without what is certainly a secret; everything else is left as it was, code included."""
+    if len(text) < _SHORTEST_OF_ALL:
+        return text
+    values = os.environ if environment is None else environment
+    found = (values.get(name, "") for name in values if _is_secret(name))  # not items(): os.environ decodes every value
+    secret_values = _own_values(tuple(sorted(found)))
+    if secret_values is not None:
+        text = secret_values.sub(REDACTED, text)
+    text = _TOKENS.sub(REDACTED, text)
+    text = _PRIVATE_KEY.sub(REDACTED, text)
+    return _URL_PASSWORD.sub(lambda match: f"{match['scheme']}{REDACTED}@", text)
+
+
+class RedactedStream:
+    """A text stream that takes the secrets out of whatever is written to it, one ``write`` at a time."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(redact(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
+
+
+@lru_cache(maxsize=8)
+def _own_values(values: tuple[str, ...]) -> re.Pattern[str] | None:
+    """What matches any of the values, the longest first; None without one long enough to be a secret."""
+    secrets = sorted({value for value in values if len(value) >= _SHORTEST}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, secrets))) if secrets else None

@@ -21,9 +21,8 @@ from workbench.cli.making import add_making_commands
 from workbench.cli.rewards import add_reward_flags
 from workbench.cli.space import CHOICES
 from workbench.cli.trust import add_trust
-from workbench.errors import WorkbenchError
-from workbench.ports import PORT
-from workbench.redact import redact
+from workbench.errors import WorkbenchError, redact
+from workbench.page_link import PORT
 from workbench.views.cards import visible
 
 __all__ = ["main"]

@@ -22,9 +22,8 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, g
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
-from workbench.errors import ConfigError, cut, did_you_mean, shown
+from workbench.errors import ConfigError, cut, did_you_mean, redact, redact_known, shown
 from workbench.packages import OPTIONAL, lacking
-from workbench.redact import redact, redact_known
 
 _LINES = 20  # of a message
 _OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")

@@ -18,8 +18,7 @@ from workbench.config.reading import write_yaml
 from workbench.config.rewards import ModelFormat, RewardConfig
 from workbench.config.section import Section, checked_values, of_text
 from workbench.config.task import EnvironmentSection, PromptSection, TaskSection
-from workbench.errors import ConfigError
-from workbench.redact import redact_known
+from workbench.errors import ConfigError, redact_known
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 

@@ -30,7 +30,6 @@ from workbench.policies.find import (
 )
 from workbench.policies.placing import Placing, precision, prepared
 from workbench.policies.stacked import Lora, local_adapter, read_lora
-from workbench.quiet import quiet_loading
 from workbench.weights import (
     WeightsError,
     check_finite,
@@ -38,6 +37,7 @@ from workbench.weights import (
     check_loaded,
     check_memory,
     is_out_of_memory,
+    quiet_loading,
     tensor_names,
     with_adapter,
     with_merged_adapter,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from workbench.redact import RedactedStream
+from workbench.errors import RedactedStream
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -35,7 +35,7 @@ def without_folders(path: Sequence[str]) -> list[str]:
 def stand_by() -> None:
     """Import what training needs, wait for a run, and go on as the command that it is started by."""
     with suppress(Exception):  # what is missing is said in the run's log, when it imports the same
-        from workbench.process import child  # noqa: F401
+        from workbench.process import train  # noqa: F401
         from workbench.training import trainer  # noqa: F401
     line = sys.stdin.readline()
     if not line:
@@ -57,7 +57,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--standby"]:
         stand_by()
     else:
-        from workbench.process.child import main
+        from workbench.process.train import main
 
         sys.stdout, sys.stderr = RedactedStream(sys.stdout), RedactedStream(sys.stderr)
         sys.exit(main(sys.argv[1:]))

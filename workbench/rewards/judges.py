@@ -35,8 +35,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from workbench.config import JudgeConfig
-from workbench.errors import RewardError
-from workbench.redact import REDACTED, redact
+from workbench.errors import REDACTED, RewardError, redact
 from workbench.rewards.judge_answers import UnreadableError, Verdict, is_quoted, read_steps, read_whole
 from workbench.rewards.returned import Score
 from workbench.schema import Prompt, RewardKind

@@ -45,9 +45,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from workbench.config import SharedConfig
 from workbench.config.reading import MAX_BYTES
-from workbench.errors import RunError
+from workbench.errors import RunError, redact
 from workbench.files import encode, move_in, opened, read_file, read_json, replace_file
-from workbench.redact import redact
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.checkpoints import write_rewards
 from workbench.rundir.metrics import MetricsWriter

@@ -37,9 +37,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import RUN_NAME, RewardConfig, SharedConfig
-from workbench.errors import RunError
+from workbench.errors import RunError, redact_known
 from workbench.files import encode, opened, read_json, replace_file, sync
-from workbench.redact import redact_known
 
 MANIFEST = "manifest.json"
 SAVING = ".saving"

@@ -6,12 +6,10 @@ neither it nor torch is ever imported here.
 """
 
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, compare
-from workbench.runs.launch import start, train_to_end
+from workbench.runs.launch import find_checkpoint, resolved, start, train_to_end
 from workbench.runs.making import label_steps, make_demonstrations, make_pairs, mix_rows
-from workbench.runs.references import find_checkpoint, resolved
-from workbench.runs.run import Run, default_workspace, list_runs, open_run
-from workbench.runs.summary import RunSummary
-from workbench.runs.trash import Trashed, discard, restore, trashed
+from workbench.runs.run import Run, RunSummary, default_workspace, list_runs, open_run
+from workbench.runs.upkeep import Trashed, discard, restore, trashed
 
 train = start
 """The name ``start`` has among the public names."""

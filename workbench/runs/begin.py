@@ -24,8 +24,8 @@ from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.checkpoints import write_environment
 from workbench.runs import devices
+from workbench.runs.launch import check_origins
 from workbench.runs.processes import kill, members
-from workbench.runs.references import check_origins
 from workbench.runs.run import Run
 from workbench.runs.spawn import STANDBY, training_command
 

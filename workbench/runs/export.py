@@ -15,13 +15,12 @@ from typing import Any, Literal
 
 from workbench.config.reading import write_yaml
 from workbench.config.run import METHODS, RunConfig
-from workbench.errors import RunError, cut, shown
+from workbench.errors import RunError, cut, redact, shown
 from workbench.places import is_hub_id, local_path
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import base_of, is_adapter
-from workbench.redact import redact
 from workbench.rundir.checkpoints import MANIFEST
-from workbench.runs.references import find_checkpoint
+from workbench.runs.launch import find_checkpoint
 from workbench.runs.run import Run, open_run
 
 Form = Literal["merged", "adapter"]

@@ -19,7 +19,7 @@ from workbench.config import LabelFormat
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.files import encode, read_json
-from workbench.runs.references import resolved
+from workbench.runs.launch import resolved
 from workbench.schema import Group, ScoredGroup
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from workbench import hooks
 from workbench.config import RUN_NAME
@@ -22,16 +23,14 @@ from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
 from workbench.places import RUN
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, saved
-from workbench.runs.follow import MetricsReader
-from workbench.runs.job import Job
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
 from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
-from workbench.runs.summary import RunSummary
 from workbench.schema import Credit, LossPass, WatchedRow
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
+
 
 WORKSPACE = "WORKBENCH_WORKSPACE"
 """The environment's name for the default workspace."""
@@ -42,8 +41,21 @@ _FORCE_SECONDS = 2.0  # of a stop's time, kept for ending by force what did not 
 
 
 @dataclass(frozen=True)
-class Run(Job):
+class Run:
     """One run, named by its directory."""
+
+    path: Path
+
+    @cached_property
+    def dir(self) -> RunDir:
+        return RunDir(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def log_tail(self, lines: int = 50) -> list[str]:
+        return self.dir.log_tail(lines)
 
     def config(self) -> RunConfig:
         """The configuration in ``run.yaml``."""
@@ -183,6 +195,16 @@ class Run(Job):
         pid = self.dir.status().pid
         join(self.path, pid)
         return settle(self.dir, None if ended else -signal.SIGKILL, pid)
+
+    @contextmanager
+    def held(self) -> Iterator[Self]:
+        """Stop the run if the block is left by an exception, Ctrl+C included."""
+        try:
+            yield self
+        except BaseException:
+            if not self.status().final:
+                self.stop()
+            raise
 
     def start_now(self) -> RunStatus:
         """Have a run that waits for its device start beside the run that has it. Raises RunError for any other run."""
@@ -376,3 +398,80 @@ def _is_run(path: Path) -> bool:
         and not path.is_symlink()
         and any(os.path.lexists(path / file) for file in _OF_A_RUN)
     )
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run's status and the settings that tell it from others; ``state`` is "unreadable", and ``reason`` says why,
+    where they cannot be read. Times are unix seconds."""
+
+    name: str
+    state: str
+    reason: str
+    final: bool = True
+    resumable: bool = False
+    stopping: bool = False
+    """Somebody asked it to stop, and it has not ended yet."""
+    behind: str | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    created: float | None = None
+    started: float | None = None
+    updated: float | None = None
+    task: str | None = None
+    policy: str | None = None
+    scheme: str | None = None
+    seed: int | None = None
+    gives: Literal["policy", "reward model"] | None = None
+    """What its last checkpoint is, which run:NAME names; None for a run that has not finished."""
+    policies: tuple[str, ...] = ()
+    """What names its policy's checkpoints in the place of a policy, the newest first: run:NAME of a finished run, and
+    run:NAME@STEP."""
+
+    @property
+    def readable(self) -> bool:
+        return self.state != "unreadable"
+
+    def row(self, *columns: str) -> dict[str, Any]:
+        """These fields by name, None where unknown."""
+        return {name: getattr(self, name) for name in columns}
+
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class News:
+    """One reading of a run: its status, the rows since the look before, and whether they replace all earlier ones."""
+
+    status: RunStatus
+    rows: Rows
+    restarted: bool
+
+
+class MetricsReader:
+    """One reader's place in a metrics log. ``cursor`` is the byte from which it reads on."""
+
+    def __init__(self, run: RunDir, cursor: int = 0) -> None:
+        self.run = run
+        self.cursor = cursor
+
+    def read(self) -> tuple[Rows, bool]:
+        """The rows written since, and whether they are all rows anew: the log was resumed or replaced since the last
+        look, so that what was read before is superseded. Raises RunError for a log that cannot be read."""
+        try:
+            rows, self.cursor = self.run.read_metrics(self.cursor)
+        except RunError:
+            if not self.cursor:
+                raise
+            rows, self.cursor = self.run.read_metrics()
+            return rows, True
+        return rows, False
+
+    def follow(self, status: Callable[[], RunStatus], pause: Callable[[], object]) -> Iterator[News]:
+        """Look at the run until it is over, or ``pause``, called between two looks, returns something true."""
+        while True:
+            now = status()  # asked before reading: no row follows a final status
+            yield News(now, *self.read())
+            if now.final or pause():
+                return

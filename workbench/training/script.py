@@ -27,13 +27,13 @@ from workbench.errors import ConfigError
 from workbench.packages import OPTIONAL, lacking
 from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import is_adapter, policy_path
-from workbench.quiet import RENAMED
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
 from workbench.schema.rollouts import CLOSE, OPEN, answer_span
 from workbench.schema.scores import EXTRACTED
 from workbench.training.methods.grpo import GRPOSection
 from workbench.training.methods.sampled import SampledSection
+from workbench.weights import RENAMED
 
 _HERE = ("output_dir", "use_cpu", "bf16", "fp16", "report_to", "disable_tqdm", "dataloader_pin_memory")
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 
 import gradio as gr
 
-from workbench.errors import WorkbenchError
-from workbench.redact import redact
+from workbench.errors import WorkbenchError, redact
 from workbench.ui.handlers import api
 from workbench.ui.handlers.session import Services
 

@@ -27,9 +27,8 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse
 
 from workbench.errors import WorkbenchError
-from workbench.handoff import announced
 from workbench.packages import lacking
-from workbench.ports import PORT, free_port
+from workbench.page_link import PORT, announced, free_port
 from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
 from workbench.ui.access import Access, Login, workspace_token

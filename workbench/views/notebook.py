@@ -28,10 +28,10 @@ from workbench import runs as all_runs
 from workbench.assets import load_example
 from workbench.config.run import RunConfig
 from workbench.errors import PatternError, WorkbenchError
-from workbench.handoff import keep, page_link
+from workbench.page_link import keep, page_link
 from workbench.runs import Run, default_workspace
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, summarise
-from workbench.runs.follow import MetricsReader
+from workbench.runs.run import MetricsReader
 from workbench.runs.spawn import TRAINING
 from workbench.schema import Credit, Group, ScoredGroup
 from workbench.steps import PRESETS, StepPattern, split_all

@@ -31,7 +31,6 @@ from workbench.bits import HEADS, quantised
 from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError
 from workbench.places import hub_problem, local_path
-from workbench.quiet import quiet_loading
 from workbench.rewards.models.formats import FORMATS, check_bits, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.weights import (
@@ -39,6 +38,7 @@ from workbench.weights import (
     check_finite,
     check_layers,
     check_loaded,
+    quiet_loading,
     tensor_names,
     with_merged_adapter,
 )

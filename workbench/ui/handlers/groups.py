@@ -1,7 +1,7 @@
 """Groups stored in the workspace, each under the hash of its content.
 
 ``groups/`` has those that a link or a notebook points at, for good, and ``groups/recent/`` the latest others. What a
-file holds is ``handoff``'s, as notebooks keep groups there too.
+file holds is ``page_link``'s, as notebooks keep groups there too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import threading
 from pathlib import Path
 
-from workbench.handoff import GROUPS, group_name, read_group, write_group
+from workbench.page_link import GROUPS, group_name, read_group, write_group
 from workbench.schema import Group
 
 NAME = re.compile(r"[0-9a-f]{16}")

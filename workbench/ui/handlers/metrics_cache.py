@@ -22,7 +22,7 @@ from workbench.config.run import METHODS
 from workbench.errors import RunError
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
-from workbench.runs.follow import MetricsReader
+from workbench.runs.run import MetricsReader
 from workbench.views.curves import Block, is_drawn, packed
 
 KEPT_RUNS = 64

@@ -12,7 +12,7 @@ from workbench.errors import ConfigError, RunError, WorkbenchError, cut
 from workbench.places import RUN
 from workbench.rewards import TrustStore
 from workbench.runs import open_run
-from workbench.runs.references import find_checkpoint
+from workbench.runs.launch import find_checkpoint
 from workbench.sandbox.child import child_environment
 from workbench.ui.handlers.config_import import open_config, take_over
 from workbench.ui.handlers.draft import Draft

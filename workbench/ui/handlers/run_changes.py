@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from workbench.errors import WorkbenchError
 from workbench.runs import discard, restore
-from workbench.runs.about import describe, rename
+from workbench.runs.upkeep import describe, rename
 from workbench.ui.handlers.run_follow import Answer
 
 

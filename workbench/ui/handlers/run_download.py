@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
+from workbench.errors import redact
 from workbench.files import encode
-from workbench.redact import redact
 from workbench.rundir.metrics import restored
 from workbench.runs import Run
 from workbench.ui.handlers.csv_text import csv_text

@@ -16,8 +16,7 @@ from workbench.checks import Alarm
 from workbench.config.run import Method
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.runs import Run, list_runs, open_run
-from workbench.runs.follow import MetricsReader
-from workbench.runs.summary import RunSummary
+from workbench.runs.run import MetricsReader, RunSummary
 from workbench.schema import Credit
 from workbench.ui.handlers.metrics_cache import KeptRun, kept
 from workbench.ui.handlers.run_loss import SharePayload, drawn_loss, shares

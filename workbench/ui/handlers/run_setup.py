@@ -8,8 +8,7 @@ from __future__ import annotations
 from workbench.config import TaskSection
 from workbench.config.run import METHODS
 from workbench.data import HUB
-from workbench.errors import WorkbenchError
-from workbench.redact import redact
+from workbench.errors import WorkbenchError, redact
 from workbench.runs import default_workspace, start
 from workbench.runs.check import with_absolute_paths
 from workbench.ui.handlers.credit import summary

@@ -17,8 +17,7 @@ from typing import Any, NotRequired, TypedDict
 from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.runs import Run, list_runs, open_run, trashed
-from workbench.runs.about import about
-from workbench.runs.trash import Trashed
+from workbench.runs.upkeep import Trashed, about
 from workbench.ui.handlers.metrics_cache import figures, kept
 from workbench.views.overlay import Columns, OverlayPanel, Seeds, over, overlay_payload
 

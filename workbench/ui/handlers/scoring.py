@@ -13,8 +13,7 @@ from typing import Any, Literal
 from workbench.checks import Finding, preflight_of
 from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, credit_group, unused_rewards, why_no_spread
-from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError
-from workbench.redact import redact
+from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError, redact
 from workbench.rewards import Reward, RewardWorker, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.models.reward import Models

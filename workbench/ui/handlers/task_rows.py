@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from workbench.data import preview_of
-from workbench.errors import WorkbenchError, cut
+from workbench.errors import WorkbenchError, cut, redact
 from workbench.files import encode
-from workbench.redact import redact
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
 from workbench.ui.handlers.rewards import with_task

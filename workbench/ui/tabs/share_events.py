@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workbench.errors import WorkbenchError
-from workbench.redact import redact
+from workbench.errors import WorkbenchError, redact
 from workbench.ui.handlers.draft import SAMPLING, Draft
 from workbench.ui.handlers.example import is_first_group
 from workbench.ui.handlers.notebook import inspect_code

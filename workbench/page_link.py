@@ -1,27 +1,29 @@
-"""Groups that a notebook opens in the page: stored in the workspace, with the address of the running page.
+"""The running page's port and link, and the groups that a notebook opens in it, stored in the workspace.
 
 ::
 
     <workspace>/groups/<name>.json  a group; its name is the hash of what it holds, and all that a link may say of it
     <workspace>/.pages/<pid>-….json   a running page's link, its token included, readable by its owner alone
 
-Neither side is known here: ``display`` keeps groups and looks for the page, ``ui`` announces itself and opens groups.
+Neither side is known here: ``views`` keeps groups and looks for the page, ``ui`` announces itself and opens groups.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import json
 import os
+import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
-from workbench.errors import RunError
+from workbench.errors import RunError, WorkbenchError
 from workbench.files import encode, read_json, replace_file
 from workbench.schema import Group
 
@@ -102,3 +104,35 @@ def _running(path: Path) -> tuple[int, str] | None:
         return (path.stat().st_mtime_ns, str(page["link"])) if runs else None
     except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):
         return None  # it crashed, has just ended, or the file is not ours
+
+
+PORT = 7860
+
+
+def free_port(host: str, port: int) -> int:
+    """The port to listen on: ``port`` itself, or for 0 one that is free. Raises WorkbenchError."""
+    if not 0 <= port <= 65_535:
+        raise WorkbenchError(f"port {port} is none; choose one from 1 to 65535 with --port, or 0 for any that is free")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            return int(probe.getsockname()[1])
+        except OSError as error:
+            raise WorkbenchError(
+                f"port {port} of {host} cannot be used ({error.strerror}); choose another with --port"
+            ) from error
+
+
+def check_port_of(arguments: Sequence[str]) -> None:
+    """Raises WorkbenchError where the page cannot listen as these arguments of ``app`` say."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=PORT)
+    try:
+        args, _ = parser.parse_known_args(arguments)
+    except argparse.ArgumentError:
+        return  # the whole parser says what is wrong
+    if "-h" not in arguments and "--help" not in arguments:
+        free_port(args.host, args.port)

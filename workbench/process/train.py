@@ -1,0 +1,279 @@
+"""The process of one training run: ``python -m workbench.process <run directory> [--resume <checkpoint>]``.
+
+Reads ``run.yaml``, trains, and leaves everything a reader may want in the run's directory; with more than one rank it
+is started once a rank by ``torchrun``, and rank 0 alone writes. SIGTERM asks it to stop at the end of the current
+step. It knows nothing of who started it or who reads along.
+
+``Recorder`` is a transformers callback around the run's directory; every rank takes part in agreeing to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import time
+import traceback
+import warnings
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from transformers import PrinterCallback, TrainerCallback
+from transformers.utils import logging as transformers_logging
+
+from workbench.config import SharedConfig
+from workbench.config.run import METHODS, RunConfig
+from workbench.errors import RewardError, RunError, WorkbenchError
+from workbench.files import no_room
+from workbench.rundir import RunDir
+from workbench.rundir.checkpoints import peak_memory_mb, saved
+from workbench.rundir.metrics import resumed
+from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow
+from workbench.schema.numbers import counted
+from workbench.trackers import Tracking
+from workbench.training.methods.method import Listeners, Trainer
+from workbench.weights import RENAMED, is_out_of_memory
+
+
+def main(arguments: list[str]) -> int:
+    """Run it; the exit code is 0 when the run finished or was stopped, 1 when it failed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--resume", metavar="CHECKPOINT")
+    args = parser.parse_args(arguments)
+    run = RunDir(args.folder)
+    writes = os.environ.get("RANK", "0") == "0"
+    _quiet()
+    config: RunConfig | None = None
+    trainer: Trainer | None = None
+    tracking: Tracking | None = None
+    try:
+        config = RunConfig.from_yaml(run.config_text())
+        _use_cores(config)
+        if writes:
+            run.set_status("starting", "loading the policy")
+        recorder = Recorder(run, config, writes=writes)
+        trainer = METHODS[config.method.name].build(
+            config,
+            run.checkpoints,
+            Listeners(
+                recorder.on_rollouts,
+                recorder.on_watched,
+                recorder.on_rows,
+                recorder.on_answers,
+                recorder.on_pass,
+                callbacks=[recorder],
+            ),
+        )
+        if writes and config.run.report_to:
+            tracking = recorder.tracking = Tracking.open(run, config, config.run.report_to, _say)
+        trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
+        signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
+        _train(trainer, run, config, args.resume)
+        _leave_group()
+        if writes:
+            step, steps = trainer.state.global_step, config.run.steps
+            if recorder.stop_requested and step < steps:
+                run.set_status("stopped", f"after step {step} of {steps}")
+            else:
+                run.set_status("finished", counted(steps, "step"))
+    except Exception as error:
+        traceback.print_exc()
+        # Any rank may be the one that knows why; the first to say so is believed, and the others fail after it.
+        step = trainer.state.global_step + 1 if trainer is not None else None
+        again = "resume the run" if saved(run.checkpoints) else f"start it again: train --from {run.name}"
+        run.settle("failed", reason(error, config or RunConfig(), step, again), certain=False)
+        return 1
+    finally:
+        if tracking is not None:
+            tracking.finish()
+        try:
+            run.close()
+        except RunError as error:
+            print(f"error: {error}", flush=True)
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _leave_group() -> None:
+    """End the connections between ranks, whose threads would abort a process that exits over them.
+
+    Only once training is over everywhere: a rank that failed would wait here for the others.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _use_cores(config: RunConfig) -> None:
+    """Share this machine's cores among the ranks, unless somebody has said how many to use."""
+    ranks = config.run.ranks
+    said = "OMP_NUM_THREADS" in os.environ and ranks == 1  # for several, torchrun says so itself
+    if not said and config.run.device != "cuda" and not torch.cuda.is_available():
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
+
+
+def _quiet() -> None:
+    """Keep what nobody who reads a run's log can act on out of it."""
+    transformers_logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", RENAMED, FutureWarning)
+
+
+def _train(trainer: Trainer, run: RunDir, config: RunConfig, checkpoint: str | None) -> None:
+    """Train to the last step, from ``checkpoint`` if there is one, and save the final weights."""
+    folder = None if checkpoint is None else run.checkpoints / checkpoint
+    if folder is not None and folder.name == f"checkpoint-{config.run.steps}":
+        trainer.load_weights(folder)  # it was only the final save that was missing
+    else:
+        trainer.train(resume_from_checkpoint=None if folder is None else str(folder))
+    trainer.save_final(run.checkpoints / "final")
+
+
+class NotANumberError(WorkbenchError):
+    """The loss or the gradient became NaN or infinite."""
+
+
+class Recorder(TrainerCallback):
+    """Writes each step's metrics to the run directory and watches for a request to stop and for a loss gone bad."""
+
+    def __init__(self, run: RunDir, config: SharedConfig, *, writes: bool) -> None:
+        self.run = run
+        self.tracking: Tracking | None = None
+        self.stop_requested = False
+        self._writes = writes
+        self._began: float | None = None
+        self._method = config.method
+        self._saves = config.run.save_every > 0
+
+    def request_stop(self, signum: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step and self._writes:
+            self._resume(state.global_step)
+        self._seconds()
+        if self._writes:
+            self.run.set_status("running", step=state.global_step, total_steps=state.max_steps, device=str(args.device))
+
+    def _resume(self, step: int) -> None:
+        """Supersede what was logged and stored after ``step``, and let the clock go on from there."""
+        rows = [row for row in self.run.read_metrics()[0] if row.get("step", 0) <= step]
+        seconds = max((row["seconds"] for row in rows if row.get("seconds") is not None), default=0.0)
+        self.run.append_metrics(resumed(step, time=time.time()))
+        self.run.drop_rollouts(after=step)
+        self._began = time.monotonic() - seconds
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._all_asked_to_stop(args):
+            control.should_training_stop = True
+            # Only between generations is there a place to resume from.
+            control.should_save |= self._saves and state.global_step % self._method.iterations == 0
+
+    def _all_asked_to_stop(self, args: Any) -> bool:
+        """Whether any rank was asked: all of them have to end after the same step."""
+        if args.world_size > 1:
+            any_asked = torch.tensor(int(self.stop_requested), device=args.device)
+            torch.distributed.all_reduce(any_asked, torch.distributed.ReduceOp.MAX)
+            self.stop_requested = bool(any_asked.item())
+        return self.stop_requested
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        logs = logs or {}
+        if "train_runtime" in logs:  # transformers' closing summary, not a step
+            return
+        step = state.global_step
+        state.log_history.clear()  # metrics.jsonl has it; every checkpoint would hold all of it once more
+        if self._writes:
+            generations = -(-step // self._method.iterations)
+            rollouts = (
+                {"rollouts": generations * self._method.rollouts_per_step} if self._method.rollouts_per_step else {}
+            )
+            row = {
+                "step": step,
+                "time": time.time(),
+                "seconds": round(self._seconds(), 3),
+                "peak_memory_mb": peak_memory_mb(),
+                **rollouts,
+                **{name: value for name, value in logs.items() if name != "epoch"},
+            }
+            self.run.append_metrics(row)
+            if self.tracking is not None:
+                self.tracking.row(row)
+            self.run.note(step=step)
+            print(_line(step, state.max_steps, logs), flush=True)
+        for name in ("loss", "grad_norm"):
+            value = logs.get(name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise NotANumberError(
+                    f"{name} is {'NaN' if math.isnan(value) else value} at step {step}; lower optimiser.learning_rate "
+                    "or optimiser.max_grad_norm, or bound the rewards"
+                )
+        if self._writes and control.should_save:
+            self.run.sync_metrics()  # a checkpoint is never ahead of the log
+
+    def on_rollouts(self, step: int, credits: list[Credit]) -> None:
+        if self._writes:
+            self.run.rollouts.write(step, credits)
+            if self.tracking is not None:
+                self.tracking.rollouts(step, credits)
+
+    def on_watched(self, step: int, credits: list[Credit]) -> None:
+        self.run.rollouts.write(step, credits, watched=True)
+        if self.tracking is not None:
+            self.tracking.watched(step, credits)
+
+    def on_pass(self, seen: LossPass) -> None:
+        if self._writes:
+            self.run.passes.write(seen)
+
+    def on_answers(self, step: int, answers: list[HeldOutAnswer]) -> None:
+        self.run.answers.write(step, answers)
+
+    def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
+        self.run.rollouts.write_rows(step, rows)
+        if self.tracking is not None:
+            self.tracking.watched(step, rows)
+
+    def _seconds(self) -> float:
+        """Seconds since training began."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+        return now - self._began
+
+
+def _line(step: int, total: int, logs: dict[str, Any]) -> str:
+    """One step as a line of the run's log."""
+    names = (
+        "loss",
+        "reward",
+        "step_reward",
+        "accuracy",
+        "no_answer_share",
+        "accuracy/train",
+        "pair_accuracy",
+        "step_accuracy",
+        "grad_norm",
+    )
+    shown = [f"{name} {logs[name]:.4g}" for name in names if isinstance(logs.get(name), float)]
+    return f"step {step}/{total}  " + "  ".join(shown)
+
+
+def reason(error: BaseException, config: SharedConfig, step: int | None, again: str) -> str:
+    """``step`` is the one that was under way, None before the first; ``again`` how the run can be had after all."""
+    where = "while loading" if step is None else f"at step {step}"
+    said = step is None and isinstance(error, WorkbenchError)  # of weights that do not fit: batches are not to blame
+    if is_out_of_memory(error) and not said:
+        return f"out of memory {where}; {config.method.less_memory(config)}"
+    text = str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
+    if full := no_room(error):
+        text = text if full[0] in text else f"{full[0]} {where}: {text}"
+        return f"{text}; {full[1]} and {again}"
+    if isinstance(error, RewardError) and step is not None:
+        return f"{where}: {text}"
+    return text
