@@ -1,0 +1,152 @@
+"""Sentences on groups, tokens and runs worked out by hand; every count and share in them against the arrays."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from workbench.credit import SCHEMES
+from workbench.schema import Credit
+from workbench.sentences import Sentence, about_group, about_run, about_token, answers_right, mcnemar
+
+ASSETS = Path(__file__).parents[1] / "assets"
+PATTERN = wb.StepPattern(r"(?m)^\w+:", "starts")
+BOTH = ("step_correctness", "answer_correctness")
+
+
+def marks(values: dict[str, float | None], name: str = "step_correctness") -> wb.Reward:
+    """A step reward by what a step's text says; it is called like one that judges."""
+    return wb.Reward(
+        name, "step", lambda prompt, step, **columns: next((v for k, v in values.items() if k in step), None)
+    )
+
+
+def said(credit: Credit) -> list[str]:
+    return [str(sentence) for sentence in about_group(credit)]
+
+
+RIGHT_WRONG = marks({"good": 1.0, "bad": 0.0})
+ANSWERS = wb.Reward(
+    "answer_correctness", "outcome", lambda completions, **columns: [float(text.endswith("2")) for text in completions]
+)
+
+
+def group(*answers: str, scheme: str = "process", rewards: Any = (RIGHT_WRONG, ANSWERS), **options: Any) -> Credit:
+    return wb.credit_group(
+        wb.score_group(wb.group_of("1 + 1 = ?", list(answers)), PATTERN, list(rewards)), scheme, **options
+    )
+
+
+def test_a_right_answer_that_is_pushed_down_is_named_with_its_wrong_steps():
+    credit = group("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
+    assert said(credit)[:2] == [
+        "2 of 3 right.",
+        "Rollout 2 is right, but two of its steps are wrong, so `process` pushes it down; "
+        "rollout 3 is wrong, but most of its steps are right, so `process` pushes it up.",
+    ]
+    assert said(credit)[-1] == "The final answer is shown, not counted."
+    assert said(group("a: good\nc: 2", "a: bad\nc: 1", outcome_weight=1.0))[-1].startswith("Training would push")
+
+
+def test_links_point_at_what_a_number_stands_for():
+    credit = group("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
+    assert about_group(credit)[0].parts == [("2 of 3", "filter:right"), (" right.", None)]
+    assert about_group(credit)[1].parts[:2] == [("Rollout ", None), ("2", "rollout:2")]
+
+
+def test_without_spread_the_cause_and_what_would_compare_is_said():
+    assert said(group("a: good\nc: 2", "a: good\nc: 1"))[1] == (
+        "`process` learns nothing here: every step scores the same; `outcome` would compare the answers."
+    )
+    assert said(group("a: good\nc: 2", "a: good\nc: 2"))[1].endswith("no score differs; is the problem too easy?")
+    assert said(group("a: bad\nc: 1", "a: bad\nc: 1"))[1].endswith("is the problem too hard?")
+    assert said(group("a: good\nc: 2", "a: bad\nc: 2", scheme="outcome"))[1].endswith(
+        "`process` would compare the steps."
+    )
+
+
+def test_unscored_and_graded_answers_are_not_called_right_or_wrong():
+    graded = wb.Reward("near", "outcome", lambda completions, **c: [0.2 * len(text) for text in completions])
+    assert (
+        said(group("a: good", "a: bad", rewards=(RIGHT_WRONG, graded)))[0]
+        == "Answers score 1.2 to 1.4, 1.3 on average."
+    )
+    some = wb.Reward("answer_correctness", "outcome", lambda completions, **c: [1.0, None, 0.0])
+    credit = group("a: good", "a: bad", "a: bad", rewards=(RIGHT_WRONG, some))
+    assert said(credit)[0] == "1 of 2 scored answers right; 1 could not be scored."
+
+
+def test_a_token_is_told_by_its_causes_and_what_goes_against_them():
+    """Eight steps, mean 6/8, std 0.4629: a right step adds (1 − 0.75)/0.463 = 0.54, a wrong one −1.62."""
+    credit = group("a: good\nb: good\nc: good\nd: good", "a: bad\nb: bad\nc: good\nd: good")
+    assert str(about_token(credit, 0, 0)) == "Pushed up (+2.16): this step and the next three are right (+0.54 each)."
+    assert str(about_token(credit, 1, 0)) == (
+        "Pushed down (−2.16): this step and the next are wrong (−1.62 each); two later right steps give back 1.08."
+    ).replace("two later right steps", "the right steps 3 and 4")
+    outcome = group("a: good\nc: 2", "a: bad\nc: 1", scheme="outcome")
+    assert str(about_token(outcome, 0, 0)) == "Pushed up (+0.71): the answer is right."
+
+
+def test_what_is_not_moved_says_why():
+    credit = group("a: good\nb: bad\nc: good", "a: good\nb: good\nc: good", scheme="first_error")
+    assert str(about_token(credit, 0, len(credit.of(0)) - 1)) == "Not moved: step 2 is wrong, and no later step counts."
+    with pytest.raises(IndexError):
+        about_token(credit, 0, 10_000)
+
+
+def test_a_run_says_what_it_gained_with_its_interval_or_that_it_may_be_chance():
+    """b = 92, c = 4, n = 200: 1.96 √(96 − 88²/200) / 200 = 0.0727."""
+    before = [False] * 138 + [True] * 62
+    after = [False] * 46 + [True] * 150 + [False] * 4
+    curve = [(0, 0.31), (20, 0.72), (60, 0.75)]
+    lengths = {
+        "length": [58.0, 59.0, 57.0, 58.0, 58.0, 71.0, 71.0, 72.0, 70.0, 70.0],
+        "entropy": [0.1, 0.2, 0.1, 0.2, 0.1] * 2,
+    }
+    assert [str(s) for s in about_run(before, after, curve, lengths)] == [
+        "Held-out accuracy 31 % → 75 % (+44 ± 7 points): 92 newly right, four newly wrong.",
+        "Most of the gain came by step 20 of 60.",
+        "Length went from 58 to 71.",
+    ]
+    chance = about_run([False, True, False, True], [True, True, False, False], [(0, 0.5), (9, 0.5)])
+    assert [str(s) for s in chance] == ["Held-out accuracy 50 % → 50 % (+0 ± 69 points): may be chance on 4 problems."]
+    with pytest.raises(ValueError):
+        about_run([], [], [])
+
+
+def test_mcnemar_is_the_sign_test_on_the_problems_that_changed():
+    assert mcnemar(0, 5) == pytest.approx(2 / 32)
+    assert mcnemar(1, 8) == pytest.approx(2 * 10 / 512)
+    assert mcnemar(3, 3) == mcnemar(0, 0) == 1.0
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_count_share_and_extreme_that_is_said_is_the_arrays(scheme: str) -> None:
+    first = wb.Group.from_json(json.loads((ASSETS / "first-group.json").read_text()))
+    credit = wb.credit_group(
+        wb.score_group(first, wb.load_task("chain-arithmetic").pattern, rewards=list(BOTH)), scheme
+    )
+    text = " ".join(said(credit))
+    right = answers_right(credit) or []
+    assert text.startswith(f"{sum(map(bool, right))} of {len(right)} right.")
+    values = [float(a) for i in range(len(first)) for a in credit.of(i)]
+    for share, way in re.findall(r"(\d+) % (?:of the tokens )?(up|down)", text):
+        assert int(share) == round(100 * sum((a > 1e-6) if way == "up" else (a < -1e-6) for a in values) / len(values))
+    for size in re.findall(r"(?:by up to|\d) ?\(?([+−]\d\.\d\d)\)", text):
+        assert any(abs(a - float(size.replace("−", "-"))) < 0.0051 for a in values)
+    for i in range(len(first)):
+        for t in range(len(credit.of(i))):
+            sentence = str(about_token(credit, i, t))
+            sizes = re.findall(r"ushed \w+ \(([+−]\d+\.\d\d)\)", sentence)
+            if sizes:
+                assert abs(float(sizes[0].replace("−", "-")) - credit.of(i)[t]) < 0.0051
+            assert ("pushed up" in sentence.lower()) == (credit.of(i)[t] > 0.005)
+
+
+def test_a_sentence_without_its_links_is_text():
+    assert str(Sentence("[4 of 8](filter:right) right.")) == "4 of 8 right."

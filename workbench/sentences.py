@@ -1,0 +1,572 @@
+"""What page, notebook, command line and exported drawings say first: numbers in, plain sentences out.
+
+A sentence is said where the numbers bear it out, and otherwise not at all. Rollouts and steps are counted from 0 in
+arguments and from 1 in what is said. "Right" and "wrong" are said only where a reward judges correctness
+(``ScoredGroup.judge``, one of ``JUDGES``); of any other reward an answer "scores high" or "low". Training "pushes" a
+token and does not "make it more likely": answers that begin alike push what they have in common together.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from workbench.schema import Credit
+from workbench.schema.credit import Explanation, Term
+from workbench.schema.scores import JUDGES
+from workbench.schema.wording import two_places
+
+EVEN = 0.05
+"""An answer whose advantages sum to less than this share of the group's largest sum is not said to move."""
+MIXED = 0.1
+"""An answer is pushed "on balance" where more than this share of its advantages goes the other way."""
+CARRIES = 0.6
+"""One answer with more than this share of all advantages "carries" its group."""
+BLAMED = 0.1
+"""Right steps that are pushed down are said where they are more than this share of the right steps."""
+STILL = 0.1
+"""Tokens with advantage 0 are said where they are more than this share."""
+HIGH = 0.25
+"""Without a judge, an answer scores high in the upper, low in the lower quarter of the group's range."""
+NAMED = 4
+"""Rollouts and steps that are named; more are counted."""
+LONGEST = 36
+"""Words in a sentence of two surprises; where it would be longer the larger one stands alone."""
+ALPHA = 0.05
+"""A change in accuracy is told from chance by McNemar's exact test at this level."""
+MOST, SOON = 0.8, 0.5
+"""Most of a gain "came by" a step where this share of it did in less than this share of the run."""
+FIRST, NOISE = 5, 4.0
+"""A measure "went from … to …" where its last values lie this many standard deviations from its first ones."""
+
+_LINK = re.compile(r"\[([^\]]*)\]\(([a-z]+(?::[^)\s]*)?)\)")
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_SAME = 0.005
+"""Two values that read the same with two decimals."""
+_ZERO = 1e-6
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence in Markdown. Its links say what a number stands for: ``rollout:7``, ``step:2``, ``filter:right``."""
+
+    markdown: str
+
+    @property
+    def parts(self) -> list[tuple[str, str | None]]:
+        """The text in pieces, each with what it points at, if anything."""
+        parts, at = list[tuple[str, str | None]](), 0
+        for link in _LINK.finditer(self.markdown):
+            parts += [(self.markdown[at : link.start()], None), (link[1], link[2])]
+            at = link.end()
+        return [part for part in (*parts, (self.markdown[at:], None)) if part[0]]
+
+    def __str__(self) -> str:
+        """The text alone."""
+        return _LINK.sub(r"\1", self.markdown)
+
+
+# A group: how it did, what is surprising, what training would do with it
+
+
+def about_group(credit: Credit) -> list[Sentence]:
+    """At most four sentences on a credited group: the count, the largest surprises, the push, what is not counted."""
+    group = _Group.of(credit)
+    moved = any(abs(a) > _ZERO for row in group.tokens for a in row)
+    said = [_count(group)]
+    if moved:
+        said += [_surprise(group), _push(group)]
+    else:
+        said += [_nothing(group)]
+    return [_sentence(text) for text in [*said, _uncounted(credit)] if text]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The numbers of a group that sentences are made of. ``at[i][k]`` is the advantage of step k's last token."""
+
+    scheme: str
+    tokens: Sequence[Sequence[float]]  # of the sampled tokens alone
+    at: Sequence[Sequence[float]]
+    outcomes: Sequence[float | None]
+    steps: Sequence[Sequence[float | None]]
+    right: Sequence[bool | None] | None
+    step_right: Sequence[Sequence[bool | None]] | None
+    truncated: int
+    shares_later: bool  # a token gets what later steps earn, too
+    has_steps: bool
+    has_outcome: bool
+
+    @classmethod
+    def of(cls, credit: Credit) -> _Group:
+        scored = credit.scored
+        rows = [credit.of(i).tolist() for i in range(len(scored.group))]
+        rollouts = scored.group.rollouts
+        return cls(
+            scheme=credit.scheme,
+            tokens=[[a for t, a in enumerate(row) if r.is_sampled(t)] for r, row in zip(rollouts, rows, strict=True)],
+            at=[[row[last] for _, last in s.spans] if row else [] for s, row in zip(scored.scored, rows, strict=True)],
+            outcomes=scored.outcomes or [],
+            steps=scored.step_rewards,
+            right=answers_right(credit),
+            step_right=steps_right(credit),
+            truncated=sum(rollout.truncated for rollout in rollouts),
+            shares_later=any(p.carry in ("suffix", "mean") and p.unit == "step" for p in credit.parts),
+            has_steps=any(p.kind == "step" for p in credit.parts),
+            has_outcome=any(p.kind in ("outcome", "return") for p in credit.parts),
+        )
+
+    @property
+    def sums(self) -> list[float]:
+        return [sum(row) for row in self.tokens]
+
+    def direction(self, i: int) -> int:
+        """Where answer i is pushed on the whole: 1, -1, or 0 where it barely moves."""
+        sums = self.sums
+        return 0 if abs(sums[i]) <= EVEN * max(map(abs, sums)) else int(math.copysign(1, sums[i]))
+
+    def on_balance(self, ids: Sequence[int]) -> str:
+        """Said of answers whose tokens go both ways."""
+        mixed = any(
+            sum(abs(a) for a in self.tokens[i] if a * self.sums[i] < 0) > MIXED * sum(map(abs, self.tokens[i]))
+            for i in ids
+        )
+        return " on balance" if mixed else ""
+
+    def wrong_steps(self, i: int) -> list[int]:
+        return [k for k, right in enumerate(self.step_right[i]) if right is False] if self.step_right else []
+
+    @property
+    def well(self) -> Sequence[bool | None] | None:
+        """Which answers are right, or else score high (True) or low (False) among the group's."""
+        known = [score for score in self.outcomes if score is not None]
+        if self.right or not known:
+            return self.right
+        low, high, mean = min(known), max(known), fmean(known)
+        least, most = min(low + HIGH * (high - low), mean), max(high - HIGH * (high - low), mean)
+        return [None if s is None or least < s < most else s >= most for s in self.outcomes]
+
+
+def answers_right(credit: Credit) -> list[bool | None] | None:
+    """Which answers are right, by the outcome reward that judges correctness; None where none does."""
+    judge = credit.scored.judge("outcome")
+    if judge not in JUDGES:
+        return None
+    return [_verdict(row.outcome_scores.get(judge)) for row in credit.scored.scored]
+
+
+def steps_right(credit: Credit) -> list[list[bool | None]] | None:
+    """Which steps are right, by the step reward that judges correctness; None where none does."""
+    judge = credit.scored.judge("step")
+    if judge not in JUDGES:
+        return None
+    return [[_verdict(score) for score in row.scores.get(judge, ())] for row in credit.scored.scored]
+
+
+def _verdict(score: float | None) -> bool | None:
+    return None if score is None else score > 0
+
+
+def _count(group: _Group) -> str:
+    values: Sequence[float | None] = group.right if group.right is not None else group.outcomes
+    known = [value for value in values if value is not None]
+    lost = len(values) - len(known)
+    unscored = f"; [{lost}](filter:unscored) could not be scored" if lost else ""
+    if not known:
+        return "no answer could be scored." if lost else ""
+    if group.right is not None:
+        share = f"all {len(known)}" if all(known) and not lost else f"{sum(map(bool, known))} of {len(known)}"
+        return f"[{share}](filter:right){' scored answers' if lost else ''} right{unscored}."
+    if _is_same(known):
+        return f"all {len(known)} answers score {known[0]:.2g}{unscored}."
+    return f"answers score {min(known):.2g} to {max(known):.2g}, {fmean(known):.2g} on average{unscored}."
+
+
+def _nothing(group: _Group) -> str:
+    """Why no token is pushed."""
+    answers = {score for score in group.outcomes if score is not None}
+    steps = {score for row in group.steps for score in row if score is not None}
+    if not answers and not steps:
+        why = "nothing is scored."
+    elif len(answers) > 1 and not group.has_outcome:
+        why = "every step scores the same; `outcome` would compare the answers."
+    elif len(steps) > 1 and not group.has_steps:
+        why = "no two answers score differently; `process` would compare the steps."
+    elif 2 * group.truncated > len(group.tokens):
+        why = f"{group.truncated} of {len(group.tokens)} answers were cut off; allow more tokens."
+    elif group.right and any(right is not None for right in group.right):
+        why = f"no score differs; is the problem too {'easy' if any(group.right) else 'hard'}?"
+    else:
+        why = "no score differs."
+    return f"`{group.scheme}` learns nothing here: {why}"
+
+
+def _uncounted(credit: Credit) -> str:
+    """That a reward of answers is there and plays no part."""
+    outcomes = [reward for reward in credit.scored.rewards if reward.kind == "outcome"]
+    counted = any(part.kind in ("outcome", "return", "token", "delta", "later") for part in credit.parts)
+    if not outcomes or counted or not credit.parts:
+        return ""
+    return "the final answer is shown, not counted."
+
+
+def _surprise(group: _Group) -> str:
+    found = [
+        *_carried_by_one(group),
+        *(everything := _everything_up(group)),
+        *_against_their_answer(group, down=True),
+        *([] if everything else _against_their_answer(group, down=False)),
+        *_wrong_steps_up(group),
+        *_right_steps_down(group),
+    ]
+    both = "; ".join(found[:2])
+    return f"{both if len(both.split()) <= LONGEST else found[0]}." if found else ""
+
+
+def _carried_by_one(group: _Group) -> list[str]:
+    weights = [sum(map(abs, row)) for row in group.tokens]
+    heavy = max(range(len(weights)), key=weights.__getitem__)
+    if len(weights) < 3 or weights[heavy] <= CARRIES * sum(weights):
+        return []
+    return [f"{_names('rollout', [heavy])} alone gets {_percent(weights[heavy] / sum(weights))} of the push"]
+
+
+def _everything_up(group: _Group) -> list[str]:
+    everyone = range(len(group.tokens))
+    wrong = [i for i in everyone if group.right and group.right[i] is False]
+    if not wrong or any(group.direction(i) <= 0 for i in everyone):
+        return []
+    all_of_them = f"[all {len(group.tokens)} answers](filter:up)"
+    also = f"the {_number(len(wrong))} wrong one{'s' * (len(wrong) > 1)} too"
+    return [f"`{group.scheme}` pushes {all_of_them} up{group.on_balance(everyone)}, {also}"]
+
+
+def _against_their_answer(group: _Group, down: bool) -> list[str]:
+    """Right (or high) answers that are pushed down, wrong (or low) ones that are pushed up, with a cause that holds."""
+    way = -1 if down else 1
+    ids = [i for i, well in enumerate(group.well or ()) if well is down and group.direction(i) == way]
+    if not ids:
+        return []
+    one = len(ids) == 1
+    if group.right is not None:
+        state = f"{'is' if one else 'are'} {'right' if down else 'wrong'}"
+    else:
+        state = f"score{'s' * one} {'high' if down else 'low'}"
+    pushes = f"`{group.scheme}` pushes {'it' if one else 'them'} {'down' if down else 'up'}{group.on_balance(ids)}"
+    return [f"{_names('rollout', ids)} {state}, but {_cause(group, ids, down) or pushes}".replace("…", pushes)]
+
+
+def _cause(group: _Group, ids: Sequence[int], down: bool) -> str:
+    """Why answers go the other way, with "…" for "the scheme pushes them"; "" where no number shows it."""
+    one, wrong = len(ids) == 1, [group.wrong_steps(i) for i in ids]
+    if not (group.step_right and group.has_steps):
+        return ""
+    if down and all(wrong):
+        its = f"{_number(len(wrong[0]))} of its steps {'is' if len(wrong[0]) == 1 else 'are'} wrong"
+        return f"{its if one else 'each has a wrong step'}, so …"
+    if down:
+        return ""
+    if one and len(wrong[0]) == 1 and all((a < 0) == (k == wrong[0][0]) for k, a in enumerate(group.at[ids[0]])):
+        return f"only its wrong {_names('step', wrong[0])} goes down, the rest up"
+    if all(2 * list(group.step_right[i]).count(True) > len(group.step_right[i]) for i in ids):
+        return f"most of {'its' if one else 'their'} steps are right, so …"
+    return ""
+
+
+def _wrong_steps_up(group: _Group) -> list[str]:
+    praised = [(i, k) for i in range(len(group.at)) for k in group.wrong_steps(i) if group.at[i][k] > _ZERO]
+    if not praised:
+        return []
+    ids = sorted({i for i, _ in praised})
+    if len(praised) == 1:
+        which = f"{_names('step', [praised[0][1]])} of {_names('rollout', ids)} is wrong, but goes up"
+    else:
+        which = f"{_number(len(praised))} wrong steps of {_names('rollout', ids)} go up"
+    with_answer = group.has_outcome and group.right and all(group.right[i] for i in ids)
+    whose = f" with {'its' if len(praised) == 1 else 'their'} right answer{'s' * (len(ids) > 1)}"
+    return [which + (whose if with_answer else "")]
+
+
+def _right_steps_down(group: _Group) -> list[str]:
+    right = [(i, k) for i, row in enumerate(group.step_right or ()) for k, good in enumerate(row) if good]
+    blamed = [(i, k) for i, k in right if group.at[i][k] < -_ZERO]
+    if len(blamed) <= BLAMED * len(right):
+        return []
+    why = ""
+    if group.shares_later and all(any(k < wrong for wrong in group.wrong_steps(i)) for i, k in blamed):
+        why = ", as a later step is wrong"
+    elif group.has_outcome and group.right and all(group.right[i] is False for i, _ in blamed):
+        why = " with their wrong answers"
+    return [f"[{len(blamed)} of {len(right)} right steps](filter:right-down) go down{why}"]
+
+
+def _push(group: _Group) -> str:
+    """What training would do: the share of tokens each way, and where it is strongest."""
+    values = [a for row in group.tokens for a in row]
+    whole = all(_is_same(row) for row in group.tokens if row)
+    said: list[str] = []
+    for sign, word in ((1, "up"), (-1, "down")):
+        sizes = [a * sign for a in values if a * sign > _ZERO]
+        if not sizes:
+            continue
+        largest, least = signed(max(sizes) * sign), signed(min(sizes) * sign)
+        top = [(i, k) for i, row in enumerate(group.at) for k, a in enumerate(row) if a * sign > max(sizes) - _SAME]
+        ids, steps = sorted({i for i, _ in top}), sorted({k for _, k in top})
+        strongest = f" (by up to {largest})"
+        if whole or largest == least:
+            strongest = f" ({least} to {largest})" if largest != least else f" ({largest} each)"
+        elif top and len(ids) <= NAMED and (len(steps) == 1 or len(ids) == 1):
+            strongest = f", most of all {_names('step', steps)} of {_names('rollout', ids)} ({largest})"
+        if whole:
+            who = _names("rollout", [i for i, row in enumerate(group.tokens) if row and row[0] * sign > _ZERO])
+        else:
+            who = f"[{_percent(len(sizes) / len(values))}](filter:{word})" + " of the tokens" * (not said)
+        said.append(f"{who} {word}{strongest}")
+    still = sum(abs(a) <= _ZERO for a in values) / len(values)
+    if still > STILL and not whole:
+        said.append(f"{_percent(still)} not at all")
+    return f"training would push {_and(said)}."
+
+
+# A token: its advantage, and what adds up to it
+
+
+def about_token(credit: Credit, rollout: int, token: int) -> Sentence:
+    """Why a token is pushed where it is, in one sentence: first what pulls its way, then what pulls against it.
+
+    ``rollout`` and ``token`` are counted from 0. Raises IndexError when there is no such token.
+    """
+    explanation = credit.explain(rollout, token, at_most=1)
+    spans = credit.scored.scored[rollout].spans
+    own = next((k for k, (first, last) in enumerate(spans) if first <= token <= last), None)
+    verdicts = steps_right(credit)
+    step_right = verdicts[rollout] if verdicts else []
+    sampled = credit.scored.group.rollouts[rollout].is_sampled(token)
+    if not explanation.terms:
+        return _sentence(f"not moved: {_why_still(credit.scheme, own, step_right, sampled)}.")
+    value = float(explanation.advantage)
+    clauses = _clauses(credit, explanation, own, step_right)
+    ahead = _and([text for size, text in clauses if size * (value or 1) > 0])
+    against = _and([text for size, text in clauses if size * (value or 1) < 0])
+    way = f"pushed {'up' if value > 0 else 'down'} ({signed(value)})" if abs(value) > _SAME else "evens out (0)"
+    verdict = step_right[own] if own is not None and step_right else None
+    if verdict is not None and verdict is (value < 0) and abs(value) > _SAME:
+        way = f"a {'right' if verdict else 'wrong'} step, yet {way}"
+    why = "; ".join(filter(None, (ahead, against))) or "nothing it could be compared with scores differently"
+    clip = "; its bound is what is left of more" if abs(explanation.total - value) > _SAME else ""
+    return _sentence(f"{way}: {why}{clip}.")
+
+
+def _why_still(scheme: str, own: int | None, step_right: Sequence[bool | None], sampled: bool) -> str:
+    first = next((k for k, right in enumerate(step_right) if right is False), None)
+    if not sampled:
+        return "the environment wrote it, not the policy"
+    if scheme == "first_error" and first is not None and own is not None and first < own:
+        return f"{_names('step', [first])} is wrong, and no later step counts"
+    return "it belongs to no step" if own is None else "nothing it depends on was scored"
+
+
+def _clauses(
+    credit: Credit, explanation: Explanation, own: int | None, step_right: Sequence[bool | None]
+) -> list[tuple[float, str]]:
+    """(value, what to say) of the steps' terms, those each way in one, and of every other term."""
+    terms = [term for term in explanation.terms if abs(term.value) > _SAME]
+    ways: list[list[Term]] = [[t for t in terms if t.source == "step" and t.value * sign > 0] for sign in (1, -1)]
+    total = explanation.total or 1.0
+    clauses = [
+        _of_steps(credit, of_way, own, step_right, of_way[0].value * total > 0, len(of_way) == len(terms))
+        for of_way in ways
+        if of_way
+    ]
+    right = answers_right(credit)
+    for term in terms:
+        if term.source == "step":
+            continue
+        text = _of_answer(term, right[explanation.rollout] if right else None)
+        clauses.append((term.value, f"{text} ({signed(term.value)})" if len(terms) > 1 else text))
+    return clauses
+
+
+def _of_answer(term: Term, right: bool | None) -> str:
+    """A term that is not one step's."""
+    if term.source == "outcome":
+        return f"the answer {'is right' if right else f'scores {term.raw:.2g}' if right is None else 'is wrong'}"
+    average = "" if term.mean is None else f", {term.mean:.2g} on average"
+    if term.source == "return":
+        return f"the answer and what its steps earn come to {term.raw:.2g}{average}"
+    if term.source in ("sum", "mean"):
+        return f"its steps' {'scores add up to' if term.source == 'sum' else 'mean score is'} {term.raw:.2g}{average}"
+    return {
+        "token": "it goes with right answers more or less than others do",
+        "delta": "what is expected of the answer changes here",
+        "later": "what is expected of it changes later",
+        "centre": "the batch's mean is taken off",
+    }[term.source]
+
+
+def _of_steps(
+    credit: Credit, terms: Sequence[Term], own: int | None, step_right: Sequence[bool | None], ahead: bool, alone: bool
+) -> tuple[float, str]:
+    """The clause of the steps that pull one way: which they are, whether they are right, what they come to."""
+    steps = [term.step for term in terms if term.step is not None]
+    total, many = sum(term.value for term in terms), len(terms) > 1
+    verdicts = {step_right[k] if step_right else None for k in steps}
+    right = next(iter(verdicts)) if len(verdicts) == 1 else None
+    itself = all(term.raw == term.reward for term in terms)  # not what the scheme made of it, a return say
+    word = "" if right is None or right is (total < 0) or not itself else "right" if right else "wrong"
+    later = [k for k in steps if k != own]
+    if own in steps and later:
+        following = f"the next {_number(len(later)) if len(later) > 1 else ''}".rstrip()
+        who = f"this step and {following if later[-1] - steps[0] == len(later) else _others(later, '')}"
+    else:
+        who = _others(later, "" if ahead else word) if later else "this step"
+    if not ahead:
+        verb = "give{} back" if total > 0 else "take{} away"
+        return total, f"{who} {verb.format('' if many else 's')} {signed(total).lstrip('+−')}"
+    if word:
+        says = f"{who} {'are' if many else 'is'} {word}"
+    else:
+        says = _compared(terms, who, "fixed mean" if credit.scheme == "prpo" else "mean")
+    if alone and not many:
+        return total, f"{says}{_peers(credit, own) if word else ''}"
+    each = " each" if many and _is_same([term.value for term in terms]) else " in all" * many
+    return total, f"{says} ({signed(terms[0].value if each == ' each' else total)}{each})"
+
+
+def _compared(terms: Sequence[Term], who: str, mean: str) -> str:
+    """What steps came to beside what they were compared with, where right and wrong do not say it."""
+    term, many = terms[0], len(terms) > 1
+    above = f"{'above' if term.value > 0 else 'below'} {'0' if term.mean is None else f'the {mean} of {term.mean:.2g}'}"
+    if term.raw == term.reward:
+        return f"{who} score{'' if many else f's {term.raw:.2g},'} {above}"
+    if many:
+        return f"{who} count {above}"
+    return f"from {'here' if who == 'this step' else who} on it earns {term.raw:.2g}, {above}"
+
+
+def _peers(credit: Credit, own: int | None) -> str:
+    """What a step that is right or wrong was compared with, in counts, where nothing else decides."""
+    verdicts, rewards = steps_right(credit), {r for row in credit.scored.step_rewards for r in row}
+    if not verdicts or own is None or not rewards <= {0, 1, None} or credit.scheme not in ("step", "position"):
+        return ""
+    if credit.scheme == "step":
+        pool = [right for row in verdicts for right in row if right is not None]
+        return f"; {sum(pool)} of {len(pool)} steps are right"
+    pool = [right for row in verdicts for right in row[own : own + 1] if right is not None]
+    return f"; step {own + 1} is right in {sum(pool)} of {len(pool)} answers"
+
+
+def _others(steps: Sequence[int], word: str) -> str:
+    if len(steps) > 2:
+        return " ".join(filter(None, (_number(len(steps)), "later", word, "steps")))
+    return f"the {word} {_names('step', steps)}" if word else _names("step", steps)
+
+
+# A run: what it gained on the problems that were held out
+
+
+def about_run(
+    before: Sequence[bool],
+    after: Sequence[bool],
+    curve: Sequence[tuple[int, float]],
+    measures: Mapping[str, Sequence[float]] | None = None,
+) -> list[Sentence]:
+    """At most four sentences on a run: what it gained and whether that may be chance, when, and what else moved.
+
+    ``before`` and ``after`` say which held-out problems were answered right at the first and the newest measure, one
+    answer a problem; ``curve`` is (training step, accuracy) of every measure; ``measures`` are further columns. The
+    interval is Wald's of a paired difference, 1.96 √(b + c − (b − c)²/n) / n with b problems gained and c lost
+    (Agresti, Categorical Data Analysis, 10.1.1); chance is McNemar's exact test on b and c. Raises ValueError where
+    the two are of different length or empty.
+    """
+    n = len(before)
+    gained = sum(now and not was for was, now in zip(before, after, strict=True))
+    lost = sum(was and not now for was, now in zip(before, after, strict=True))
+    if not n:
+        raise ValueError("a run is told by at least one held-out problem")
+    start, end = (round(100 * sum(side) / n) for side in (before, after))
+    margin = 196 * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
+    sure = mcnemar(gained, lost) < ALPHA
+    change = f"[{_number(gained)}](problems:gained) newly right, [{_number(lost)}](problems:lost) newly wrong"
+    if not sure:
+        change = f"may be chance on {n} problems"
+    by = f"{end - start:+d}".replace("-", "−")
+    said = [f"held-out accuracy {start} % → {end} % ({by} ± {margin:.0f} points): {change}."]
+    said += _when(curve, end / 100, n, sure)
+    for name, values in (measures or {}).items():
+        if len(values) >= 2 * FIRST:
+            first, last = fmean(values[:FIRST]), fmean(values[-FIRST:])
+            if abs(last - first) > NOISE * stdev(values[:FIRST]) and f"{first:.2g}" != f"{last:.2g}":
+                said.append(f"[{name}](curve:{name}) went from {first:.2g} to {last:.2g}.")
+    return [_sentence(text) for text in said[:4]]
+
+
+def _when(curve: Sequence[tuple[int, float]], end: float, problems: int, sure: bool) -> list[str]:
+    if len(curve) < 3:
+        return []
+    (best_step, best), (last_step, _) = max(curve, key=lambda measure: measure[1]), curve[-1]
+    error = math.sqrt(max(end * (1 - end), 1 / problems) / problems)
+    if best - end > 2 * error:
+        return [f"best at step [{best_step}](checkpoint:{best_step}), {100 * (best - end):.0f} points above the end."]
+    gain = end - curve[0][1]
+    soon = next((step for step, accuracy in curve if accuracy - curve[0][1] >= MOST * gain), last_step)
+    if sure and gain > 0 and soon < SOON * last_step:
+        return [f"most of the gain came by step {soon} of {last_step}."]
+    return []
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """How likely a difference at least as large is by chance, two-sided: the exact test on discordant pairs.
+
+    McNemar (Psychometrika 12, 1947); the exact form is the sign test on ``gained + lost`` pairs.
+    """
+    pairs = gained + lost
+    tail: float = sum(math.comb(pairs, k) for k in range(min(gained, lost) + 1)) / 2**pairs
+    return min(1.0, 2.0 * tail)
+
+
+# How numbers and names are said
+
+
+def signed(value: float) -> str:
+    """An advantage with two decimals, as on the cards, so that parts add up to the value."""
+    if abs(value) < _SAME:
+        return "0"
+    return f"{'+' if value > 0 else ''}{two_places(value)}"
+
+
+def _sentence(markdown: str) -> Sentence:
+    """Its first letter large, also inside a link."""
+    at = 1 if markdown.startswith("[") else 0
+    return Sentence(markdown[:at] + markdown[at : at + 1].upper() + markdown[at + 1 :])
+
+
+def _is_same(values: Sequence[float]) -> bool:
+    return max(values) - min(values) < _SAME
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{int(0 < share < 0.095 or 0.995 <= share < 1)}f} %"
+
+
+def _number(n: int) -> str:
+    return _NUMBERS[n] if n < len(_NUMBERS) else f"{n:,}"
+
+
+def _and(items: Sequence[str]) -> str:
+    """a; a and b; a, b and c."""
+    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
+
+
+def _names(noun: str, ids: Sequence[int]) -> str:
+    """Rollouts or steps by their numbers, each a link: a run of them by its ends, more than ``NAMED`` counted."""
+    links = [f"[{i + 1}]({noun}:{i + 1})" for i in ids]
+    plural = noun + "s" * (len(ids) > 1)
+    if len(ids) > 2 and ids[-1] - ids[0] == len(ids) - 1:
+        return f"{plural} {links[0]} to {links[-1]}"
+    if len(ids) > NAMED:
+        links = [*links[: NAMED - 1], f"{_number(len(ids) - NAMED + 1)} others"]
+    return f"{plural} {_and(links)}"
