@@ -44,19 +44,19 @@ def group(*answers: str, scheme: str = "process", rewards: Any = (RIGHT_WRONG, A
 
 def test_a_right_answer_that_is_pushed_down_is_named_with_its_wrong_steps():
     credit = group("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
-    assert said(credit)[:2] == [
-        "2 of 3 right.",
-        "Rollout 2 is right, but two of its steps are wrong, so `process` pushes it down; "
-        "rollout 3 is wrong, but most of its steps are right, so `process` pushes it up.",
-    ]
-    assert said(credit)[-1] == "The final answer is shown, not counted."
-    assert said(group("a: good\nc: 2", "a: bad\nc: 1", outcome_weight=1.0))[-1].startswith("Training would push")
+    assert said(credit)[0] == (
+        "2 of 3 right. Rollout 2 is right, but two of its steps are wrong, so `process` pushes it down; "
+        "rollout 3 is wrong, but most of its steps are right, so `process` pushes it up."
+    )
+    assert said(credit)[1].startswith("Training would push ")
+    assert said(credit)[1].endswith(" The final answer is shown, not counted.")
+    assert "not counted" not in said(group("a: good\nc: 2", "a: bad\nc: 1", outcome_weight=1.0))[1]
 
 
 def test_links_point_at_what_a_number_stands_for():
     credit = group("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
-    assert about_group(credit)[0].parts == [("2 of 3", "filter:right"), (" right.", None)]
-    assert about_group(credit)[1].parts[:2] == [("Rollout ", None), ("2", "rollout:2")]
+    parts = about_group(credit)[0].parts
+    assert parts[:3] == [("2 of 3", "filter:right"), (" right. Rollout ", None), ("2", "rollout:2")]
 
 
 def test_without_spread_the_cause_and_what_would_compare_is_said():
@@ -78,7 +78,7 @@ def test_unscored_and_graded_answers_are_not_called_right_or_wrong():
     )
     some = wb.Reward("answer_correctness", "outcome", lambda completions, **c: [1.0, None, 0.0])
     credit = group("a: good", "a: bad", "a: bad", rewards=(RIGHT_WRONG, some))
-    assert said(credit)[0] == "1 of 2 scored answers right; 1 could not be scored."
+    assert said(credit)[0].startswith("1 of 2 scored answers right; 1 could not be scored.")
 
 
 def test_a_token_is_told_by_its_causes_and_what_goes_against_them():

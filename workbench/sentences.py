@@ -16,8 +16,8 @@ from statistics import fmean, stdev
 
 from workbench.schema import Credit
 from workbench.schema.credit import Explanation, Term
+from workbench.schema.numbers import two_places
 from workbench.schema.scores import JUDGES
-from workbench.schema.wording import two_places
 
 EVEN = 0.05
 """An answer whose advantages sum to less than this share of the group's largest sum is not said to move."""
@@ -51,7 +51,7 @@ _ZERO = 1e-6
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence in Markdown. Its links say what a number stands for: ``rollout:7``, ``step:2``, ``filter:right``."""
+    """A sentence or two in Markdown. Links say what a number is of: ``rollout:7``, ``step:7.2``, ``filter:right``."""
 
     markdown: str
 
@@ -73,15 +73,13 @@ class Sentence:
 
 
 def about_group(credit: Credit) -> list[Sentence]:
-    """At most four sentences on a credited group: the count, the largest surprises, the push, what is not counted."""
+    """At most two lines on a credited group: how it did and what is surprising; what training would do with it."""
     group = _Group.of(credit)
-    moved = any(abs(a) > _ZERO for row in group.tokens for a in row)
-    said = [_count(group)]
-    if moved:
-        said += [_surprise(group), _push(group)]
+    if not any(abs(a) > _ZERO for row in group.tokens for a in row):
+        lines = [[_count(group)], [_nothing(group)]]
     else:
-        said += [_nothing(group)]
-    return [_sentence(text) for text in [*said, _uncounted(credit)] if text]
+        lines = [[_count(group), _surprise(group)], [_push(group), _uncounted(credit)]]
+    return [_sentence(*line) for line in lines if any(line)]
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ def _count(group: _Group) -> str:
     values: Sequence[float | None] = group.right if group.right is not None else group.outcomes
     known = [value for value in values if value is not None]
     lost = len(values) - len(known)
-    unscored = f"; [{lost}](filter:unscored) could not be scored" if lost else ""
+    unscored = f"; {lost} could not be scored" if lost else ""
     if not known:
         return "no answer could be scored." if lost else ""
     if group.right is not None:
@@ -239,7 +237,7 @@ def _everything_up(group: _Group) -> list[str]:
     wrong = [i for i in everyone if group.right and group.right[i] is False]
     if not wrong or any(group.direction(i) <= 0 for i in everyone):
         return []
-    all_of_them = f"[all {len(group.tokens)} answers](filter:up)"
+    all_of_them = f"all {len(group.tokens)} answers"
     also = f"the {_number(len(wrong))} wrong one{'s' * (len(wrong) > 1)} too"
     return [f"`{group.scheme}` pushes {all_of_them} up{group.on_balance(everyone)}, {also}"]
 
@@ -270,7 +268,7 @@ def _cause(group: _Group, ids: Sequence[int], down: bool) -> str:
     if down:
         return ""
     if one and len(wrong[0]) == 1 and all((a < 0) == (k == wrong[0][0]) for k, a in enumerate(group.at[ids[0]])):
-        return f"only its wrong {_names('step', wrong[0])} goes down, the rest up"
+        return f"only its wrong {_names('step', wrong[0], ids[0])} goes down, the rest up"
     if all(2 * list(group.step_right[i]).count(True) > len(group.step_right[i]) for i in ids):
         return f"most of {'its' if one else 'their'} steps are right, so …"
     return ""
@@ -282,7 +280,7 @@ def _wrong_steps_up(group: _Group) -> list[str]:
         return []
     ids = sorted({i for i, _ in praised})
     if len(praised) == 1:
-        which = f"{_names('step', [praised[0][1]])} of {_names('rollout', ids)} is wrong, but goes up"
+        which = f"{_names('step', [praised[0][1]], ids[0])} of {_names('rollout', ids)} is wrong, but goes up"
     else:
         which = f"{_number(len(praised))} wrong steps of {_names('rollout', ids)} go up"
     with_answer = group.has_outcome and group.right and all(group.right[i] for i in ids)
@@ -300,7 +298,7 @@ def _right_steps_down(group: _Group) -> list[str]:
         why = ", as a later step is wrong"
     elif group.has_outcome and group.right and all(group.right[i] is False for i, _ in blamed):
         why = " with their wrong answers"
-    return [f"[{len(blamed)} of {len(right)} right steps](filter:right-down) go down{why}"]
+    return [f"{len(blamed)} of {len(right)} right steps go down{why}"]
 
 
 def _push(group: _Group) -> str:
@@ -319,11 +317,11 @@ def _push(group: _Group) -> str:
         if whole or largest == least:
             strongest = f" ({least} to {largest})" if largest != least else f" ({largest} each)"
         elif top and len(ids) <= NAMED and (len(steps) == 1 or len(ids) == 1):
-            strongest = f", most of all {_names('step', steps)} of {_names('rollout', ids)} ({largest})"
+            strongest = f", most of all {_names('step', steps, ids[0])} of {_names('rollout', ids)} ({largest})"
         if whole:
             who = _names("rollout", [i for i, row in enumerate(group.tokens) if row and row[0] * sign > _ZERO])
         else:
-            who = f"[{_percent(len(sizes) / len(values))}](filter:{word})" + " of the tokens" * (not said)
+            who = _percent(len(sizes) / len(values)) + " of the tokens" * (not said)
         said.append(f"{who} {word}{strongest}")
     still = sum(abs(a) <= _ZERO for a in values) / len(values)
     if still > STILL and not whole:
@@ -339,7 +337,12 @@ def about_token(credit: Credit, rollout: int, token: int) -> Sentence:
 
     ``rollout`` and ``token`` are counted from 0. Raises IndexError when there is no such token.
     """
-    explanation = credit.explain(rollout, token, at_most=1)
+    return about_explanation(credit, credit.explain(rollout, token, at_most=1))
+
+
+def about_explanation(credit: Credit, explanation: Explanation) -> Sentence:
+    """The same of an explanation that is there already."""
+    rollout, token = explanation.rollout, explanation.token
     spans = credit.scored.scored[rollout].spans
     own = next((k for k, (first, last) in enumerate(spans) if first <= token <= last), None)
     verdicts = steps_right(credit)
@@ -538,10 +541,9 @@ def signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{two_places(value)}"
 
 
-def _sentence(markdown: str) -> Sentence:
-    """Its first letter large, also inside a link."""
-    at = 1 if markdown.startswith("[") else 0
-    return Sentence(markdown[:at] + markdown[at : at + 1].upper() + markdown[at + 1 :])
+def _sentence(*texts: str) -> Sentence:
+    """What is not empty, each with its first letter large, also inside a link; a name in code stays as it is."""
+    return Sentence(" ".join(re.sub(r"^\[?\w", lambda first: first[0].upper(), text) for text in texts if text))
 
 
 def _is_same(values: Sequence[float]) -> bool:
@@ -561,9 +563,13 @@ def _and(items: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
 
 
-def _names(noun: str, ids: Sequence[int]) -> str:
-    """Rollouts or steps by their numbers, each a link: a run of them by its ends, more than ``NAMED`` counted."""
-    links = [f"[{i + 1}]({noun}:{i + 1})" for i in ids]
+def _names(noun: str, ids: Sequence[int], of: int | None = None) -> str:
+    """Rollouts or steps by their numbers, a run of them by its ends, more than ``NAMED`` counted.
+
+    Rollouts are links (``rollout:7``), and steps ``of`` a rollout are (``step:7.2``).
+    """
+    at = "" if of is None else f"{of + 1}."
+    links = [f"{i + 1}" if noun == "step" and not at else f"[{i + 1}]({noun}:{at}{i + 1})" for i in ids]
     plural = noun + "s" * (len(ids) > 1)
     if len(ids) > 2 and ids[-1] - ids[0] == len(ids) - 1:
         return f"{plural} {links[0]} to {links[-1]}"

@@ -48,6 +48,7 @@ from workbench.schema import (
 )
 from workbench.schema.credit import token_spans
 from workbench.schema.rollouts import ASSISTANT, Turn, prompt_text, sampled_runs
+from workbench.sentences import about_explanation, about_group
 from workbench.views.fragment import fragment, page
 from workbench.views.fragment import to_json as to_json
 from workbench.views.payloads import (
@@ -151,6 +152,7 @@ def credit_payload(
     payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
     payload["judges"] = {"outcome": credit.scored.judge("outcome"), "step": credit.scored.judge("step")}
     payload["normalisers"] = True
+    payload["said"] = [sentence.parts for sentence in about_group(credit)]
     loss = loss or DrawnLoss.on_policy(credit)
     payload["loss"] = loss.payload()
     for i, rollout in enumerate(payload["rollouts"]):
@@ -275,6 +277,7 @@ def why_payload(credit: Credit, rollout: int, token: int) -> WhyPayload:
         "list": [dict(vars(term)) for term in explanation.terms],
         "total": explanation.total,
         "clip": explanation.clip,
+        "said": about_explanation(credit, explanation).parts,
     }
 
 
@@ -316,6 +319,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
                 "terms": _ranges(indices),
                 "total": explanation.total,
                 "clip": explanation.clip,
+                "said": [] if at_most else about_explanation(credit, explanation).parts,
             }
         )
     return terms, stretches

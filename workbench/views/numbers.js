@@ -61,3 +61,9 @@ export function stdOf(values) {
   const mean = meanOf(values);
   return Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
 }
+
+/** @param {number} n 1st, 2nd, 3rd, 4th, 11th */
+export function ordinal(n) {
+  const teen = n % 100 > 10 && n % 100 < 14;
+  return `${n}${(!teen && ["th", "st", "nd", "rd"][n % 10]) || "th"}`;
+}

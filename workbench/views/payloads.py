@@ -9,6 +9,10 @@ Scores = Mapping[str, float | None]
 """Score by reward function; None where none was given."""
 
 
+Said = Sequence[tuple[str, str | None]]
+"""A sentence in pieces, each with what it points at."""
+
+
 class WhyPayload(TypedDict):
     """The terms of one token."""
 
@@ -17,6 +21,7 @@ class WhyPayload(TypedDict):
     list: Sequence[Mapping[str, Any]]
     total: float
     clip: float | None
+    said: Said
 
 
 class StretchPayload(TypedDict):
@@ -27,6 +32,7 @@ class StretchPayload(TypedDict):
     terms: Sequence[Sequence[int]]
     total: float
     clip: float | None
+    said: Said
 
 
 Logged = Sequence[tuple[str, str, Any]]
@@ -214,6 +220,7 @@ class GroupPayload(TypedDict):
     rewards: NotRequired[Sequence[Mapping[str, Any]]]
     judges: NotRequired[Mapping[str, str | None]]
     normalisers: NotRequired[bool]
+    said: NotRequired[Sequence[Said]]
     loss: NotRequired[LossPayload]
     other: NotRequired[OtherPayload]
     measures: NotRequired[Sequence[MeasurePayload]]

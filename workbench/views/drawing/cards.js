@@ -3,7 +3,7 @@
 /** @import { Credited, Measure, Prepared, StepPayload } from "./payload.js" */
 
 import { el, objectUrl } from "../dom.js";
-import { count, meanOf, number, score, share, signed, stdOf } from "../numbers.js";
+import { count, meanOf, number, ordinal, score, share, signed, stdOf } from "../numbers.js";
 import { copyMarks, distinct, equalTo, named } from "./copies.js";
 import { stepSaid, stepText } from "./measures.js";
 import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
@@ -35,7 +35,7 @@ export function card(data, g, measure, { whole = false, folded = false } = {}) {
       ...copyMarks(data, g, folded),
       ...factsOf(rollout),
       ...marksOf(rollout),
-      rankOf(rollout),
+      rankOf(data, g),
     ),
     lane(data, g),
     rollout.steps?.length ? chips(rollout, rollout.steps, measure) : null,
@@ -101,15 +101,14 @@ function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
   ];
 }
 
-/** @param {Credited} rollout */
-const rankOf = ({ rank, outcome }) =>
-  rank
-    ? el(
-      "span",
-      { class: "rank", title: "1 is the best of the group; the colours may leave the outcome R out" },
-      `rank ${rank} by ${(outcome ?? null) === null ? "" : "R + "}Σr`,
-    )
-    : null;
+/** @param {Prepared} data @param {number} g Its place by total reward, where it has one. */
+function rankOf({ rollouts }, g) {
+  const { rank, outcome } = rollouts[g];
+  if (!rank) return null;
+  const by = `by ${(outcome ?? null) === null ? "" : "R + "}Σr; the colours may leave the outcome R out`;
+  const ranked = rollouts.filter((rollout) => rollout.rank).length;
+  return el("span", { class: "rank", title: by }, `${ordinal(rank)} of ${ranked}`);
+}
 
 // ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

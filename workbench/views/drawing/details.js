@@ -6,6 +6,7 @@ import { el } from "../dom.js";
 import { score, signed } from "../numbers.js";
 import { isLeftOut } from "./copies.js";
 import { nameOf } from "./rows.js";
+import { sentence } from "./said.js";
 import { observationAt, OBSERVED } from "./turns.js";
 import { facts, quoted, remarks, whyAt, whyTable } from "./why.js";
 
@@ -67,6 +68,7 @@ function reason(scheme, rollout, t, letter, ask) {
   return el(
     "div",
     { class: "reason" },
+    why.said.length ? el("p", { class: "sentence" }, ...sentence(why.said, () => null)) : null,
     el("p", { class: "formula" }, el("b", {}, `${letter}${scheme.scheme}`), ` ${scheme.formula}`),
     isLeftOut(scheme, rollout) ? el("p", {}, `left out: rollout ${(rollout.copyOf ?? 0) + 1} counts for it`) : null,
     whyTable(rollout, why),

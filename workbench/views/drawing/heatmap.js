@@ -24,6 +24,7 @@ import { Pin } from "./pin.js";
 import { measuresOf, rowSummary } from "./rows.js";
 import { beginStreams, showTexts } from "./stream.js";
 import { replaceCards, rolloutOf } from "./replacing.js";
+import { sentence } from "./said.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
 import { toggleFold } from "./turns.js";
@@ -63,6 +64,7 @@ export class Heatmap {
     this.ends = new Map();
     /** @type {Stream[] | null} */
     this.streams = null;
+    this.said = el("div", { class: "sentences" });
     this.about = el("div", { class: "summary" });
     this.notices = el("div", { class: "notices" });
     this.compared = el("div", { class: "compared" });
@@ -84,9 +86,10 @@ export class Heatmap {
     this.overview = new Overview((g, k) => this.pinStepOf(g, k));
     this.pinning = new Pin(this);
     root.classList.add("wh");
-    const { about, notices, compared, legend, lens, finder, overview, cards, pinning, tip } = this;
-    const above = [about, notices, compared, legend.node, lens.node, finder.node, overview.node, finder.nothing];
-    root.replaceChildren(...above, cards, pinning.details, tip.node);
+    const { said, about, notices, compared, legend, lens, finder, overview, cards, pinning, tip } = this;
+    const words = el("div", { class: "words" }, said, about, notices, compared);
+    const head = el("div", { class: "lead" }, words, overview.node);
+    root.replaceChildren(head, legend.node, lens.node, finder.node, finder.nothing, cards, pinning.details, tip.node);
     this.listen();
     Object.assign(root, { heatmap: this });
   }
@@ -161,6 +164,9 @@ export class Heatmap {
     const { data } = this;
     const scored = data.rollouts.some((rollout) => rollout.steps);
     const about = data.facts ? rowSummary(data.facts) : scored ? summary(data.rollouts) : [];
+    // A group without spread has a notice, which says why and what would change it.
+    const said = (data.said ?? []).slice(0, data.noSpread ? 1 : undefined);
+    this.said.replaceChildren(...said.map((parts) => el("p", {}, ...sentence(parts, (target) => this.follow(target)))));
     this.about.replaceChildren(...about);
     this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
     this.compared.replaceChildren(...(data.other ? comparison(data, (g, t) => this.pin(g, t)) : []));
@@ -236,7 +242,7 @@ export class Heatmap {
     this.legend.node.hidden = this.finder.node.hidden = true;
     this.finder.sayNothing("");
     this.overview.hide();
-    for (const node of [this.about, this.notices, this.compared]) node.replaceChildren();
+    for (const node of [this.said, this.about, this.notices, this.compared]) node.replaceChildren();
     this.root.classList.remove("dim");
     this.streams = beginStreams(total);
     this.cards.replaceChildren(...this.streams.map(({ card }) => card));
@@ -387,6 +393,14 @@ export class Heatmap {
   /** @param {HTMLElement} node Pins the last token of the step that a step's text or chip is of. */
   pinStep(node) {
     this.pinStepOf(Number(rolloutOf(node)), Number(node.dataset.k));
+  }
+
+  /** @param {string} target of a link in a sentence @returns {(() => void) | null} What shows it, if it is drawn. */
+  follow(target) {
+    const [kind, which] = target.split(":");
+    if (kind === "filter") return this.finder.button(which) ? () => this.finder.choose(which) : null;
+    const [g, k = 0] = which.split(".").map((number) => Number(number) - 1);
+    return this.data.rollouts[g]?.steps?.[k] ? () => this.pinStepOf(g, k) : null;
   }
 
   /** @param {number} g @param {number} k */

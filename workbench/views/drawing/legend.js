@@ -67,7 +67,16 @@ class Legend {
     this.swatches = el("span", { class: "swatches", role: "img" });
     this.sign = el("span", { class: "end" });
     this.meaning = el("span", { class: "meaning" });
+    this.ways = ["▼ pushed down", "pushed up ▲"].map((way) => el("span", { class: "way" }, way));
     this.reading = el("p", { class: "reading", role: "group", "aria-label": "How to read the colours" });
+    this.marks = el(
+      "details",
+      { class: "marks" },
+      el("summary", {}, "Key"),
+      this.reading,
+      el("label", { title: HOLD_TITLE }, hold, "keep scale"),
+      el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "outline tokens"),
+    );
     this.node = el(
       "div",
       { class: "legend", hidden: true },
@@ -75,15 +84,15 @@ class Legend {
       el(
         "span",
         { class: "scale" },
+        this.ways[0],
         this.low,
         this.swatches,
         this.sign,
         end,
-        el("label", { title: HOLD_TITLE }, hold, "keep scale"),
+        this.ways[1],
       ),
       this.meaning,
-      el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "outline tokens"),
-      this.reading,
+      this.marks,
     );
   }
 
@@ -107,6 +116,7 @@ class Legend {
       el("span", { title }, el("b", {}, text), ` ${means}`);
     const isScored = data.rollouts.some(({ steps }) => steps) && !data.measures;
     this.reading.hidden = !isScored;
+    for (const way of this.ways) way.hidden = measure.key !== "advantage";
     if (!isScored) return;
     const judgedTitle = `By the outcome reward ${judgedBy}: 1 is right`;
     const outcomes = data.rollouts.some(({ outcome }) => (outcome ?? null) !== null);
@@ -184,19 +194,10 @@ const chipKey = ({ short: name, signed: both, flipped }) =>
 /** @param {Credited} rollout Whether a token of it holds the beginning of a step that it does not belong to. */
 const straddles = ({ steps, offsets }) => steps?.some(({ start, first }) => start < offsets[first]) ?? false;
 
-/** @param {Prepared} data Which way the loss pushes a token, and what that is made of, under each scheme that is drawn. */
+/** @param {Prepared} data What an advantage is made of, under each scheme that is drawn. */
 function meaningOf({ counts, other }) {
   const told = other && other.counts !== counts ? [["A:", counts], ["B:", other.counts]] : [["Colour:", counts]];
-  return [
-    el(
-      "span",
-      { class: "ways" },
-      el("i", { class: "n s6" }),
-      "▼ made less likely ← 0 → made more likely ▲",
-      el("i", { class: "p s6" }),
-    ),
-    ...told.flatMap(([name, made]) => made ? [el("span", {}, el("b", {}, name), ` ${made}`)] : []),
-  ];
+  return told.flatMap(([name, made]) => made ? [el("span", {}, el("b", {}, name), ` ${made}`)] : []);
 }
 
 /** @param {Measure} measure @param {Range} range @returns {{ low: string, high: string }} Texts at the scale's two ends. */

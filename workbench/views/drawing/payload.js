@@ -25,6 +25,7 @@
  * @property {TermPayload[]} list
  * @property {number} total
  * @property {number | null} clip
+ * @property {SaidPart[]} said
  */
 
 /**
@@ -34,9 +35,12 @@
  * @property {[number, number][]} terms runs of indices into the rollout's terms
  * @property {number} total
  * @property {number | null} clip
+ * @property {SaidPart[]} said
  */
 
-/** @typedef {{ first: number, last: number, list?: TermPayload[], terms?: [number, number][], total: number, clip: number | null }} Why */
+/** @typedef {[text: string, target: string | null]} SaidPart A piece of a sentence, and what it points at. */
+
+/** @typedef {{ first: number, last: number, list?: TermPayload[], terms?: [number, number][], total: number, clip: number | null, said: SaidPart[] }} Why */
 
 /** @typedef {[string, string, string | number | boolean]} Logged reward function, column and value, beside a score */
 
@@ -210,6 +214,7 @@
  * @property {{ name: string, kind: string, weight: number }[]} [rewards]
  * @property {{ outcome: string | null, step: string | null }} [judges] the rewards that say right (above 0) or wrong
  * @property {boolean} [normalisers] whether rollouts have them
+ * @property {SaidPart[][]} [said] sentences about the group
  * @property {LossPayload} [loss]
  * @property {OtherPayload} [other]
  * @property {MeasurePayload[]} [measures] of a watched row
