@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.credit.batch import END, Batch, Floats, Integers
 from workbench.credit.normalise import Normalise, Normalised, z_within
-from workbench.credit.schemes.scheme import Gamma, Part, Range, RightFrom, by_completion, outcomes_of, pooled
+from workbench.credit.schemes.scheme import Gamma, Part, Range, RightFrom, Scheme, by_completion, outcomes_of, pooled
 
 ProcessWeight = Annotated[float, Range("Weight of the steps' part beside the outcome's", -100.0, 100.0)]
 PriorMean = Annotated[float, Range("Mean that step rewards are taken to have beforehand", -1e6, 1e6)]
@@ -345,3 +345,63 @@ def _of_tokens(batch: Batch, whole: Normalised) -> Normalised:
     """A completion's values at each of its sampled tokens."""
     owner = np.repeat(np.arange(batch.completions), np.diff(batch.token_offsets))
     return Normalised(whole.raw[owner], whole.mean[owner], whole.std[owner], whole.value[owner], whole.spread[owner])
+
+
+SCHEMES = (
+    Scheme(
+        "papo",
+        formula="A = z(R) + λ z(mean r, among right answers)",
+        reference="PAPO, 2603.26535",
+        compute=papo,
+        counts="the outcome, and for right answers their steps beside those of the other right ones",
+        needs=("steps", "outcome"),
+        per_completion=True,
+    ),
+    Scheme(
+        "prpo",
+        formula="A = (r − m) / s of the token's own step + z(R)",
+        reference="PRPO, 2601.07182",
+        compute=prpo,
+        counts="this step's own reward and the outcome of the whole answer",
+        needs=("steps", "outcome"),
+    ),
+    Scheme(
+        "prime",
+        formula="A = Σ from t on of (r − others' mean) + R − others' mean",
+        reference="PRIME, 2502.01456",
+        compute=prime,
+        counts="step rewards above or below the mean, summed over this step and all later ones, and the outcome",
+        needs=("steps", "outcome"),
+    ),
+    Scheme(
+        "turn_credit",
+        formula="A = z(R + what the steps gained) + λ (c − mean c), c this step's share of later gains",
+        reference="prime-rl, pull request 3282",
+        compute=turn_credit,
+        counts="what the whole answer gained, and this step's share of it",
+    ),
+    Scheme(
+        "gigpo",
+        formula="A = z(R + Σ r) + ω z(G) among steps that begin in the same state, G = r + γ G', the last with R",
+        reference="GiGPO, 2505.10978",
+        compute=gigpo,
+        counts="all rewards of the answer, and this step's return beside those of steps that begin in the same state",
+        needs=("outcome", "states"),
+    ),
+    Scheme(
+        "lambda_grpo",
+        formula="A = z(R) / number of answers that are the same up to t",
+        reference="λ-GRPO, 2509.21154",
+        compute=lambda_grpo,
+        counts="the outcome of the whole answer, shared with the answers that begin as it does up to this token",
+        needs=("outcome", "token_ids"),
+    ),
+    Scheme(
+        "ktae",
+        formula="A = z(R) + w, w from −1 to 1: how far the token goes with right answers",
+        reference="KTAE, 2505.16826",
+        compute=ktae,
+        counts="the outcome of the whole answer, and how far this token goes with right ones",
+        needs=("outcome", "token_ids"),
+    ),
+)

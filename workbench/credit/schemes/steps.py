@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench.credit.batch import Batch, Floats, Integers
 from workbench.credit.normalise import Normalise, Normalised, z_within
-from workbench.credit.schemes.scheme import Gamma, Part, Range, Threshold, by_completion, outcomes_of, pooled
+from workbench.credit.schemes.scheme import Gamma, Part, Range, Scheme, Threshold, by_completion, outcomes_of, pooled
 from workbench.schema.numbers import counted
 
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
@@ -247,3 +247,87 @@ def first_error(
     before = errors - wrong - np.concatenate([[0], errors])[batch.offsets[batch.completion]]
     until_wrong = np.where(before == 0, batch.rewards, np.nan)
     return process(batch.with_rewards(until_wrong), normalise=normalise, scale=scale, gamma=gamma)
+
+
+SCHEMES = (
+    Scheme(
+        "process",
+        formula="A = Σ over steps ending at or after t of z(r)",
+        reference="DeepSeekMath 4.1.3",
+        compute=process,
+        counts="step rewards above or below the mean, summed over this step and all later ones",
+    ),
+    Scheme(
+        "outcome",
+        formula="A = z(R), the same for every token",
+        reference="DeepSeekMath 4.1.2; TRL",
+        compute=outcome,
+        counts="the outcome of the whole answer",
+        needs=("outcome",),
+        per_completion=True,
+    ),
+    Scheme(
+        "step",
+        formula="A = z(r) of the token's own step",
+        reference="own step",
+        compute=step,
+        counts="this step's own reward",
+    ),
+    Scheme(
+        "sum",
+        formula="A = z(Σ r), the same for every token",
+        reference="summed step rewards as an outcome",
+        compute=sum_of_steps,
+        counts="the sum over all steps of the answer",
+        per_completion=True,
+    ),
+    Scheme(
+        "return",
+        formula="A = z(r + γ r' + γ² r'' + …) of the token's own step",
+        reference="ROLL step_reinforce",
+        compute=discounted_return,
+        counts="this step and, discounted, all later ones",
+    ),
+    Scheme(
+        "position",
+        formula="A = z(r) among steps with the same number",
+        reference="MT-GRPO, 2505.11821",
+        compute=position,
+        counts="this step beside the same step of the other answers",
+    ),
+    Scheme(
+        "mean_suffix",
+        formula="A = mean over steps ending at or after t of z(r)",
+        reference="no bonus for more steps",
+        compute=mean_suffix,
+        counts="the mean over this step and all later ones",
+    ),
+    Scheme(
+        "min",
+        formula="A = Σ from t on of softmax(−r/T)·r − others' mean",
+        reference="PURE, 2504.15275",
+        compute=min_form,
+        counts="this and all later steps, an answer's worst one counting most",
+    ),
+    Scheme(
+        "progress",
+        formula="A = Σ from t on of z(r − r of the step before)",
+        reference="PAV, 2410.08146",
+        compute=progress,
+        counts="what this step and all later ones gained",
+    ),
+    Scheme(
+        "first_error",
+        formula="as process, unscored after the first r < threshold",
+        reference="ProcessBench; VPPO",
+        compute=first_error,
+        counts="step rewards above or below the mean, summed over this step and all later ones, up to the first error",
+    ),
+    Scheme(
+        "rescaled",
+        formula="A = r · z(Σ r) / mean r",
+        reference="for study",
+        compute=rescaled,
+        counts="this step's share of the sum over the whole answer",
+    ),
+)
