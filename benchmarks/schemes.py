@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.trained import Rows, Where, last_mean, mean, say
+from workbench.assets import EMBEDDED, FIRST_GROUP
 from workbench.checks import probe
 from workbench.checks.difficulty import auc
 from workbench.config import ModelConfig, RewardConfig
@@ -29,7 +30,6 @@ from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
 from workbench.data import load_task
 from workbench.data.made import planted_errors
-from workbench.policies.embedded import EMBEDDED, FIRST_GROUP
 from workbench.rewards import score_group
 from workbench.rewards.noise import with_wrong_labels
 from workbench.runs import Run, label_steps, list_runs, train_to_end

@@ -21,7 +21,6 @@ from workbench.config import Section
 from workbench.config.run import METHODS, RunConfig
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.data.formats import FORMATS
-from workbench.packages import OPTIONAL, Needed, sentence
 from workbench.rewards import BUILTINS, score_group
 from workbench.steps import PRESETS
 from workbench.views.heatmap import heatmap
@@ -65,7 +64,7 @@ REFERENCE = {
 
 
 def write(docs: Path) -> None:
-    pages = (schemes, which_scheme, before_training, rewards, presets, probes, formats, methods, packages, glossary)
+    pages = (schemes, which_scheme, before_training, rewards, presets, probes, formats, methods, glossary)
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
@@ -216,29 +215,6 @@ def methods() -> str:
         for name, method in METHODS.items()
     ]
     return table(("method", "what it does", "what its page shows first"), rows)
-
-
-def packages() -> str:
-    """What is said where a setting's package is not installed, a row a setting and package."""
-    needs = [
-        (field, needed, [name for name, need in optional.values.items() if name and need == needed])
-        for field, optional in OPTIONAL.items()
-        for needed in dict.fromkeys(optional.values.values())
-    ]
-    rows = [
-        (" ".join([f"`{field}`:", ", ".join(f"`{name}`" for name in names) or "any"]), _said(field, names, needed))
-        for field, needed, names in needs
-    ]
-    return table(("setting", "what is said without the package"), rows)
-
-
-def _said(field: str, names: Sequence[str], needed: Sequence[Needed]) -> str:
-    """The sentence without its setting's name, the command and the value as code."""
-    where = {"quant_method": "the weights of 'FOLDER'", "tokenizer": "the tokenizer of 'FOLDER'"}.get(field, "")
-    said = sentence(field, names[0] if names else True, needed, where).removeprefix(f"{field}: ")
-    before, semicolon, after = said.partition("; ")
-    how, comma, instead = after.partition(", or ")
-    return f"{before}{semicolon}`{how}`{comma}{instead}" if how.startswith("pip") else said
 
 
 def glossary() -> str:

@@ -152,7 +152,7 @@ def test_mcp_offers_what_only_reads_and_to_the_owner_alone(tmp_path: Path) -> No
 
 
 def test_mcp_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.ui.app.find_spec", lambda name: None)
     with pytest.raises(WorkbenchError, match="pip install 'mcp<2'"):
         page.create_app(tmp_path, mcp=True)
 

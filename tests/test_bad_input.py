@@ -34,7 +34,8 @@ from workbench.data.rollouts import Builder, read_drafts, read_groups
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError, WorkbenchError
 from workbench.places import absolute
-from workbench.policies.find import check_policy, has_chat_template
+from workbench.policies.find import check_section
+from workbench.policies.prompts import known_chat_template
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.saved import list_saved, save_reward
 from workbench.rewards.source import reward_functions
@@ -46,7 +47,7 @@ from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_draft, first_group
 from workbench.ui.handlers.rollout_import import ImportForm, find_file
 from workbench.ui.handlers.run_download import write_zip
-from workbench.weights import WeightsError, tensor_names
+from workbench.weights import WeightsError
 
 LONGEST = 3_000  # characters of a message
 
@@ -353,9 +354,8 @@ def test_a_damaged_file_of_a_policy_is_refused_in_a_sentence(name: str, tmp_path
         (tmp_path / "model.safetensors").write_bytes(b"")
         (tmp_path / victim).write_bytes(FILES[name])
         folder = str(tmp_path)
-        held(lambda folder=folder: check_policy(PolicySection(path=folder)))
-        held(lambda folder=folder: has_chat_template(Path(folder)))
-        for look in (lambda name: tensor_names(Path(name)), guess_format, load_tokeniser):
+        held(lambda folder=folder: check_section(PolicySection(path=folder)))
+        for look in (known_chat_template, guess_format, load_tokeniser):
             held(lambda look=look, folder=folder: look(folder))
 
 
@@ -363,8 +363,8 @@ def test_a_damaged_file_of_a_policy_is_refused_in_a_sentence(name: str, tmp_path
 
 PLACES: dict[str, Callable[[str], object]] = {
     "task": lambda name: parts_of(name) if name.startswith("hub:") else load_task(name),
-    "policy": lambda name: check_policy(PolicySection(path=name)),
-    "adapter": lambda name: check_policy(PolicySection(path="tiny", adapter=name)),
+    "policy": lambda name: check_section(PolicySection(path=name)),
+    "adapter": lambda name: check_section(PolicySection(path="tiny", adapter=name)),
     "reward model": guess_format,
     "tokenizer": load_tokeniser,
     "rollouts": lambda name: list(read_rows(resolve(name))),

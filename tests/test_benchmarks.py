@@ -16,9 +16,9 @@ from benchmarks.__main__ import main
 from benchmarks.implicit_prm import save_implicit_prm
 from benchmarks.trained import Where
 from tests.stored_runs import store
+from workbench.assets import EMBEDDED
 from workbench.config import ModelConfig
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.policies.embedded import EMBEDDED
 from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from workbench.assets import FIRST_GROUP
 from workbench.cli import main
 from workbench.config import RewardConfig
 from workbench.credit import compare_credits, credit_group
-from workbench.policies.embedded import FIRST_GROUP
 from workbench.rewards import Reward, score_both, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern

@@ -17,12 +17,18 @@ from workbench.data import Task
 from workbench.data.kinds import Demonstration, Pair
 from workbench.data.tasks import prompted
 from workbench.errors import ConfigError, PolicyError
-from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import Policy
-from workbench.policies.prompts import encode_prompt, prompt_record, thinking_open, turn_end_note
+from workbench.policies.prompts import (
+    StopStrings,
+    arguments_of,
+    check_template_kwargs,
+    encode_prompt,
+    plain_prompt_note,
+    prompt_record,
+    thinking_open,
+    turn_end_note,
+)
 from workbench.policies.sampler import sample_group
-from workbench.policies.stops import StopStrings
-from workbench.policies.templates import arguments_of, check_template_kwargs, plain_prompt_note
 from workbench.rewards import score_group, split_group
 from workbench.rundir.rollouts import read, write
 from workbench.schema import Example, Group, Rollout
@@ -333,25 +339,3 @@ def test_a_link_brings_the_prompt_s_settings_the_stops_and_the_thinking(tmp_path
     assert restored.draft.prompting() == draft.prompting()
     assert restored.draft.sampling()[0].stop == sampling["stop"]
     assert restored.draft.pattern().leave_out_thinking
-
-
-def test_a_run_is_refused_for_what_its_policy_s_template_cannot_take(tmp_path: Path) -> None:
-    from workbench.data import load_task
-    from workbench.runs.check import _check_prompts
-
-    task = load_task("chain-arithmetic")
-
-    def check(folder: Path, **prompt: Any) -> None:
-        _check_prompts(RunConfig.parse({"prompt": prompt}), task, folder)
-
-    bare = Path(EMBEDDED["tiny"])
-    check(bare)
-    check(bare, apply_template="never")
-    with pytest.raises(ConfigError, match=r"prompt.system: 'tiny' has no chat template"):
-        check(bare, system="x")
-    with pytest.raises(ConfigError, match=r"prompt.apply_template: 'tiny' has no chat template"):
-        check(bare, apply_template="always")
-    (tmp_path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
-    check(tmp_path, system="x", template_kwargs={"enable_thinking": True})
-    with pytest.raises(PolicyError, match="reads no 'thinking'"):
-        check(tmp_path, template_kwargs={"thinking": True})

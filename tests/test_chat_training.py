@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.stored_runs import config_of
+from workbench.assets import EMBEDDED
 from workbench.config.run import RunConfig
 from workbench.credit import credit_groups
-from workbench.policies.embedded import EMBEDDED
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import sample_group
 from workbench.rewards import score_group

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from workbench.assets import FIRST_GROUP
 from workbench.checks import split_step_demo
 from workbench.cli import main
-from workbench.policies.embedded import FIRST_GROUP
 
 
 def test_probe_prints_its_table_and_its_rows(capsys, tmp_path):

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from tests.credits import make_credit, make_rollout
+from workbench.assets import FIRST_GROUP
 from workbench.checks import Difficulty
 from workbench.cli import main
 from workbench.data import load_task
 from workbench.data.made import prompts_of, write_made
 from workbench.errors import CreditError, TaskError
-from workbench.policies.embedded import FIRST_GROUP
 
 
 def group(*outcomes):

@@ -24,11 +24,9 @@ from workbench.environments import load_environment
 from workbench.errors import ConfigError, EpisodeError
 from workbench.policies import sampler
 from workbench.policies.decoding import decoders
-from workbench.policies.episodes import Episodes
-from workbench.policies.observations import Observations
+from workbench.policies.episodes import Episodes, Observations
 from workbench.policies.prompts import encode_prompt
-from workbench.policies.reference import with_reference
-from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_rollout
+from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_rollout, with_reference
 from workbench.rewards import score_group, split_group
 from workbench.rundir import rollouts as stored
 from workbench.schema import Example, Group, Rollout, Turn

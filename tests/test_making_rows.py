@@ -15,8 +15,8 @@ from workbench.data import load_task
 from workbench.data.kinds import Demonstration, Pair
 from workbench.data.made import demonstrations_of, pairs_of, write_made
 from workbench.errors import TaskError
-from workbench.policies.groups import sample_groups
 from workbench.policies.load import Policy
+from workbench.policies.sampler import sample_groups
 from workbench.schema import Example, Group, Rollout, ScoredGroup, StepScores
 
 

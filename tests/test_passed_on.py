@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +95,6 @@ def test_neither_trl_nor_torch_is_imported_by_the_check() -> None:
         ("grpo", {"delta": True}, "a number or none is wanted, not true"),
         ("grpo", {"delta": float("inf")}, "a finite number is wanted"),
         ("grpo", {"log_completions": "perhaps"}, "true or false is wanted"),
-        ("grpo", {"use_vllm": True}, "it needs the package vllm, which is not installed"),
     ],
 )  # fmt: skip
 def test_what_is_passed_on_is_refused_before_a_run_is_queued(method: str, trl: dict[str, Any], message: str) -> None:
@@ -228,28 +226,6 @@ def test_optimiser_and_schedule_reach_the_trainer(tmp_path: Path) -> None:
     assert set(optimisers) <= {name.value for name in OptimizerNames}
     schedules = OptimiserSection.model_fields["lr_scheduler"].annotation.__args__  # type: ignore[union-attr]
     assert set(schedules) <= {name.value for name in SchedulerType}
-
-
-def test_galore_is_told_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.packages.find_spec", lambda name: object())
-    optimiser = {"optim": "galore_adamw"}
-    with pytest.raises(ConfigError, match="has to be told whose gradients it projects"):
-        checked(configured(optimiser=optimiser))
-    checked(configured(trl={"optim_target_modules": "all-linear"}, optimiser=optimiser))
-
-
-def test_a_vllm_server_is_looked_for_before_a_run_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.packages.find_spec", lambda name: object())
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        address = {"vllm_server_host": "127.0.0.1", "vllm_server_port": port}
-        config = configured(trl={"use_vllm": True, "vllm_mode": "server", **address})
-        assert checked(config).method.trl["vllm_server_port"] == port
-    with pytest.raises(ConfigError, match=f"no vLLM server answers at .*:{port} .*trl vllm-serve --model"):
-        checked(config)
-    config.method.trl["vllm_server_base_url"] = "http://127.0.0.1:99999"
-    with pytest.raises(ConfigError, match="Port out of range"):
-        checked(config)
 
 
 def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from trl.trainer.utils import add_fused_lm_head
 from workbench.config import SamplingConfig
 from workbench.policies import sampler
 from workbench.policies.decoding import CachedDecoder, decoders
-from workbench.policies.plain import CHUNK, PlainDecoder, decoding_of
+from workbench.policies.plain import CHUNK, PlainDecoder, decoding_of, shape_of
 from workbench.policies.sampler import Sampled, sample_rows
-from workbench.policies.shape import shape_of
 
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -130,9 +129,6 @@ def test_a_model_in_trls_trainer_is_as_it_was() -> None:
     assert decoding_of(model) == "plain step"
     rows = sampled(model, ALIKE)
     check_log_probabilities(model, ALIKE, rows)
-    other = wrapped(small())
-    add_fused_lm_head(other)
-    assert "was replaced" in decoding_of(other)
 
 
 def test_hooks_of_linear_layers_are_heard() -> None:
@@ -178,22 +174,11 @@ def hooked(model: Any) -> Any:
     return model
 
 
-def wrapped(model: Any) -> Any:
-    forward = model.forward
-    model.forward = lambda *args, **kwargs: forward(*args, **kwargs)
-    return model
-
-
 def other_linear(model: Any) -> Any:
     class Quantised(torch.nn.Linear):
         pass
 
     model.model.layers[0].mlp.up_proj.__class__ = Quantised
-    return model
-
-
-def half_a_layer(model: Any) -> Any:
-    model.model.layers[2].mlp.half()
     return model
 
 
@@ -217,10 +202,8 @@ def another_attention(model: Any) -> Any:
         ),  # caps its logits
         ("granite", {}, None, "no plain step is known for GraniteForCausalLM"),  # multiplies them
         ("llama", {"rope_parameters": {**YARN, "rope_type": "dynamic"}}, None, "rotary positions of type 'dynamic'"),
-        ("llama", {}, hooked, "the forward of its LlamaAttention has a hook or was replaced"),
-        ("llama", {}, wrapped, "the forward of its LlamaForCausalLM has a hook or was replaced"),
-        ("llama", {}, other_linear, "a linear layer is a .*Quantised"),
-        ("llama", {}, half_a_layer, "a linear layer's weights are Parameter of torch.float16"),
+        ("llama", {}, hooked, "the forward of its LlamaAttention has a hook"),
+        ("llama", {}, other_linear, "a linear layer is a Quantised"),
         ("llama", {}, prompted, "its adapter is a LlamaForCausalLM"),
         ("llama", {}, another_attention, "attention by 'flex_attention'"),
     ],

@@ -16,7 +16,7 @@ from workbench.config import PolicySection, RewardConfig, SamplingConfig
 from workbench.data import load_task
 from workbench.errors import PolicyError, RewardCodeError
 from workbench.policies.client import PolicyStatus, PolicyWorker
-from workbench.policies.find import check_policy
+from workbench.policies.find import check_section
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
 from workbench.policies.worker import PolicyCache, handle
@@ -91,7 +91,7 @@ def test_a_name_near_a_policy_that_is_here_is_answered_without_the_hub(tmp_path,
         with pytest.raises(PolicyError, match=f"did you mean {near}"):
             busy.sample(name, EXAMPLE, SAMPLING)
         with pytest.raises(PolicyError, match=f"did you mean {near}"):
-            check_policy(PolicySection(path=name))
+            check_section(PolicySection(path=name))
 
 
 @pytest.mark.parametrize("adapter", [None, "somebody/adapter"])

@@ -14,11 +14,11 @@ import torch
 from tests import reward_models
 from tests.drafts import draft_of
 from tests.stored_runs import config_of, store
-from workbench.architecture import check_language_model
 from workbench.cli import main
 from workbench.config import ModelConfig, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.errors import PolicyError, RunError
+from workbench.places import check_language_model
 from workbench.policies.load import load_policy
 from workbench.rewards.models.local import LocalModels
 from workbench.rundir.checkpoints import seal

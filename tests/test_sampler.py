@@ -10,8 +10,7 @@ import torch
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
 from workbench.policies.prompts import encode_prompt
-from workbench.policies.reference import with_reference
-from workbench.policies.sampler import draw, sample_group, sample_rows
+from workbench.policies.sampler import draw, sample_group, sample_rows, with_reference
 from workbench.schema import Example, Group
 from workbench.views.heatmap import group_payload
 

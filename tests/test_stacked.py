@@ -17,8 +17,7 @@ from workbench.errors import ConfigError, PolicyError, WorkbenchError
 from workbench.places import ADAPTER
 from workbench.policies.client import PolicyWorker
 from workbench.policies.load import Policy, load_policy
-from workbench.policies.reference import with_reference
-from workbench.policies.sampler import sample_group
+from workbench.policies.sampler import sample_group, with_reference
 from workbench.policies.stacked import Lora, stacked
 from workbench.rundir import RunDir
 from workbench.runs import Run
@@ -186,38 +185,12 @@ def test_runs_are_named_with_the_hashes_of_their_manifests(first: Path, tmp_path
         resolved(config, tmp_path)
 
 
-def wide(folder: Path) -> Path:
-    """An adapter of a model of another width."""
-    from safetensors.torch import save_file
-
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "other/model"}')
-    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
-    save_file({f"{name}A.weight": torch.zeros(2, 8), f"{name}B.weight": torch.zeros(16, 2)}, folder / ADAPTER)
-    return folder
-
-
-def test_adapters_that_do_not_fit_are_refused_before_the_queue(first: Path, tmp_path: Path) -> None:
-    lora, another = {"r": 2, "targets": "v_proj"}, wide(tmp_path / "wide")
-    for field in ({"merge": {str(another): 1.0}}, {"adapter": str(another)}):
-        with pytest.raises(
-            PolicyError, match=r"q_proj of 16 by 8, and that of 'tiny' is of .*'other/model': name that"
-        ):
-            checked(configured(field))
-    tensors = load_file(another / ADAPTER)
-    from safetensors.torch import save_file
-
-    save_file({name.replace("q_proj", "w_qkv"): part for name, part in tensors.items()}, another / ADAPTER)
-    with pytest.raises(PolicyError, match=r"is of the module .*w_qkv, which 'tiny' does not have"):
-        checked(configured({"merge": {str(another): 1.0}}))
+def test_what_is_no_plain_adapter_is_not_merged(first: Path, tmp_path: Path) -> None:
+    lora = {"r": 2, "targets": "v_proj"}
     dora = adapter(tmp_path / "dora", 3, 2, 2, ["q_proj"], use_dora=True)
-    with pytest.raises(
-        PolicyError, match=r"lora_magnitude_vector.* is no plain LoRA, of which alone a sum is one again"
-    ):
-        checked(configured({"merge": {str(dora): 1.0}}))
-    with pytest.raises(PolicyError, match="is no plain LoRA"):
+    with pytest.raises(PolicyError, match=r"no plain LoRA .*lora_magnitude_vector"):
         load_policy("tiny", merge={str(dora): 1.0}, device="cpu")
-    with pytest.raises(PolicyError, match=r"is an adapter itself; name its base .* to put '.*' on"):
+    with pytest.raises(PolicyError, match=r"is an adapter itself"):
         checked(configured({"path": str(first), "merge": {str(dora): 1.0}}))
     checked(configured({"merge": {str(first): 1.0}, "lora": lora}))
 
@@ -247,7 +220,5 @@ def test_the_pages_form_merges_what_it_names(first: Path) -> None:
     kinds = {field["path"]: field["kind"] for field in spec()["fields"]}
     assert kinds["policy.merge"] == "text"
     assert set(kinds.values()) == {"text", "number", "switch", "choice"}  # those that the script draws
-    with pytest.raises(PolicyError, match="could not convert string to float: 'much'; give each adapter a weight"):
-        load_policy("tiny", merge={str(first): "much"}, device="cpu")  # type: ignore[dict-item]
     asked = PolicyWorker(lambda name: name.upper())._with_path({"policy": "tiny", "loading": {"merge": {"a": 1.0}}})
     assert asked == {"policy": "TINY", "loading": {"merge": {"A": 1.0}}}

@@ -16,9 +16,8 @@ import pytest
 
 from tests.credits import make_credit, make_rollout
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, RunError
+from workbench.errors import RunError
 from workbench.rundir import RunDir
-from workbench.runs.check import check_trackers
 from workbench.trackers import BACKENDS, Tracking, track_run
 from workbench.trackers.backends import Tracked, WandbTracker
 
@@ -124,12 +123,6 @@ def test_a_tracker_that_cannot_be_opened_ends_the_run_before_it_trains(
         Tracking.open(run, config_of(run), ["wandb"])
 
 
-def test_a_package_that_is_not_installed_is_named_before_a_run_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.packages.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install trackio"):
-        check_trackers(["trackio"])
-
-
 def test_wandb_gets_each_part_by_its_documented_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
 
@@ -191,7 +184,6 @@ def test_a_finished_run_is_exported_on_the_shell(
 ) -> None:
     from workbench.cli import main
 
-    monkeypatch.setattr("workbench.cli.export.check_trackers", lambda names: None)
     workspace = str(run.path.parents[1])
     assert main(["export", "first", "--tracker", "trackio", "--project", "others", "--workspace", workspace]) == 0
     assert capsys.readouterr().out == "first: in trackio, project others\n"

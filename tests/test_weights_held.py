@@ -10,14 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from workbench import packages
 from workbench.config import LoraConfig, ModelConfig, PolicySection
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, PolicyError, WorkbenchError
+from workbench.errors import ConfigError, PolicyError
 from workbench.policies import load
 from workbench.policies.find import policy_path
-from workbench.policies.load import load_configured, load_policy
-from workbench.policies.placing import Placing, prepared
+from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
 from workbench.rewards.models.load import load_model, load_trained_classifier
 from workbench.runs import begin, devices
@@ -41,8 +39,6 @@ def bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """bitsandbytes as far as its presence is asked for."""
     version = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0" if name == "bitsandbytes" else version(name))
-    spec = packages.find_spec
-    monkeypatch.setattr(packages, "find_spec", lambda name: object() if name == "bitsandbytes" else spec(name))
 
 
 # -- in a preview -----------------------------------------------------------------------------------------------------
@@ -78,10 +74,6 @@ def test_bits_are_asked_of_transformers_where_the_weights_will_stay(
     if quantisation == "4bit":
         assert (bits.bnb_4bit_quant_type, bits.bnb_4bit_use_double_quant) == ("nf4", True)
         assert bits.bnb_4bit_compute_dtype == (torch.float32 if dtype == "auto" else torch.bfloat16)
-
-
-def test_by_default_transformers_is_told_the_number_format_alone() -> None:
-    assert Placing(torch.device("cpu"), torch.float32).arguments() == {"dtype": torch.float32}
 
 
 def test_the_worker_loads_anew_what_is_to_be_held_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,67 +132,6 @@ def test_the_estimate_counts_the_bits_of_a_weight() -> None:
 
 
 # -- refused before a run is queued -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"policy": {"quantisation": "4bit"}}, "'4bit' needs the package bitsandbytes, which is not installed"),
-        ({"policy": {"attention": "flash_attention_2"}}, "'flash_attention_2' needs the package flash-attn"),
-        ({"policy": {"dtype": "float16"}}, "'float16' trains on a GPU only, and this run trains on the CPU"),
-        (
-            {"policy": {"device_map": "auto"}, "run": {"ranks": 2}},
-            "spreads one process over all GPUs and run.ranks is 2",
-        ),
-        ({"policy": {"device_map": "auto"}, "method": "prm"}, "prm loads its model onto one device"),
-        ({"policy": {"lora": {"dropout": 0.1}}}, "grpo trains without dropout, so that 0.1 would change nothing"),
-        (
-            {"policy": {"lora": {"targets": "q_proj, v_prj"}}},
-            "no module of 'tiny' is called 'v_prj'; did you mean 'v_proj'.; its modules are down_proj, embed_tokens, ",
-        ),
-        ({"policy": {"lora": {"modules_to_save": ["hed"]}}}, r"policy\.lora\.modules_to_save: no module"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(data: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
-    with pytest.raises(WorkbenchError, match=message):
-        checked(RunConfig.parse({"run": ON_CPU, **data, **({"run": ON_CPU | data["run"]} if "run" in data else {})}))
-
-
-@pytest.mark.usefixtures("bitsandbytes")
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"policy": {}}, "4bit weights are frozen, and this run would train all of them; set policy.lora"),
-        ({"policy": {}, "method": "reward"}, "4bit weights are frozen, and this run would train all of them"),
-        (
-            {"policy": {"adapter": "mine", "lora": {}}, "method": "prm"},
-            "prm puts the policy's adapter into the weights first, which 4bit weights do not take exactly",
-        ),
-    ],
-)
-def test_quantised_weights_need_an_adapter_that_stays_one(data: dict[str, Any], message: str) -> None:
-    data["policy"]["quantisation"] = "4bit"
-    with pytest.raises(ConfigError, match=message):
-        checked(RunConfig.parse({"run": ON_CPU, **data}))
-
-
-def test_weights_that_are_saved_in_few_bits_are_not_quantised_again(tmp_path: Path, bitsandbytes: None) -> None:
-    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "bitsandbytes"}}')
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    policy = {"path": str(tmp_path), "lora": {}}
-    with pytest.raises(ConfigError, match="are quantised as they are saved; set it to none"):
-        checked(configured({**policy, "quantisation": "8bit"}))
-    with pytest.raises(ConfigError, match="quantised weights are frozen"):
-        checked(configured({"path": str(tmp_path)}))
-    with pytest.raises(ConfigError, match="reward puts its adapter into the weights at the end, which those of"):
-        checked(configured(policy, method="reward"))
-
-
-def test_what_can_be_trained_is_not_refused() -> None:
-    policy = {"lora": {"targets": "q_proj,mlp.up_proj", "modules_to_save": ["lm_head", "norm"]}, "dtype": "bfloat16"}
-    checked(configured({**policy, "device_map": "auto"}))
-    checked(configured({"lora": {"dropout": 0.1}}, method={"name": "sft"}))
 
 
 def test_one_process_that_spreads_its_weights_holds_every_gpu() -> None:
@@ -344,12 +275,6 @@ def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Pa
 
 
 # -- reward models ----------------------------------------------------------------------------------------------------
-
-
-def test_a_judge_in_few_bits_needs_bitsandbytes() -> None:
-    judge = {"name": "judge", "kind": "step", "model": {"path": "tiny", "format": "ki", "quantisation": "8bit"}}
-    with pytest.raises(WorkbenchError, match=r"model\.quantisation: '8bit' needs the package bitsandbytes"):
-        checked(configured({}, method={"name": "grpo", "rewards": [judge]}))
 
 
 def test_what_was_trained_on_frozen_weights_is_put_into_full_ones(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from workbench.data import group_of, load_groups, load_task
     from workbench.policies.load import load_policy
     from workbench.policies.monte_carlo import step_values
-    from workbench.policies.reference import with_reference
-    from workbench.policies.sampler import sample_group
+    from workbench.policies.sampler import sample_group, with_reference
     from workbench.rewards import Reward, score_both, score_group
     from workbench.runs import (
         default_workspace,
@@ -104,8 +103,7 @@ _MODULES = {
     "workbench.views.notebook": ("Progress", "RunComparison", "compare", "open_in_page", "watch"),
     "workbench.policies.load": ("load_policy",),
     "workbench.policies.monte_carlo": ("step_values",),
-    "workbench.policies.reference": ("with_reference",),
-    "workbench.policies.sampler": ("sample_group",),
+    "workbench.policies.sampler": ("sample_group", "with_reference"),
     "workbench.rewards": ("Reward", "score_both", "score_group"),
     "workbench.checks.reward_check": ("check_reward",),
     "workbench.data": ("group_of", "load_groups", "load_task"),

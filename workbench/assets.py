@@ -17,6 +17,10 @@ def _folder(in_wheel: str, in_checkout: str) -> Path:
 
 ASSETS = _folder("shipped", "assets")
 """``assets`` beside the package in a checkout, the package's own ``shipped`` where it was installed as a wheel."""
+EMBEDDED = {"tiny": ASSETS / "tiny", "tiny-tools": ASSETS / "tiny_tools"}
+"""The embedded policies' folders."""
+FIRST_GROUP = ASSETS / "first-group.json"
+"""A group that was sampled from ``tiny`` when it was built, shown before any policy is loaded."""
 EXAMPLES = _folder("programs", "examples")
 GSM8K = ASSETS / "gsm8k"
 """GSM8K rows and four models' answers to 300 of its questions; its README.md says where they come from."""

@@ -1,11 +1,13 @@
 """Where a name points: a local file or folder, or a repository of the Hugging Face Hub. Nothing is loaded here.
 
 ``models/llama`` may be either. What lies on this machine is taken first, and a name that can only be meant as a path
-is never looked up on the Hub, where anybody may own it. Knows nothing of what a folder should hold.
+is never looked up on the Hub, where anybody may own it. Of a local folder, ``config.json`` says what kind of model it
+holds; of a Hub id nothing is known here, and the loaders say what is wrong with one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from contextlib import suppress
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench import hooks
-from workbench.errors import did_you_mean, shown
+from workbench.errors import PolicyError, did_you_mean, shown
 
 Repository = Literal["model", "dataset"]
 RUN = "run:"
@@ -104,3 +106,32 @@ def hub_problem(
             f"{what} is not in the cache and the Hub does not answer; connect, or give a local one" if certain else None
         )
     return None
+
+
+# --- what a local folder's config.json says of its model, before anything is loaded -----------------------------------
+
+STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
+"""Settings of a process reward model that was trained here, which say what it reads; public models have neither."""
+END_TOKEN = "end_token"
+"""Setting of a classifier that was trained here: whether plain text ends with the end-of-sequence token."""
+_SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
+
+
+def check_language_model(path: str, *, may_judge: bool = False) -> None:
+    """Raises PolicyError for the folder of a classifier or reward model, which transformers would load and sample from.
+
+    ``may_judge``: a language model that was trained to judge steps by the signs it writes after them is one, too.
+    """
+    folder = local_path(checkpoint_or(path))
+    try:
+        config = {} if folder is None else json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # an adapter's folder, or one that does not load
+        return
+    advice = "give a language model as the policy, and this one as a reward (model.path of a reward, --reward-model)"
+    kind = str((config.get("architectures") or [""])[0])
+    if kind.endswith(_SCORERS):
+        raise PolicyError(f"policy {path!r} is a {kind}, which scores text and writes none; {advice}")
+    if not may_judge and (form := config.get(STEP_FORMAT)) is not None:
+        raise PolicyError(
+            f"policy {path!r} is a process reward model of format {form!r}, trained to judge steps by signs; {advice}"
+        )

@@ -1,18 +1,19 @@
-"""Validation of weights before they are loaded: files, names, shapes, values, memory; adapters that fit their base.
+"""Weights: what loading gets silently wrong, the memory they take, few bits, adapters.
 
-Policies and reward models are loaded through these checks; which of the two it is they do not know. Each raises
-``WeightsError`` with a sentence that names the tensor or number and what to do, to follow the model's own name.
+transformers, PEFT and safetensors say by themselves what is wrong with a file. Checked here is what they load without
+a word: tensors that are missing or left over, NaN, an adapter of another base, more parameters than there is memory.
+Policies and reward models are loaded through these checks. Each raises ``WeightsError`` with a sentence that names the
+tensor or number and what to do, to follow the model's own name.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from logging import LogRecord, getLogger
+from logging import ERROR, LogRecord, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ import torch
 
 from workbench.places import ADAPTER
 
-INDEX = "model.safetensors.index.json"
-DAMAGED = "copy or download it again"
+HEADS = ("lm_head", "score", "classifier")
+"""Modules that a reward model scores with, which are never quantised."""
 _NO_MEMORY = (
     *("out of memory", "can't allocate memory", "cannot allocate memory"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
@@ -34,58 +35,72 @@ class WeightsError(ValueError):
     """Weights that must not be computed with."""
 
 
-def tensor_names(folder: Path) -> set[str]:
-    """The tensors that a folder's safetensors files hold, every file complete; the adapter's not among them."""
-    _check_index(folder)
-    files = sorted(file for file in folder.glob("*.safetensors") if file.name != ADAPTER)
-    return {name for file in files for name in read_header(file)}
+def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:
+    """Refuse a model whose ``output_loading_info`` says that it is not the one that was saved.
 
-
-def read_header(file: Path) -> dict[str, Any]:
-    """A safetensors file's tensors by name: ``dtype``, ``shape`` and ``data_offsets``. Reads none of their data."""
-    size = file.stat().st_size
-    try:
-        with file.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(length)) if 8 <= length + 8 <= size else None
-    except (ValueError, RecursionError):
-        header = None
-    if not isinstance(header, dict):
-        raise WeightsError(f"{file.name} ({size:,} bytes) has no readable safetensors header; {DAMAGED}")
-    tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    try:
-        end = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
-    except (TypeError, KeyError, IndexError):
-        raise WeightsError(f"{file.name} has a safetensors header of another form; {DAMAGED}") from None
-    if size != end:
-        raise WeightsError(f"{file.name} has {size:,} bytes where its header describes {end:,}; {DAMAGED}")
-    return tensors
-
-
-def _check_index(folder: Path) -> None:
-    index = folder / INDEX
-    if not index.is_file():
-        return
-    try:
-        parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise WeightsError(f"{INDEX} cannot be read; {DAMAGED}") from None
-    if missing := sorted(part for part in parts if not (folder / part).is_file()):
-        raise WeightsError(f"{listed(missing)} of {INDEX} is not in the folder; {DAMAGED}")
-
-
-def check_layers(config: Any, names: Iterable[str]) -> None:
-    """Refuses a configuration with more layers than there are tensors, which takes minutes to build for nothing."""
-    layers, tensors = getattr(config.get_text_config(), "num_hidden_layers", 0), len(set(names))
-    if isinstance(layers, int) and tensors and layers > tensors:
+    Tensors beside the model's own modules (a value head, a vision tower) are left unread and harm nobody. One inside
+    them, a layer more or a bias, changes what the model computes.
+    """
+    if mismatched := sorted(info["mismatched_keys"]):
+        name, stored, expected = mismatched[0]
         raise WeightsError(
-            f"config.json has {layers:,} layers and the weights hold {tensors:,} tensors; the two files are not of the "
-            "same model"
+            f"tensor {name} is {tuple(stored)} in the file and {tuple(expected)} by config.json, one of "
+            f"{len(mismatched):,} of another shape; the two are not of the same model"
+        )
+    if missing := info["missing_keys"]:
+        raise WeightsError(
+            f"the weights hold no {first_few(missing)}, so it would compute with random numbers there; the file is "
+            "incomplete or of another architecture than config.json says"
+        )
+    known = {parent for name, _ in model.named_parameters() for parent in _parents(name)}
+    unexpected = [name for name in info["unexpected_keys"] if _container(name) in known and not _MASKS.search(name)]
+    if unexpected:
+        raise WeightsError(
+            f"the weights hold {first_few(unexpected)}, which a model by its config.json has no place for; the two are "
+            "not of the same model"
         )
 
 
+def check_finite(model: torch.nn.Module) -> None:
+    """Refuse a model with a parameter that is NaN or infinite. One pass over the weights, without copies."""
+    broken = []
+    for name, parameter in model.named_parameters():
+        if parameter.numel() and parameter.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            low, high = torch.aminmax(parameter.detach())
+            if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                broken.append(name)
+    if broken:
+        tensor = model.get_parameter(broken[0])
+        raise WeightsError(
+            f"{int((~torch.isfinite(tensor)).sum()):,} of {tensor.numel():,} values of tensor {broken[0]} are NaN or "
+            f"infinite, in {len(broken):,} tensors of the model; its training diverged or the file is damaged: take an "
+            "earlier checkpoint"
+        )
+
+
+def first_few(names: Iterable[str], most: int = 3) -> str:
+    """The first few names, sorted, and how many more there are."""
+    names = sorted(names)
+    return ", ".join(names[:most]) + (f", and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def _parents(name: str) -> set[str]:
+    parts = name.split(".")
+    return {".".join(parts[:i]) for i in range(1, len(parts))}
+
+
+def _container(name: str) -> str:
+    """The module a tensor lies in; of a numbered layer's tensor, the list of layers."""
+    parts = name.split(".")[:-1]
+    numbered = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
+    return ".".join(parts[:numbered])
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+
 def check_memory(model: torch.nn.Module, dtype: torch.dtype | None, device: torch.device) -> None:
-    """Refuses ``model``, which may lie on the meta device, if its parameters as ``dtype`` exceed the free memory."""
+    """Refuse ``model``, which may lie on the meta device, if its parameters as ``dtype`` exceed the free memory."""
     count = sum(parameter.numel() for parameter in model.parameters())
     bytes_each = dtype.itemsize if dtype is not None else next(model.parameters()).element_size()
     need, free = count * bytes_each, free_memory(device)
@@ -132,30 +147,34 @@ def give_memory_back(error: BaseException) -> None:
         torch.cuda.empty_cache()
 
 
-def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:
-    """Refuses a model whose ``output_loading_info`` says that it is not the one that was saved.
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
-    Tensors beside the model's own modules (a value head, a vision tower) are left unread and harm nobody. One inside
-    them, a layer more or a bias, changes what the model computes.
+
+def quantised(quantisation: str, device: torch.device, compute: Any = None, whole: Sequence[str] | None = None) -> Any:
+    """transformers' configuration of ``4bit`` or ``8bit``; ``compute`` is a torch dtype, or None for the device's own.
+
+    NF4 with quantised constants for 4 bits (QLoRA, arXiv 2305.14314), LLM.int8 for 8 (arXiv 2208.07339). ``whole`` are
+    the modules that stay as they are; None leaves that to transformers.
     """
-    if mismatched := sorted(info["mismatched_keys"]):
-        name, stored, expected = mismatched[0]
-        raise WeightsError(
-            f"tensor {name} is {_shape(stored)} in the file and {_shape(expected)} by config.json"
-            f"{_more(len(mismatched) - 1)}; the two are not of the same model"
-        )
-    if missing := sorted(info["missing_keys"]):
-        raise WeightsError(
-            f"the weights hold no {listed(missing)}, so it would compute with random numbers there; the file is "
-            "incomplete or of another architecture than config.json says"
-        )
-    known = {parent for name, _ in model.named_parameters() for parent in _parents(name)}
-    unexpected = sorted(name for name in info["unexpected_keys"] if _container(name) in known)
-    if unexpected := [name for name in unexpected if not _MASKS.search(name)]:
-        raise WeightsError(
-            f"the weights hold {listed(unexpected)}, which a model by its config.json has no place for; the two are "
-            "not of the same model"
-        )
+    from transformers import BitsAndBytesConfig
+
+    skipped = None if whole is None else list(whole)
+    if quantisation == "8bit":
+        # It says at every product that it casts to float16.
+        getLogger("bitsandbytes.autograd._functions").setLevel(ERROR)
+        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
+    half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute if isinstance(compute, torch.dtype) else half,
+        llm_int8_skip_modules=skipped,
+    )
+
+
+# --- adapters -----------------------------------------------------------------------------------------------------
 
 
 def with_adapter(model: Any, where: str, *, trainable: bool = False) -> Any:
@@ -165,7 +184,7 @@ def with_adapter(model: Any, where: str, *, trainable: bool = False) -> Any:
     """
     adapted, unexpected = _adapted(model, where, is_trainable=trainable)
     if unexpected:
-        raise WeightsError(f"{ADAPTER} holds {listed(unexpected)}, for which this base has no place")
+        raise WeightsError(f"{ADAPTER} holds {first_few(unexpected)}, for which this base has no place")
     return adapted
 
 
@@ -182,7 +201,7 @@ def with_merged_adapter(model: Any, where: str, weight: float = 1.0) -> Any:
     adapted, unexpected = _adapted(model, where, config=config)
     body = f"base_model.model.{model.base_model_prefix}."
     if inside := [name for name in unexpected if name.startswith(body)]:
-        raise WeightsError(f"{ADAPTER} holds {listed(inside)}, for which this base has no place")
+        raise WeightsError(f"{ADAPTER} holds {first_few(inside)}, for which this base has no place")
     for module in adapted.modules():
         if hasattr(module, "scale_layer"):
             module.scale_layer(weight)
@@ -194,67 +213,22 @@ def with_merged_adapter(model: Any, where: str, weight: float = 1.0) -> Any:
 def _adapted(model: Any, where: str, **options: Any) -> tuple[Any, list[str]]:
     """The model with an adapter, and what a folder's adapter holds that has no place there."""
     from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Found missing adapter keys")  # refused below
         adapted = PeftModel.from_pretrained(model, where, **options)
-    if not Path(where).is_dir():
+    if not (file := Path(where) / ADAPTER).is_file():
         return adapted, []
-    stored, expected = set(read_header(Path(where) / ADAPTER)), set(get_peft_model_state_dict(adapted))
-    if missing := sorted(expected - stored):
-        raise WeightsError(f"{ADAPTER} holds no {listed(missing)}; it was trained on another base than this one")
+    with safe_open(file, framework="pt") as tensors:
+        stored = set(tensors.keys())
+    expected = set(get_peft_model_state_dict(adapted))
+    if missing := expected - stored:
+        raise WeightsError(f"{ADAPTER} holds no {first_few(missing)}; it was trained on another base than this one")
     return adapted, sorted(stored - expected)
 
 
-def check_finite(model: torch.nn.Module) -> None:
-    """Refuses a model with a parameter that is NaN or infinite. One pass over the weights, without copies."""
-    names, flags = [], []
-    for name, parameter in model.named_parameters():
-        if parameter.numel() and parameter.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            names.append(name)
-            low, high = torch.aminmax(parameter.detach())
-            flags.append((torch.isfinite(low) & torch.isfinite(high)).cpu())
-    broken = [
-        name for name, finite in zip(names, torch.stack(flags).tolist() if flags else [], strict=True) if not finite
-    ]
-    if broken:
-        tensor = model.get_parameter(broken[0])
-        count = int((~torch.isfinite(tensor)).sum())
-        raise WeightsError(
-            f"tensor {broken[0]} holds {count:,} of {tensor.numel():,} values that are NaN or infinite"
-            f"{_more(len(broken) - 1)}; its training diverged or the file is damaged: take an earlier checkpoint"
-        )
-
-
-def listed(names: Iterable[str], most: int = 3) -> str:
-    """The first few names, and how many more there are."""
-    names = list(names)
-    return ", ".join(names[:most]) + _more(len(names) - most)
-
-
-def _more(count: int) -> str:
-    return f", and {count:,} more" if count > 0 else ""
-
-
-def _shape(sizes: Iterable[int]) -> str:
-    return "(" + ", ".join(map(str, sizes)) + ")"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
-
-
-def _parents(name: str) -> set[str]:
-    parts = name.split(".")
-    return {".".join(parts[:i]) for i in range(1, len(parts))}
-
-
-def _container(name: str) -> str:
-    """The module a tensor lies in; of a numbered layer's tensor, the list of layers."""
-    parts = name.split(".")[:-1]
-    numbered = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
-    return ".".join(parts[:numbered])
-
+# --- loading without progress bars and warnings that nobody can act on -----------------------------------------------
 
 RENAMED = "`(is_)?gradient_checkpointing"
 """How the warning begins that transformers 5 gives TRL 1.16 and PEFT, for names that it is renaming."""

@@ -13,7 +13,8 @@ from workbench.cli.output import print_result, say
 from workbench.config.run import RunConfig
 from workbench.config.shared import Sharding
 from workbench.errors import ConfigError
-from workbench.runs.check import TRACKERS, check_trackers
+
+TRACKERS = ("trackio", "wandb", "tensorboard")
 
 AddCommand = Callable[..., argparse.ArgumentParser]
 
@@ -70,7 +71,6 @@ def export(args: argparse.Namespace) -> int:
 def _track(run: runs.Run, config: RunConfig, args: argparse.Namespace, lines: list[str]) -> dict[str, Any]:
     from workbench.trackers import track_run
 
-    check_trackers(args.tracker)
     if args.project is not None:
         config.run.project = args.project
     track_run(run.dir, config, args.tracker, say)

@@ -39,9 +39,8 @@ def read_group(path: Path) -> Group:
 def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
     check_there(config.policy.path)  # before torch is imported
     from workbench.policies.load import load_configured
-    from workbench.policies.prompts import turn_end_note
+    from workbench.policies.prompts import plain_prompt_note, turn_end_note
     from workbench.policies.sampler import sample_group
-    from workbench.policies.templates import plain_prompt_note
 
     example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
     policy = load_configured(config.policy)

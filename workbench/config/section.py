@@ -23,7 +23,6 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, g
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from workbench.errors import ConfigError, cut, did_you_mean, redact, redact_known, shown
-from workbench.packages import OPTIONAL, lacking
 
 _LINES = 20  # of a message
 _OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
@@ -348,8 +347,6 @@ def _checked(section: Any, place: str, name: str, value: Any, fields: Mapping[st
         raise ConfigError(f"{where}: {_in_words(kind)} is wanted (got {shown(value)})") from error
     if isinstance(read, float) and not math.isfinite(read):
         raise ConfigError(f"{where}: a finite number is wanted (got {read})")
-    if where in OPTIONAL and (problem := lacking(where, read)):
-        raise ConfigError(problem)
     return read
 
 

@@ -1,7 +1,9 @@
 """Loading a policy: the embedded one by name, a Hub id, or a local folder, with or without an adapter.
 
-Everything goes through transformers' Auto classes and peft. Of local weights only safetensors are read, and a
-repository's own code runs only when ``trust_remote_code`` says so.
+Everything goes through transformers' Auto classes and peft, which say what is wrong with a file. Weights are read from
+safetensors alone, and a repository's own code runs only if ``trust_remote_code`` says so. What the libraries would load
+without a word is refused here and in ``weights``: another model's tokenizer, an adapter put on an adapter, missing
+tensors, NaN, more than there is memory for.
 """
 
 from __future__ import annotations
@@ -15,30 +17,18 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from workbench.architecture import missing_package
 from workbench.config import PolicySection
 from workbench.errors import PolicyError
-from workbench.policies.consent import check_weights, code_refused, pickles_refused
-from workbench.policies.find import (
-    adapter_path,
-    base_of,
-    check_packages,
-    check_there,
-    is_adapter,
-    policy_path,
-    refuse_more,
-)
-from workbench.policies.placing import Placing, precision, prepared
+from workbench.policies.find import base_of, check_there, is_adapter, policy_path, refuse_more
 from workbench.policies.stacked import Lora, local_adapter, read_lora
 from workbench.weights import (
     WeightsError,
     check_finite,
-    check_layers,
     check_loaded,
     check_memory,
     is_out_of_memory,
+    quantised,
     quiet_loading,
-    tensor_names,
     with_adapter,
     with_merged_adapter,
 )
@@ -128,11 +118,11 @@ def load_policy(
     Raises:
         PolicyError: if it cannot be found or read; the message says where it was looked for.
     """
-    check_packages(quantisation, attention)
-    check_there(name, *(merge or {}), *([] if adapter is None else [adapter]))
+    more = [*(merge or {}), *([] if adapter is None else [adapter])]
+    check_there(name, *more)
     where = policy_path(name)
     if is_adapter(Path(where)):
-        refuse_more(name, adapter, merge or {})
+        refuse_more(name, more)
         policy = load_policy(
             base_of(Path(where)),
             where,
@@ -145,40 +135,27 @@ def load_policy(
             trainable=trainable,
         )
         return replace(policy, name=name, adapter=None)  # the folder is both
-    if Path(where).is_dir():
-        check_weights(name, Path(where))
-        if problem := missing_package(where):
-            raise PolicyError(problem)
     target = pick_device(device)
-    placing = Placing(target, precision(dtype, target), attention, quantisation, device_map)
+    held = _held(target, dtype, attention, quantisation, device_map)
     with _refusals(name):
-        tokenizer = _tokenizer(where, trust_remote_code)
-        model = _model(where, placing, trust_remote_code)
+        with quiet_loading(where):
+            tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
+        model = _model(where, target, held, trust_remote_code)
         check_vocabulary(model, tokenizer)
-    weights, under = _weights(merge or {}), []
-    for more, weight in weights.items():
-        with _refusals(more, "adapter"):
-            source = local_adapter(more)
-            with quiet_loading(str(source)):
-                under.append(read_lora(more, source, weight))
-                model = with_merged_adapter(model, str(source), weight)
-                model.name_or_path = where  # what a run saves holds those that are merged (``stacked``)
+    weights, under = {other: float(weight) for other, weight in (merge or {}).items()}, []
+    for other, weight in weights.items():
+        with _refusals(other, "adapter"), quiet_loading(source := str(local_adapter(other))):
+            under.append(read_lora(other, Path(source), weight))
+            model = with_merged_adapter(model, source, weight)
+            model.name_or_path = where  # what a run saves holds those that are merged (``stacked``)
     if adapter is not None:
-        folder = adapter_path(adapter)
+        folder = policy_path(adapter)
         with _refusals(adapter, "adapter"), quiet_loading(folder):
             model = with_adapter(prepared(model) if trainable else model, folder, trainable=trainable)
     with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
-        model = (model if placing.is_placed else model.to(target)).eval()
+        model = (model if "device_map" in held else model.to(target)).eval()
         check_finite(model)
     return Policy(name, model, tokenizer, adapter, tuple(weights.items()), tuple(under))
-
-
-def _weights(merge: Mapping[str, float]) -> dict[str, float]:
-    """How much of each adapter is merged. Raises PolicyError where a weight, typed by somebody, is no number."""
-    try:
-        return {name: float(weight) for name, weight in merge.items()}
-    except ValueError as error:
-        raise PolicyError(f"merge: {error}; give each adapter a weight, NAME=1") from error
 
 
 def load_configured(section: PolicySection) -> Policy:
@@ -186,32 +163,47 @@ def load_configured(section: PolicySection) -> Policy:
     return load_policy(section.path, section.adapter, trust_remote_code=section.trust_remote_code, **section.loading)
 
 
-def _tokenizer(where: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    with quiet_loading(where):
-        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
-    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
-        raise WeightsError("it has no tokenizer, or one without tokens; save its own there: tokenizer.save_pretrained")
-    return tokenizer
+def _held(device: torch.device, dtype: str, attention: str, quantisation: str, device_map: str) -> dict[str, Any]:
+    """How the weights of a model are held, as ``from_pretrained`` takes it; with a ``device_map`` they are placed."""
+    if dtype not in ("auto", "float32", "bfloat16", "float16"):
+        raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
+    named = "float32" if dtype == "auto" and device.type == "cpu" else dtype
+    held: dict[str, Any] = {"dtype": named if named == "auto" else getattr(torch, named)}
+    if attention != "auto":
+        held["attn_implementation"] = attention
+    if device_map != "none":
+        held["device_map"] = device_map
+    if quantisation != "none":
+        held = {"device_map": {"": device}, **held}
+        held["quantization_config"] = quantised(quantisation, device, held["dtype"])
+    return held
 
 
-def _model(where: str, placing: Placing, trust_remote_code: bool) -> PreTrainedModel:
-    """The model, after its files were compared with its configuration and its size with the memory there is."""
+def prepared(model: Any) -> Any:
+    """A quantised model made ready for an adapter to be trained on it (peft's, of QLoRA); any other as it is."""
+    if not getattr(model, "is_quantized", False):
+        return model
+    from peft import prepare_model_for_kbit_training
+
+    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)  # the trainer's to switch on
+
+
+def _model(where: str, device: torch.device, held: Mapping[str, Any], trust_remote_code: bool) -> PreTrainedModel:
+    """The model, after its size was compared with the memory there is, and then its tensors with its configuration."""
     trust = {"trust_remote_code": trust_remote_code}
     with quiet_loading(where):
         config = AutoConfig.from_pretrained(where, **trust)
-        if Path(where).is_dir():
-            check_layers(config, tensor_names(Path(where)))
-        with torch.device("meta"):
-            empty = AutoModelForCausalLM.from_config(config, **trust)
-        stored = config.get_text_config().dtype or config.dtype
-        if not placing.is_placed:  # what is quantised or spread takes what it takes
-            check_memory(empty, placing.dtype if isinstance(placing.dtype, torch.dtype) else stored, placing.device)
+        if "device_map" not in held:  # what is quantised or spread takes what it takes
+            with torch.device("meta"):
+                empty = AutoModelForCausalLM.from_config(config, **trust)
+            stored = config.get_text_config().dtype or config.dtype
+            check_memory(empty, stored if held["dtype"] == "auto" else held["dtype"], device)
         model, info = AutoModelForCausalLM.from_pretrained(
             where,
             use_safetensors=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # so that they can be named
-            **placing.arguments(),
+            ignore_mismatched_sizes=True,  # so that ``check_loaded`` can name them
+            **held,
             **trust,
         )
     if getattr(config, "quantization_config", None) is None:
@@ -226,6 +218,8 @@ def check_vocabulary(model: Any, tokenizer: Any) -> None:
     embeddings, has none of the tokens that end an answer by the model's configuration, or if nothing ends one.
     """
     vocabulary = tokenizer.get_vocab()
+    if not set(vocabulary) - set(tokenizer.all_special_tokens):
+        raise WeightsError("it has no tokenizer, or one without tokens; save its own there: tokenizer.save_pretrained")
     rows, highest = model.get_input_embeddings().weight.shape[0], max(vocabulary.values())
     another = "take the tokenizer that was saved with the weights"
     if highest >= rows:
@@ -271,21 +265,21 @@ def _refusals(name: str, what: str = "policy") -> Iterator[None]:
                 f"{what} {name!r} does not fit into memory; take a smaller model, or hold its weights in bfloat16 "
                 "(policy.dtype) or in 8 or 4 bits (policy.quantisation)"
             ) from error
-        raise PolicyError(_refusal(name, error, what)) from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise PolicyError(
+            f"{what} {name!r} cannot be loaded: {type(error).__name__}: {' '.join(lines[:3])[:500]}"
+        ) from error
 
 
-def _refusal(name: str, error: Exception, what: str) -> str:
-    """transformers' message, or a clearer one for what is refused on purpose."""
-    if "trust_remote_code" in str(error):
-        return code_refused(name)
-    if "pytorch_model.bin" in str(error) and "safetensors" in str(error):
-        return pickles_refused(name)
-    if "backend tokenizer" in str(error):
-        return f"{what} {name!r} cannot be used: it has no tokenizer; save its own there: tokenizer.save_pretrained"
-    kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
-    return f"{what} {name!r} cannot be loaded: {kind}{_first_line(error)}"
+def save_merged(adapter: str, folder: Path, *, dtype: str = "float32", trust_remote_code: bool = False) -> None:
+    """Write base, adapter and tokenizer as one model to ``folder``.
 
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return " ".join(lines[:2])[:300] if lines else type(error).__name__
+    The base is loaded in full, whatever bits the adapter was trained on. Raises PolicyError if either cannot be loaded,
+    or there is no adapter.
+    """
+    policy = load_policy(adapter, device="cpu", dtype=dtype, trust_remote_code=trust_remote_code)
+    model: Any = policy.model
+    if not hasattr(model, "merge_and_unload"):
+        raise PolicyError(f"{adapter!r} holds no adapter to merge; it is a whole model already")
+    model.merge_and_unload(safe_merge=True).save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)

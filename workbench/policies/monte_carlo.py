@@ -22,10 +22,9 @@ import torch
 from workbench.config import RewardConfig, SamplingConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
-from workbench.policies.prompts import encode_prompt, thinking_open
+from workbench.policies.prompts import StopStrings, encode_prompt, thinking_open
 from workbench.policies.sampler import Sampled, ended, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, differences, estimate
-from workbench.policies.stops import StopStrings
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rewards.returned import Score

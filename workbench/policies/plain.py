@@ -1,23 +1,29 @@
-"""A plain decode step for models of Llama's shape (``shape``): a static cache of keys and values, updated in place.
+"""A plain decode step for models of Llama's shape: a static cache of keys and values, updated in place.
 
 The prompt goes through the model's own forward, once for a group. From then on a step is a dozen operations a layer on
 the model's own weights; nothing is concatenated, and a mask is read only where prompts differ in length. The rows still
 running are always the first of the cache: when a row ends, the last one takes its place. The cache holds ``CHUNK``
 tokens of each completion at first and twice as many whenever it is full, so that memory follows what is sampled. A row
 may stand still while others go on: rows then end at columns of their own, and a mask hides what lies behind them.
+
+Of Llama's shape are transformers' Llama, Qwen 2, Qwen 3 and Mistral: RMSNorm, rotary positions, grouped-query attention
+and a gated MLP. ``shape_of`` gives their layers as functions that read the model's own weights, so that what an
+optimiser makes of them is what is read. Linear layers of LoRA, and those with hooks, are called as modules; reading the
+bare weights of the others makes a step of 8 rows a fifth faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
 from transformers import DynamicCache
 
 from workbench.policies.decoding import CachedDecoder, Decoder, decoders
-from workbench.policies.shape import Layer, NotOfThisShape, Shape, shape_of
 
 CHUNK = 32
 
@@ -245,3 +251,157 @@ def decode(shape: Shape, tokens: torch.Tensor, turn: torch.Tensor, attend: Atten
         normed = layer.mlp_norm(hidden)
         hidden = layer.down(hidden, layer.activation(layer.gate(normed)) * layer.up(normed))
     return shape.head(shape.norm(hidden))
+
+
+# --- models of Llama's shape --------------------------------------------------------------------------------------
+
+MODELS = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM")
+ROTARY = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary positions whose angles do not depend on the length of the sequence."""
+ATTENTION = ("sdpa", "eager")
+LORA = ("peft.tuners.lora.model", "peft.tuners.lora.layer")
+"""Where peft has a model with LoRA and its linear layers."""
+
+Apply = Callable[[torch.Tensor], torch.Tensor]
+Add = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(residual, input) → residual + linear(input)."""
+
+
+class NotOfThisShape(Exception):
+    """Why a model's tokens are not decoded by these layers, in words that follow a colon."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: what is computed from a token's hidden state (R, d), attention apart.
+
+    ``window`` is how many positions a token attends to, itself included; None for all.
+    """
+
+    norm: Apply
+    query: Apply
+    key: Apply
+    value: Apply
+    query_norm: Apply | None
+    key_norm: Apply | None
+    output: Add
+    mlp_norm: Apply
+    gate: Apply
+    up: Apply
+    activation: Apply
+    down: Add
+    scaling: float
+    window: int | None
+
+    @classmethod
+    def of(cls, layer: Any, window: int | None) -> Layer:
+        """A decoder layer's functions on its own weights. Raises NotOfThisShape for a layer that a hook changes."""
+        attention, mlp = layer.self_attn, layer.mlp
+        for module in (layer, attention, mlp):  # none of which is called
+            if not _is_untouched(module):
+                raise NotOfThisShape(f"the forward of its {type(module).__name__} has a hook or was replaced")
+        norms = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
+        return cls(
+            norm=_norm(layer.input_layernorm),
+            query=_linear(attention.q_proj),
+            key=_linear(attention.k_proj),
+            value=_linear(attention.v_proj),
+            query_norm=norms and _norm(norms[0]),
+            key_norm=norms and _norm(norms[1]),
+            output=_added(attention.o_proj),
+            mlp_norm=_norm(layer.post_attention_layernorm),
+            gate=_linear(mlp.gate_proj),
+            up=_linear(mlp.up_proj),
+            activation=functional.silu if type(mlp.act_fn).__name__ == "SiLUActivation" else mlp.act_fn,
+            down=_added(mlp.down_proj),
+            scaling=attention.scaling,
+            window=window,
+        )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's layers, heads and ends. ``rotary(x, positions)`` gives cosines and sines."""
+
+    embedding: Apply
+    layers: tuple[Layer, ...]
+    norm: Apply
+    head: Apply
+    rotary: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    heads: int
+    key_heads: int
+    head_size: int
+    dtype: torch.dtype
+
+
+def shape_of(model: Any) -> Shape:
+    """A causal language model's layers as they are now. Raises NotOfThisShape with the reason."""
+    if hasattr(model, "peft_config"):
+        configs = model.peft_config.values()
+        if type(model.base_model).__module__ != LORA[0] or any(c.alora_invocation_tokens for c in configs):
+            raise NotOfThisShape(f"its adapter is a {type(model.base_model).__name__}")
+        model = model.base_model.model
+    if type(model).__name__ not in MODELS:
+        raise NotOfThisShape(f"no plain step is known for {type(model).__name__}")
+    if torch.is_autocast_enabled(model.device.type):
+        raise NotOfThisShape("autocast is on")
+    config, base = model.config, model.model
+    if base.rotary_emb.rope_type not in ROTARY:
+        raise NotOfThisShape(f"rotary positions of type {base.rotary_emb.rope_type!r}")
+    if config._attn_implementation not in ATTENTION:
+        raise NotOfThisShape(f"attention by {config._attn_implementation!r}")
+    layers = base.layers[: config.num_hidden_layers]
+    whole = config.sliding_window if type(model).__name__ == "MistralForCausalLM" else None
+    return Shape(
+        embedding=base.embed_tokens,
+        layers=tuple(Layer.of(layer, getattr(layer.self_attn, "sliding_window", whole)) for layer in layers),
+        norm=_norm(base.norm),
+        head=_linear(model.lm_head),
+        rotary=base.rotary_emb,
+        heads=config.num_attention_heads,
+        key_heads=config.num_key_value_heads,
+        head_size=layers[0].self_attn.head_dim,
+        dtype=model.dtype,
+    )
+
+
+def _is_untouched(module: nn.Module) -> bool:
+    """Whether a module has no hook and its class's own forward, so that its weights are all there is to it."""
+    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
+def _norm(module: Any) -> Apply:
+    weight = module.weight
+    if weight.dtype != torch.float32 or not _is_untouched(module):
+        return module
+    epsilon, size = torch.tensor(module.variance_epsilon, device=weight.device), weight.shape[0]
+
+    def normed(hidden: torch.Tensor) -> torch.Tensor:  # fewer operations than functional.rms_norm has on a CPU
+        squares = torch.linalg.vecdot(hidden, hidden)
+        return (hidden * torch.add(epsilon, squares, alpha=1 / size).rsqrt_()[:, None]).mul_(weight)
+
+    return normed
+
+
+def _linear(module: Any) -> Apply:
+    if _is_bare(module):
+        weight, bias = module.weight, module.bias
+        return lambda hidden: functional.linear(hidden, weight, bias)
+    return module
+
+
+def _added(module: Any) -> Add:
+    if _is_bare(module) and module.bias is None and module.weight.dtype == torch.float32:
+        transposed = module.weight.t()
+        return lambda residual, hidden: torch.addmm(residual, hidden, transposed)
+    return lambda residual, hidden: residual + module(hidden)
+
+
+def _is_bare(module: Any) -> bool:
+    """Whether a linear layer is nothing but its weights; one with hooks and LoRA's are called as modules.
+
+    Raises NotOfThisShape for a layer that is not known: quantised, say.
+    """
+    if type(module) is not nn.Linear and type(module).__module__ != LORA[1]:
+        raise NotOfThisShape(f"a linear layer is a {type(module).__name__}")
+    return type(module) is nn.Linear and _is_untouched(module)

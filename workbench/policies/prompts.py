@@ -1,15 +1,25 @@
-"""A prompt as token ids: plain text as it is, messages through the tokenizer's chat template."""
+"""Prompts as token ids, chat templates as text, stop strings. Imports neither torch nor transformers.
+
+Plain text is tokenised as it is, messages go through the tokenizer's chat template.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+from huggingface_hub import try_to_load_from_cache
+from jinja2 import Environment, TemplateError, meta
 
-from workbench.errors import PolicyError
-from workbench.policies.templates import check_template_kwargs
+from workbench.config import PromptSection
+from workbench.errors import PolicyError, WorkbenchError, did_you_mean
+from workbench.places import local_path
+from workbench.policies.find import base_of, is_adapter, policy_path
 from workbench.schema import Prompt
 from workbench.schema.rollouts import ends_in_thinking
 
@@ -109,3 +119,95 @@ def prompt_tail(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, An
 
     whole, messages = written(True), written(False)
     return whole.removeprefix(messages) if whole.startswith(messages) else whole[-_LONGEST_TAIL:]
+
+
+# --- chat templates as text: what is in a policy's files, and which arguments it takes ----------------------------
+
+_FILLED_IN = frozenset(["messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"])
+"""Names that ``apply_chat_template`` fills in; those of special tokens end in ``_token``."""
+_MARKS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+"""transformers' own statement around what an assistant says, which plain Jinja does not know."""
+
+
+def known_chat_template(name: str) -> str | None:
+    """The chat template of a policy's files on this machine; None where it has none or they are not here."""
+    try:
+        where = policy_path(name)
+        if is_adapter(folder := Path(where)) and not (folder / "tokenizer_config.json").is_file():
+            return known_chat_template(base_of(folder))
+    except WorkbenchError:
+        return None  # whoever loads it says what is wrong
+    if local_path(where) is None:
+        cached = try_to_load_from_cache(where, "tokenizer_config.json")
+        folder = Path(cached).parent if isinstance(cached, str) else folder
+    try:
+        if (file := folder / "chat_template.jinja").is_file():
+            return file.read_text(encoding="utf-8")
+        template = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None  # a tokenizer of another form
+    return template if isinstance(template, str) else None
+
+
+def check_template_kwargs(template: Any, kwargs: Mapping[str, Any]) -> None:
+    """Raises PolicyError for an argument that the template never reads: it would be ignored."""
+    read = arguments_of(template) if kwargs and isinstance(template, str) else None
+    ignored = [] if read is None else [name for name in kwargs if name not in read]
+    if read is None or not ignored:
+        return
+    settable = sorted(name for name in read - _FILLED_IN if not name.endswith("_token"))
+    raise PolicyError(
+        f"prompt.template_kwargs: the policy's chat template reads no {ignored[0]!r} and would ignore it"
+        f"{did_you_mean(ignored[0], settable)}. It reads {', '.join(settable) or 'no arguments'}; leave this one out"
+    )
+
+
+@lru_cache(maxsize=32)
+def arguments_of(template: str) -> frozenset[str] | None:
+    """The names that a template reads and does not set itself; None where it cannot be parsed here."""
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"])  # parsed, never rendered
+    try:
+        return frozenset(meta.find_undeclared_variables(environment.parse(_MARKS.sub("", template))))
+    except TemplateError:
+        return None
+
+
+def plain_prompt_note(template: Any, section: PromptSection, prompt: Prompt) -> str:
+    """What to say of a plain prompt that a policy with a chat template would get as it is; "" where that is meant."""
+    if not template or section.apply_template != "auto" or not isinstance(section.of(prompt), str):
+        return ""
+    return (
+        "the prompt is plain text and the policy has a chat template: it goes to the policy without one. Set "
+        "prompt.apply_template to always to put it as a user's message, or to never where plain text is meant"
+    )
+
+
+# --- stop strings: texts that end a completion --------------------------------------------------------------------
+
+# A completion ends with the token that completes a stop string. That token and those before it are the completion's
+# own, as they are transformers' (``stop_strings``) and in vLLM's token ids, so that text, steps and advantages are
+# those of the sampled ids. What the prompt ends with is no part of a match.
+
+_MARGIN = 8
+"""Tokens decoded beyond a stop string's length: the first of them may begin inside a character."""
+
+
+class StopStrings:
+    """Tells whether the newest token of a completion completed a stop string."""
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str]) -> None:
+        self._tokenizer, self._stop = tokenizer, tuple(stop)
+        self._window = max((len(text.encode()) for text in stop), default=0) + _MARGIN
+
+    def __bool__(self) -> bool:
+        return bool(self._stop)
+
+    def ends(self, token_ids: Sequence[int]) -> str | None:
+        """The stop string that the last of these tokens completes, None for none.
+
+        A token stands for a byte at least, so that as many tokens as a stop string has bytes are looked at.
+        """
+        if not self._stop or not token_ids:
+            return None
+        text = str(self._tokenizer.decode(list(token_ids[-self._window :])))
+        return next((stop for stop in self._stop if stop in text), None)

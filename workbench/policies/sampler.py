@@ -1,4 +1,4 @@
-"""The group sampler: G completions of each prompt, the prompt computed once.
+"""The group sampler: G completions of each prompt, the prompt computed once; their tokens under a reference policy.
 
 ``model.generate`` prefills the same prompt G times. Here every distinct prompt goes through the model once, its state
 is shared out to its G rows, and a row leaves the batch when it has finished (``plain``, ``decoding``). The distribution
@@ -14,8 +14,8 @@ This module knows nothing of steps, rewards or training.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -35,10 +35,8 @@ from workbench.errors import PolicyError
 from workbench.policies.decoding import Decoder
 from workbench.policies.episodes import Episodes
 from workbench.policies.load import Policy, context_length
-from workbench.policies.numbers import Numbers, Streams, draw, uniform_numbers
 from workbench.policies.plain import decoders_of
-from workbench.policies.prompts import encode_prompt, prompt_record
-from workbench.policies.stops import StopStrings
+from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record
 from workbench.rewards.client import shared_worker
 from workbench.schema import Example, Group, Rollout, Turn
 from workbench.steps import token_texts
@@ -400,3 +398,157 @@ def _check_context(model: Any, prompt_ids: Sequence[Sequence[int]], limits: Sequ
             f"a prompt of {prompt} tokens and {completion} completion tokens exceed the model's context of {context}; "
             f"set max_completion_length to {context - prompt} or less, or shorten the prompt"
         )
+
+
+Streams = Callable[[], Iterator[torch.Tensor]]
+"""Starts the random numbers anew: for each position, (B,) float64 in [0, 1), one a row."""
+
+
+# --- uniform random numbers, one a row and position, and the draw that they make from a distribution --------------
+
+
+class Numbers:
+    """The uniform numbers of a batch: of each row by its own position, at which rows need not stand together."""
+
+    def __init__(self, stream: Iterator[torch.Tensor]) -> None:
+        self._stream, self._drawn = stream, list[torch.Tensor]()
+
+    def of(self, rows: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
+        """(R,) in [0, 1)."""
+        while len(self._drawn) <= max(positions):
+            self._drawn.append(next(self._stream))
+        if len(set(positions)) == 1:
+            return self._drawn[positions[0]][list(rows)]
+        return torch.stack([self._drawn[at][row] for row, at in zip(rows, positions, strict=True)])
+
+
+def uniform_numbers(seed: int, first_row: int, rows: int, total_rows: int) -> Iterator[torch.Tensor]:
+    """For each position, this caller's (rows,) of the table; drawn for every row, so that a row keeps its own."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield torch.rand(total_rows, generator=generator, dtype=torch.float64)[first_row : first_row + rows]
+
+
+def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Inverse-CDF sampling: probabilities (R, V) and uniform numbers (R,) in [0, 1) to token ids (R,) int64.
+
+    In float64, so that a token of probability 0 is never drawn and rounding of the sum does not matter.
+    """
+    cdf = probabilities.double().cumsum(-1)
+    tokens = torch.searchsorted(cdf, (uniform.double() * cdf[:, -1])[:, None], right=True)[:, 0]
+    return tokens.clamp(max=probabilities.shape[-1] - 1)
+
+
+# --- groups of many prompts, for data that is made of a policy's own completions ----------------------------------
+
+ROWS_AT_ONCE = 64
+
+
+def sample_groups(
+    policy: Policy,
+    examples: Sequence[Example],
+    sampling: SamplingConfig,
+    seed: int,
+    rows_at_once: int = ROWS_AT_ONCE,
+    *,
+    template_kwargs: Mapping[str, Any] | None = None,
+    environment: AnyEnvironment | None = None,
+) -> Iterator[Group]:
+    """The group of each example; the same arguments give the same groups, however many rows are sampled at once.
+
+    Raises as ``sample_group`` does.
+    """
+    generations, stops = sampling.num_generations, StopStrings(policy.tokenizer, sampling.stop)
+    size = max(1, rows_at_once // generations)
+    for start in range(0, len(examples), size):
+        chunk = examples[start : start + size]
+        encoded = [encode_prompt(policy.tokenizer, row.prompt, template_kwargs) for row in chunk]
+        rows_of = [row for row in chunk for _ in range(generations)]
+        episodes = episodes_of(policy, environment, rows_of, template_kwargs)
+        rows = sample_rows(
+            policy.model,
+            [ids for ids in encoded for _ in range(generations)],
+            sampling,
+            eos_token_ids=policy.eos_token_ids,
+            pad_token_id=policy.tokenizer.pad_token_id,
+            seed=seed,
+            first_row=start * generations,
+            total_rows=len(examples) * generations,
+            stops=stops,
+            episodes=episodes,
+        )
+        recorded = recorded_of(episodes)
+        for i, example in enumerate(chunk):
+            yield Group(
+                prompt=example.prompt,
+                rollouts=tuple(
+                    to_rollout(policy.tokenizer, row) for row in rows[i * generations : (i + 1) * generations]
+                ),
+                columns=example.columns,
+                policy=policy.name,
+                sampling=sampling.recorded
+                | {"seed": seed}
+                | recorded
+                | prompt_record(policy.tokenizer, example.prompt, template_kwargs, policy.eos_token_ids, sampling.stop),
+            )
+
+
+# --- a group's tokens under a reference policy: shares of the KL divergence, and ratios ---------------------------
+
+
+@torch.no_grad()
+def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool] | None = None) -> Group:
+    """The group, each rollout with ``ref_logprobs``: natural-log probabilities of its tokens under ``policy``.
+
+    They are taken at the temperature that the group was sampled at, as TRL takes those of its reference policy, and
+    without top-k, top-p and the like. A policy that sampled a group without those is its own reference up to rounding.
+    ``cancelled`` is asked before every rollout; once it says yes, the group comes back as it was.
+
+    Raises:
+        PolicyError: if the policy has another vocabulary than the group's tokens, or too short a context.
+    """
+    ids = encode_prompt(policy.tokenizer, group.prompt, group.sampling.get("template_kwargs"))
+    temperature = float(group.sampling.get("temperature") or 1.0)
+    rows = []
+    for number, rollout in enumerate(group.rollouts, start=1):
+        if cancelled is not None and cancelled():
+            return group
+        _check_tokens(policy, rollout, number)
+        context = context_length(policy.model)
+        if context is not None and len(ids) + len(rollout) > context:
+            raise PolicyError(
+                f"prompt and rollout {number} have {len(ids) + len(rollout):,} tokens and {policy.name!r} reads at "
+                f"most {context:,}; take a reference policy with a longer context"
+            )
+        logprobs = rollout.of_sampled(_logprobs(policy, ids, rollout.token_ids, temperature))
+        rows.append(replace(rollout, ref_logprobs=logprobs))
+    return replace(group, rollouts=tuple(rows), sampling={**group.sampling, "reference": policy.name})
+
+
+def _check_tokens(policy: Policy, rollout: Rollout, number: int) -> None:
+    """Refuses a policy with another vocabulary: it would judge other words than those that were sampled."""
+    other = "take a reference policy with the tokenizer that sampled the group"
+    rows = policy.model.get_input_embeddings().weight.shape[0]
+    if max(rollout.token_ids, default=0) >= rows:
+        raise PolicyError(
+            f"rollout {number} has the token id {max(rollout.token_ids)} and {policy.name!r} knows {rows:,}; {other}"
+        )
+    for token, text, known in zip(
+        rollout.token_ids, rollout.texts, token_texts(policy.tokenizer, rollout.token_ids), strict=True
+    ):
+        if text != known:
+            raise PolicyError(
+                f"token id {token} of rollout {number} is {text!r} in the group and {known!r} in the vocabulary of "
+                f"{policy.name!r}; {other}"
+            )
+
+
+def _logprobs(
+    policy: Policy, prompt_ids: list[int], token_ids: tuple[int, ...], temperature: float
+) -> tuple[float, ...]:
+    if not token_ids:
+        return ()
+    tokens = torch.tensor([[*prompt_ids, *token_ids]], device=policy.device)
+    logits = policy.model(input_ids=tokens).logits[0, len(prompt_ids) - 1 : -1].float() / temperature  # (T, V)
+    chosen = torch.log_softmax(logits, dim=-1).gather(1, tokens[0, len(prompt_ids) :, None])
+    return tuple(chosen[:, 0].tolist())

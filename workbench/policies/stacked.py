@@ -13,14 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from workbench.errors import PolicyError
 from workbench.places import ADAPTER
-from workbench.policies.adapters import A, B, adapter_settings, check_plain
-from workbench.policies.find import adapter_path
+from workbench.policies.find import policy_path
 
+A, B = ".lora_A.weight", ".lora_B.weight"
 Factors = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -39,7 +41,7 @@ class Lora:
 
 def local_adapter(name: str) -> Path:
     """The folder of an adapter's files, brought from the Hub where they are not here. Raises PolicyError."""
-    where = adapter_path(name)
+    where = policy_path(name)
     if Path(where).is_dir():
         return Path(where)
     from huggingface_hub import hf_hub_download
@@ -48,10 +50,22 @@ def local_adapter(name: str) -> Path:
     return Path(hf_hub_download(where, ADAPTER)).parent
 
 
+def adapter_settings(folder: Path) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    return settings
+
+
 def read_lora(name: str, folder: Path, weight: float = 1.0) -> Lora:
-    """A plain LoRA adapter, ``weight`` times. Raises PolicyError for another kind."""
-    check_plain(name, folder)
+    """A plain LoRA adapter, ``weight`` times. Raises PolicyError for one that is more than A and B of some modules."""
     settings, tensors = adapter_settings(folder), load_file(folder / ADAPTER)
+    more = [setting for setting in ("rank_pattern", "alpha_pattern", "layer_replication") if settings.get(setting)]
+    more += [tensor for tensor in tensors if not tensor.endswith((A, B))]  # DoRA, biases, whole modules
+    if settings.get("peft_type") != "LORA" or more:
+        raise PolicyError(
+            f"adapter {name!r} is no plain LoRA ({more[0] if more else settings.get('peft_type')}), of which alone a "
+            "sum is one again; merge it into its base by itself (workbench export RUN --merged, or PEFT's "
+            "merge_and_unload), and name that as the policy"
+        )
     root = 0.5 if settings.get("use_rslora") else 1.0
     modules = [tensor.removesuffix(A) for tensor in tensors if tensor.endswith(A)]
     factors = {module: (tensors[module + A], tensors[module + B]) for module in modules}

@@ -17,8 +17,7 @@ from workbench.errors import PolicyError, WorkbenchError
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.plain import decoding_of
-from workbench.policies.reference import with_reference
-from workbench.policies.sampler import sample_group
+from workbench.policies.sampler import sample_group, with_reference
 from workbench.rewards.models.local import changed
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.schema import Example, Group

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.assets import EMBEDDED
 from workbench.config.reading import write_yaml
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError, cut, redact, shown
 from workbench.places import is_hub_id, local_path
-from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import base_of, is_adapter
 from workbench.rundir.checkpoints import MANIFEST
 from workbench.runs.launch import find_checkpoint
@@ -60,7 +60,7 @@ def export_model(reference: str, form: Form | None, folder: Path, workspace: Pat
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         if form == "merged" and adapter:
-            from workbench.policies.merge import save_merged
+            from workbench.policies.load import save_merged
 
             dtype = "float32" if config.policy.dtype == "auto" else config.policy.dtype
             save_merged(str(checkpoint), draft, dtype=dtype, trust_remote_code=config.policy.trust_remote_code)

@@ -180,7 +180,7 @@ def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) ->
     """Sample a group for each of the task's training prompts from ``first`` on. Raises TaskError for no such prompt."""
     from workbench.data import load_task
     from workbench.data.tasks import prompted
-    from workbench.policies.groups import sample_groups
+    from workbench.policies.sampler import sample_groups
 
     task = prompted(load_task(config.task), config.prompt)
     if not 0 <= first < len(task):

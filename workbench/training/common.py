@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
+from workbench.assets import EMBEDDED
 from workbench.config import PolicySection, SharedConfig
 from workbench.errors import ConfigError
-from workbench.policies.embedded import EMBEDDED
-from workbench.policies.load import Policy, load_policy, pick_device
-from workbench.policies.placing import prepared
+from workbench.policies.load import Policy, load_policy, pick_device, prepared
+from workbench.policies.prompts import check_template_kwargs
 from workbench.policies.stacked import local_adapter, read_lora
-from workbench.policies.templates import check_template_kwargs
 from workbench.schema import Prompt
 
 

@@ -18,11 +18,10 @@ from workbench.config import SharedConfig
 from workbench.data import Task, load_task
 from workbench.data.tasks import prompted
 from workbench.environments import load_environment
+from workbench.policies.episodes import Observations
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import monte_carlo_reward
-from workbench.policies.observations import Observations
-from workbench.policies.prompts import turn_end_note
-from workbench.policies.templates import plain_prompt_note
+from workbench.policies.prompts import plain_prompt_note, turn_end_note
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
 from workbench.rewards.models.local import LocalModels
 from workbench.rewards.protocol import columns_left_out

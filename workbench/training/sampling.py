@@ -17,9 +17,8 @@ from workbench.errors import EpisodeError
 from workbench.policies.episodes import Episodes
 from workbench.policies.load import eos_token_ids
 from workbench.policies.plain import decoding_of
-from workbench.policies.prompts import encode_prompt, prompt_record, thinking_open
+from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
-from workbench.policies.stops import StopStrings
 from workbench.schema import Example, Prompt, Rollout
 
 

@@ -35,8 +35,7 @@ from trl.trainer.utils import RepeatSampler
 from workbench.errors import RunError
 from workbench.files import no_room
 from workbench.places import ADAPTER
-from workbench.policies.adapters import A
-from workbench.policies.stacked import Lora, save_stacked, trained_alone
+from workbench.policies.stacked import A, Lora, save_stacked, trained_alone
 from workbench.rundir import checkpoints
 from workbench.training.states import has_state, load_state, save_state
 

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench import answers
+from workbench.assets import EMBEDDED
 from workbench.config import SharedConfig
 from workbench.config.reading import write_yaml
 from workbench.config.shared import Sharding
 from workbench.errors import ConfigError
-from workbench.packages import OPTIONAL, lacking
-from workbench.policies.embedded import EMBEDDED
 from workbench.policies.find import is_adapter, policy_path
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
@@ -159,21 +158,34 @@ def _built_by(needs: str) -> str:
     return f"# First workbench{_pinned('workbench')}, from its own repository: pip install .\n" if needs else ""
 
 
+_BY_BITSANDBYTES = (
+    *("4bit", "8bit", "adamw_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "lion_32bit", "lion_8bit"),
+    *("paged_lion_8bit", "ademamix", "ademamix_8bit", "paged_ademamix_8bit"),
+)
+PACKAGES = {
+    **dict.fromkeys(_BY_BITSANDBYTES, "bitsandbytes"),
+    "flash_attention_2": "flash-attn",
+    "flash_attention_3": "flash-attn-3",
+    "galore_adamw": "galore-torch",
+    "apollo_adamw": "apollo-torch",
+    "stable_adamw": "torch-optimi",
+    "use_vllm": "vllm",
+    "use_liger_kernel": "liger-kernel",
+    **dict.fromkeys(("deepspeed", "zero2", "zero3"), "deepspeed"),
+    **{name: name for name in ("trackio", "wandb", "tensorboard")},
+}
+"""What a setting is called → the package that it needs."""
+
+
 def requirements(config: SharedConfig, code: Iterable[str], sharding: Sharding = "none") -> str:
     """A line each for the packages that ``code`` imports and its settings need, in the versions of this interpreter."""
     modules = {"accelerate"} | {module for text in code for module in _imported(text)}
     by_module = packages_distributions()
     names = {by_module[module][0] for module in modules if module in by_module}
     policy = config.policy
-    asked: list[tuple[str, Any]] = [
-        ("optimiser.optim", config.optimiser.optim),
-        ("policy.attention", policy.attention),
-        ("policy.quantisation", policy.quantisation),
-        ("--sharding", sharding),
-        *(("run.report_to", tracker) for tracker in config.run.report_to),
-        *((f"method.trl.{name}", value) for name, value in config.method.trl.items()),
-    ]
-    names |= {needed.name for field, value in asked if field in OPTIONAL for needed in OPTIONAL[field].needs(value)}
+    asked: list[str] = [config.optimiser.optim, policy.attention, policy.quantisation, sharding, *config.run.report_to]
+    asked += [name for name, value in config.method.trl.items() if value]
+    names |= {PACKAGES[setting] for setting in asked if setting in PACKAGES}
     return "".join(f"{name}{_pinned(name)}\n" for name in sorted(names, key=str.lower))
 
 
@@ -203,9 +215,7 @@ def _left_out(_: str, names: list[str]) -> list[str]:
 
 
 def _notes(config: SharedConfig, sharding: Sharding) -> Iterator[str]:
-    """What the script needs that is not installed here, and what it does not do."""
-    if problem := lacking("--sharding", sharding):
-        yield problem
+    """What the script does not do by itself."""
     if config.run.ranks == 1 and sharding != "none":
         yield "--sharding: run.ranks is 1; set num_processes in accelerate.yaml to the number of GPUs"
     if sharding != "none" and isinstance(config.method, SampledSection):

@@ -18,6 +18,7 @@ import webbrowser
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse
 
 from workbench.errors import WorkbenchError
-from workbench.packages import lacking
 from workbench.page_link import PORT, announced, free_port
 from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
@@ -155,8 +155,8 @@ def create_app(
 
     Raises WorkbenchError if ``mcp`` is asked for and its package is not installed.
     """
-    if problem := lacking("--mcp", mcp):
-        raise WorkbenchError(problem)
+    if mcp and find_spec("mcp") is None:
+        raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2'")
     services = Services(Path(workspace) if workspace is not None else None, asking if visitors else None)
     if access is None:
         access = Access(None if visitors else workspace_token(services.root))

@@ -26,11 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.architecture import STEP_FORMAT, architecture, missing_package, saved_setting, writes_text
 from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError, shown
-from workbench.packages import lacking
-from workbench.places import checkpoint_or, is_hub_id, local_path, no_folder
+from workbench.places import STEP_FORMAT, checkpoint_or, is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
 
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -175,21 +173,6 @@ def check_trained_format(config: ModelConfig, trained: Any) -> None:
         )
 
 
-def check_scores_text(config: ModelConfig) -> None:
-    """Raises RewardError for the folder of a language model in a format that reads a classifier's head.
-
-    Also for a process reward model that was trained here in another format.
-    """
-    check_trained_format(config, saved_setting(config.path, STEP_FORMAT))
-    signs = config.format in FORMATS and FORMATS[config.format].signs
-    if not signs and not config.trust_remote_code and writes_text(config.path):
-        raise RewardError(
-            f"reward model {config.path!r} is a {architecture(config.path)}, which writes text and scores none; give a "
-            "model with a classification head (train one by the method reward), or choose a format that asks language "
-            f"models: {', '.join(name for name, form in FORMATS.items() if form.signs)}"
-        )
-
-
 def model_path(path: str) -> str:
     """Where a reward model is: its folder, or the Hub id itself. Raises RewardError for a folder that cannot be one."""
     path = checkpoint_or(path)
@@ -201,12 +184,6 @@ def model_path(path: str) -> str:
     if not (folder / "config.json").is_file():
         raise RewardError(f"folder {shown(path)} holds no config.json; point at a model saved by save_pretrained")
     return str(folder)
-
-
-def check_bits(config: ModelConfig) -> None:
-    """Raises RewardError where the model's weights are to be held by a package that is not installed."""
-    if problem := lacking("model.quantisation", config.quantisation) or missing_package(config.path):
-        raise RewardError(problem)
 
 
 def guess_format(path: str) -> ModelFormat:

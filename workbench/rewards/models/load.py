@@ -26,20 +26,18 @@ from transformers import (
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import cached_file
 
-from workbench.architecture import END_TOKEN, STEP_FORMAT, STEP_SEPARATOR
-from workbench.bits import HEADS, quantised
 from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError
-from workbench.places import hub_problem, local_path
-from workbench.rewards.models.formats import FORMATS, check_bits, check_trained_format, model_path
+from workbench.places import END_TOKEN, STEP_FORMAT, STEP_SEPARATOR, hub_problem, local_path
+from workbench.rewards.models.formats import FORMATS, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.weights import (
+    HEADS,
     WeightsError,
     check_finite,
-    check_layers,
     check_loaded,
+    quantised,
     quiet_loading,
-    tensor_names,
     with_merged_adapter,
 )
 
@@ -73,7 +71,6 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     Raises RewardError if it cannot be found or read, or is not what its format says.
     """
     where = model_path(config.path)
-    check_bits(config)
     if local_path(where) is None and (problem := hub_problem(where, certain=True)):
         raise RewardError(problem)
     with _refusals(config.path), quiet_loading(where):
@@ -184,10 +181,6 @@ def _load_trained(
         options["trust_remote_code"] = trust_remote_code
     with _refusals(path), quiet_loading(where):
         tokenizer = _tokenizer(where, trust_remote_code)
-        if Path(where).is_dir():
-            check_layers(
-                AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code), tensor_names(Path(where))
-            )
         model, info = kind.from_pretrained(
             where,
             use_safetensors=True,
@@ -251,8 +244,6 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     }
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
     check_trained_format(config, getattr(described, STEP_FORMAT, None))
-    if Path(where).is_dir():
-        check_layers(described, tensor_names(Path(where)))
     kind = _auto_class(config, described.architectures or [])
     if kind is Qwen2ForProcessRewardModel:
         options.pop("trust_remote_code")

@@ -6,10 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.architecture import architecture, check_language_model, labels, scores_text
 from workbench.config import ModelFormat, SharedConfig
-from workbench.errors import ConfigError, PolicyError
-from workbench.places import local_path
+from workbench.places import check_language_model
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
 from workbench.training.methods.stored import StoredSection
 
@@ -49,23 +47,10 @@ class PRMSection(StoredSection):
             )
 
     def check_model(self, config: SharedConfig) -> None:
-        from workbench.policies.find import base_and_adapters, has_chat_template
         from workbench.rewards.models.formats import FORMATS
 
-        path = config.policy.path
         if FORMATS[self.format].signs:
-            check_language_model(path, may_judge=True)
-        elif scores_text(path) and (architecture(path).endswith("SequenceClassification") or labels(path) != 2):
-            raise PolicyError(
-                f"policy {path!r} is a {architecture(path)} with {labels(path)} labels; a process reward model is "
-                "trained from a language model, or from a token classifier with two labels (wrong, right)"
-            )
-        folder = local_path(base_and_adapters(config.policy)[0])
-        if self.format in ("extra-0", "turns") and folder is not None and not has_chat_template(folder):
-            raise ConfigError(
-                f"method.format: {self.format!r} reads a conversation and the policy {path!r} has no chat template; "
-                "choose stepwise or ki"
-            )
+            check_language_model(config.policy.path, may_judge=True)
 
     def facts(self) -> list[tuple[str, str]]:
         steps = "steps up to the first error" if self.until_first_error else "all labelled steps"
@@ -84,7 +69,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from trl.trainer.utils import disable_dropout_in_model
 
     from workbench.policies.find import base_and_adapters
-    from workbench.policies.placing import prepared
+    from workbench.policies.load import prepared
     from workbench.rewards.models.formats import FORMATS
     from workbench.rewards.models.load import load_trained_process_model
     from workbench.rewards.models.model import StepHead, context_of

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from workbench.architecture import architecture, labels, scores_text
 from workbench.config import ModelFormat, SharedConfig
-from workbench.errors import PolicyError
 from workbench.schema import Prompt, TokenMeasure
 from workbench.schema.numbers import counted
 from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
@@ -43,12 +41,7 @@ class RewardSection(StoredSection):
         return "classifier"
 
     def check_model(self, config: SharedConfig) -> None:
-        path = config.policy.path
-        if scores_text(path) and not (architecture(path).endswith("SequenceClassification") and labels(path) == 1):
-            raise PolicyError(
-                f"policy {path!r} is a {architecture(path)} with {labels(path)} labels; a reward model is trained from "
-                "a language model, or from a sequence classifier with one label"
-            )
+        """A sequence classifier with one logit is trained on, and so may be any language model."""
 
     def facts(self) -> list[tuple[str, str]]:
         centred = self.center_rewards_coefficient
@@ -66,7 +59,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from trl import RewardConfig, RewardTrainer
 
     from workbench.policies.find import base_and_adapters
-    from workbench.policies.placing import prepared
+    from workbench.policies.load import prepared
     from workbench.rewards.models.load import load_trained_classifier
     from workbench.training.accuracy import HeldOut
     from workbench.training.common import held_weights, in_full, lora_config, whole_modules_as_loaded

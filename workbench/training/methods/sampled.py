@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from workbench.architecture import check_language_model
 from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
 from workbench.errors import ConfigError
+from workbench.places import check_language_model
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
 
@@ -92,14 +92,10 @@ class SampledSection(MethodSection):
 
     def check_files(self, config: SharedConfig) -> None:
         from workbench.data import HUB, load_task
-        from workbench.rewards.models.formats import check_scores_text
 
         check_language_model(config.policy.path)
         if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them
             self.rows_of(config, load_task(config.task))
-        for reward in self.rewards:
-            if reward.model is not None:
-                check_scores_text(reward.model)
 
     def _check_rewards(self, ranks: int) -> None:
         if not self.rewards:

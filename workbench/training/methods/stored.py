@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from workbench.architecture import check_language_model
 from workbench.config import MethodSection, SharedConfig
+from workbench.places import check_language_model
 
 if TYPE_CHECKING:
     from workbench.data import Task

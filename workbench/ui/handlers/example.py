@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, cast
 
+from workbench.assets import FIRST_GROUP
 from workbench.config import TaskSection
 from workbench.config.run import RunConfig
 from workbench.data import HUB, TASKS, Task, load_task
@@ -16,7 +17,6 @@ from workbench.data.conversations import is_messages
 from workbench.data.records import prompt_text as checked_prompt
 from workbench.errors import PatternError, TaskError
 from workbench.places import local_path
-from workbench.policies.embedded import FIRST_GROUP
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
 from workbench.ui.handlers.draft import Draft

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from workbench.assets import EMBEDDED
 from workbench.config import ModelFormat, Reduction, RewardConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.places import RUN, checkpoint_or
-from workbench.policies.embedded import EMBEDDED
 from workbench.policies.step_values import StepValues
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.runs import find_checkpoint, list_runs, open_run

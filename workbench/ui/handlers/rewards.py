@@ -10,11 +10,11 @@ from inspect import getsource
 from pathlib import Path
 from typing import Any
 
+from workbench.assets import EMBEDDED
 from workbench.checks import split_step_demo
 from workbench.config import EnvironmentSection, PolicySection
 from workbench.data import Task
 from workbench.errors import WorkbenchError, cut
-from workbench.policies.embedded import EMBEDDED
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.saved import (
     SavedReward,

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from workbench.assets import EMBEDDED
 from workbench.config import SamplingConfig
 from workbench.errors import ChildDied, ConfigError, TaskError, WorkbenchError
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyStatus
-from workbench.policies.embedded import EMBEDDED
-from workbench.policies.find import known_chat_template
-from workbench.policies.templates import plain_prompt_note
+from workbench.policies.prompts import known_chat_template, plain_prompt_note
 from workbench.schema import Example, Group, Prompt
 from workbench.schema.numbers import counted
 from workbench.ui.handlers.draft import Draft

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.assets import EMBEDDED
 from workbench.config import EnvironmentSection, PolicySection, RewardConfig, SamplingConfig, TaskSection
 from workbench.config.run import RunConfig
 from workbench.data import TASKS
 from workbench.errors import ConfigError, RewardError, WorkbenchError, shown
 from workbench.places import RUN, is_of_run
 from workbench.policies.client import OnEvent, PolicyWorker
-from workbench.policies.embedded import EMBEDDED
 from workbench.policies.step_values import StepValues
 from workbench.runs import list_runs
 from workbench.schema import Example, Group

@@ -7,8 +7,8 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.assets import EMBEDDED
 from workbench.data import TASKS
-from workbench.policies.embedded import EMBEDDED
 from workbench.steps import PRESETS
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import NONE
