@@ -22,9 +22,9 @@ from benchmarks import Measure
 from benchmarks.sampler import random_policy
 from workbench.config.run import RunConfig
 from workbench.data import load_task
-from workbench.training.common import load_trained_policy
+from workbench.training.building import load_trained_policy, trainer_arguments
+from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods import METHODS
-from workbench.training.methods.grpo import trainer_arguments
 
 STEPS = 4
 RUN = {"steps": STEPS, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"}
@@ -95,7 +95,7 @@ def ours(config: RunConfig, folder: Path) -> dict[str, float]:
 def stock(config: RunConfig, folder: Path) -> dict[str, float]:
     """Median seconds of a step of TRL's trainer, given the fields that both have."""
     task, policy = load_task(config.task), load_trained_policy(config)
-    given = trainer_arguments(config, folder)
+    given = ProcessGRPOConfig(**trainer_arguments(config, folder))
     names = {field.name for field in fields(GRPOConfig) if field.init} & set(given.to_dict())
     clock = Clock()
 

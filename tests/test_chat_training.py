@@ -19,7 +19,7 @@ from workbench.rewards import score_group
 from workbench.rundir import RunDir
 from workbench.schema import Example
 from workbench.training.methods import METHODS
-from workbench.training.methods.method import Listeners
+from workbench.training.methods.base import Listeners
 
 pytestmark = pytest.mark.training
 TEMPLATE = (

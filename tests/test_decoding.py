@@ -14,7 +14,7 @@ from workbench.policies import decoding
 from workbench.policies.plain import decoding_of
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_rows, to_rollout
-from workbench.training.accuracy import HeldOutAccuracy
+from workbench.training.watching import HeldOutAccuracy
 
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,

@@ -27,9 +27,10 @@ from workbench.credit import (
 from workbench.errors import ConfigError, CreditError
 from workbench.schema import Credit, Group, Rollout, ScoredGroup
 from workbench.steps import StepPattern
+from workbench.training.building import trainer_arguments
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.methods.grpo import build, trainer_arguments
-from workbench.training.methods.method import Listeners
+from workbench.training.methods.base import Listeners
+from workbench.training.methods.grpo import build
 from workbench.training.ppo import ProcessPPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
 from workbench.views import text as as_text
@@ -263,10 +264,10 @@ def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
 
 
 def test_the_option_reaches_the_trainer_and_ppo_refuses_it(tmp_path: Path) -> None:
-    arguments = trainer_arguments(run_config(), tmp_path)
+    arguments = ProcessGRPOConfig(**trainer_arguments(run_config(), tmp_path))
     assert arguments.drop_duplicates
     assert "drop_duplicates" not in arguments.credit_options
-    assert not trainer_arguments(RunConfig(), tmp_path).drop_duplicates
+    assert not trainer_arguments(RunConfig(), tmp_path)["drop_duplicates"]
     with pytest.raises(ConfigError, match=r"credit_options: 'drop_duplicates' has a field of its own"):
         ProcessGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, credit_options={"drop_duplicates": True})
     with pytest.raises(ConfigError, match=r"drop_duplicates: True"):

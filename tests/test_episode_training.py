@@ -17,10 +17,10 @@ from workbench.errors import ConfigError, EpisodeError
 from workbench.rewards import TrustStore
 from workbench.rundir import RunDir
 from workbench.schema import Credit, HeldOutAnswer, Rollout
-from workbench.training.accuracy import HeldOutAccuracy
+from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.training.methods.method import Listeners
 from workbench.training.trainer import ProcessGRPOTrainer
+from workbench.training.watching import HeldOutAccuracy
 
 pytestmark = pytest.mark.training
 

@@ -13,8 +13,8 @@ from workbench.config.run import RunConfig
 from workbench.rewards.judges import Judges
 from workbench.rundir import rollouts as files
 from workbench.schema import Credit
+from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.training.methods.method import Listeners
 
 pytestmark = pytest.mark.training
 

@@ -12,7 +12,7 @@ from workbench.config.run import RunConfig
 from workbench.rundir import rollouts
 from workbench.schema import Credit
 from workbench.training.methods import grpo
-from workbench.training.methods.method import Listeners
+from workbench.training.methods.base import Listeners
 from workbench.views.heatmap import credit_payload
 
 OFF = 0.25

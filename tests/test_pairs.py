@@ -35,9 +35,10 @@ from workbench.runs import start
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
+from workbench.training.building import HeldOutRows
 from workbench.training.methods import dpo, reward
-from workbench.training.methods.method import Listeners
-from workbench.training.pairs import held_out_pairs, pair_metrics
+from workbench.training.methods.base import Listeners
+from workbench.training.metrics import pair_metrics
 from workbench.views.metrics import find_metric
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
@@ -462,13 +463,12 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
         )
         count = 0
 
-        def margins(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        def margins(_: Any, batch: Mapping[str, torch.Tensor]) -> list[float]:
             nonlocal count
             count += 1
-            return batch["margin"]
+            return [float(margin) for margin in batch["margin"]]
 
-        [held_out] = held_out_pairs(trainer, margins)
-        result = held_out()
+        result = HeldOutRows(trainer, margins, pair_metrics)()
         passes.append(count)
         return result
 
@@ -476,7 +476,7 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
         gathered.extend(measured)
         return gathered if len(passes) == ranks - 1 else [(i, 0.0) for i in range(7 + ranks)]
 
-    monkeypatch.setattr("workbench.training.stored.gather_object", gather)
+    monkeypatch.setattr("workbench.training.building.gather_object", gather)
     measured = [measure(rank) for rank in range(ranks)][-1]  # the last of them has heard the others
     assert measured == pair_metrics([float(i - 2) for i in range(7)])
     assert len(set(passes)) == 1

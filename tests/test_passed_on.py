@@ -24,6 +24,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.prompts import encode_prompt
 from workbench.runs.check import checked
 from workbench.schema import Example
+from workbench.training.building import shared_arguments, trainer_arguments
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.page_state import is_linked
 from workbench.ui.handlers.run_estimate import estimate
@@ -127,21 +128,10 @@ def test_usual_names_in_another_place_are_told_where_they_are(data: dict[str, An
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_argument_that_the_workbench_gives_is_refused_beside_it(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[dict[str, Any]] = []
-
-    def with_trl(config: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-        given.append(arguments)
-        return arguments
-
-    monkeypatch.setattr("workbench.training.common.with_trl", with_trl)
+def test_every_argument_that_the_workbench_gives_is_refused_beside_it(method: str, tmp_path: Path) -> None:
     config = configured(method, beside := {})
-    module = importlib.import_module(f"workbench.training.methods.{method}")
-    module.trainer_arguments(config, tmp_path)
     place = METHODS[method].section.trl_config
-    for name in given[0]:
+    for name in trainer_arguments(config, tmp_path):
         if name in OVERRIDABLE or (method, name) == ("ppo", "loss_type"):
             continue
         section = config.method.model_copy(update={"trl": {**beside, name: None}})
@@ -161,10 +151,8 @@ def test_every_argument_that_the_workbench_gives_is_refused_beside_it(
     ],
 )  # fmt: skip
 def test_what_is_passed_on_arrives(method: str, trl: Any, expected: dict[str, Any], tmp_path: Path) -> None:
-    module = importlib.import_module(f"workbench.training.methods.{method}")
     for config in (configured(method, trl), checked(configured(method, trl), without_rows=True)):
-        arguments = module.trainer_arguments(config, tmp_path)
-        read = arguments if isinstance(arguments, dict) else vars(arguments)
+        read = trainer_arguments(config, tmp_path)
         assert {name: read[name] for name in expected} == expected
 
 
@@ -213,8 +201,6 @@ def test_warm_up_is_a_share_of_the_steps() -> None:
 def test_optimiser_and_schedule_reach_the_trainer(tmp_path: Path) -> None:
     from transformers.training_args import OptimizerNames, SchedulerType
 
-    from workbench.training.common import shared_arguments
-
     config = configured(optimiser={"optim": "adafactor", "warmup_ratio": 0.25, "lr_scheduler": "constant"})
     arguments = shared_arguments(config, tmp_path, 8)
     assert (arguments["optim"], arguments["warmup_steps"], arguments["lr_scheduler_type"]) == (
@@ -246,7 +232,7 @@ def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:
 
 
 def test_prompts_longer_than_the_limit_are_refused_or_skipped(random_policy: Any, capsys: Any) -> None:
-    from workbench.training.prompts import within_context
+    from workbench.training.sampling import within_context
 
     short, long = Example("7 " * 5), Example("7 " * 30)
     tokens = len(encode_prompt(random_policy.tokenizer, long.prompt))

@@ -17,7 +17,7 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import LossPass, LossSettings, RolloutPass
 from workbench.training.methods import METHODS
-from workbench.training.methods.method import Listeners
+from workbench.training.methods.base import Listeners
 
 FLOAT32 = 1e-6
 """Of the sum of the contributions' sizes: what a sum of float32 numbers is good for, whichever way they cancel."""

@@ -23,7 +23,7 @@ from workbench.errors import ConfigError, RunError
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.training.methods import METHODS
-from workbench.training.methods.method import Listeners
+from workbench.training.methods.base import Listeners
 from workbench.training.methods.ppo import build as build_trainer
 from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer, value_losses
 from workbench.views.curves import is_drawn

@@ -31,7 +31,7 @@ from workbench.rundir import RunDir
 from workbench.runs import resolved, start
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm
-from workbench.training.methods.method import Listeners
+from workbench.training.methods.base import Listeners
 from workbench.views.metrics import find_metric
 
 LABELS = ([1.0, 0.75, 0.0], [0.25], [1.0])

@@ -27,8 +27,8 @@ from workbench.process.train import NotANumberError, Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import spawn
 from workbench.runs.processes import members
+from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer
-from workbench.training.methods.method import Listeners
 from workbench.views.metrics import find_metric
 
 pytestmark = pytest.mark.training

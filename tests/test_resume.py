@@ -29,9 +29,8 @@ from workbench.process.train import Recorder, reason
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
 from workbench.training.methods import METHODS
-from workbench.training.methods.method import Listeners
-from workbench.training.saving import Resumable
-from workbench.training.states import load_state, save_state
+from workbench.training.methods.base import Listeners
+from workbench.training.saving import Resumable, load_state, save_state
 from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training

@@ -14,8 +14,8 @@ from workbench.config.run import RunConfig
 from workbench.credit import assign_credit
 from workbench.rewards.models.local import LocalModels
 from workbench.rundir import RunDir
+from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer
-from workbench.training.methods.method import Listeners
 
 pytestmark = pytest.mark.training
 

@@ -14,8 +14,8 @@ from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.rewards import load_reward
 from workbench.schema import Credit
+from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.training.methods.method import Listeners
 from workbench.ui.handlers.reward_rows import builtin_row
 
 POINTS = [(2, 1.0), (6, 0.0), (10, -0.5)]

@@ -104,9 +104,10 @@ def test_a_script_by_trl_alone_gives_the_metrics_of_the_run_where_it_is_given_it
 
 
 def trained_arguments(config: RunConfig) -> Any:
-    from workbench.training.methods.grpo import trainer_arguments
+    from workbench.training.building import trainer_arguments
+    from workbench.training.config import ProcessGRPOConfig
 
-    return trainer_arguments(config, Path("output"))
+    return ProcessGRPOConfig(**trainer_arguments(config, Path("output")))
 
 
 @pytest.mark.parametrize(

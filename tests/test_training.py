@@ -21,12 +21,12 @@ from workbench.data import load_task
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.schema import Credit
-from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.config import ProcessGRPOConfig
+from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer
-from workbench.training.methods.method import Listeners
 from workbench.training.metrics import kl_estimators
 from workbench.training.trainer import ProcessGRPOTrainer
+from workbench.training.watching import HeldOutAccuracy
 
 pytestmark = pytest.mark.training
 

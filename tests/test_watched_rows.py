@@ -26,10 +26,9 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import HeldOutAnswer, WatchedRow
 from workbench.steps import StepPattern
-from workbench.training.accuracy import HeldOutAccuracy
 from workbench.training.methods import reward
-from workbench.training.methods.method import Listeners
-from workbench.training.watched_rows import completion
+from workbench.training.methods.base import Listeners
+from workbench.training.watching import HeldOutAccuracy, completion
 from workbench.ui.handlers import run_follow
 from workbench.views import html, text
 from workbench.views.heatmap import row_payload

@@ -18,8 +18,8 @@ NOT_COMPARED = ("time", "sampling_time", "step_time", "seconds", "peak_memory_mb
 def trained(workspace, name: str, **changes) -> RunDir:
     """Three steps of 2 prompts, G = 4, with everything of a run but its process."""
     from workbench.process.train import Recorder
+    from workbench.training.methods.base import Listeners
     from workbench.training.methods.grpo import build as build_trainer
-    from workbench.training.methods.method import Listeners
 
     settings = {"steps": 3, "eval_every": 0, "save_every": 0, "device": "cpu", "watch_every": 2, **changes}
     method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 112}}
@@ -74,8 +74,8 @@ def _same(one: RunDir, other: RunDir, step: int) -> bool:
 
 
 def test_an_error_of_a_reward_on_watched_prompts_does_not_end_the_run(tmp_path, capsys):
+    from workbench.training.methods.base import Listeners
     from workbench.training.methods.grpo import build as build_trainer
-    from workbench.training.methods.method import Listeners
     from workbench.training.watching import WatchedPrompts
 
     config = RunConfig.parse(

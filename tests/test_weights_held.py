@@ -21,7 +21,7 @@ from workbench.rewards.models.load import load_model, load_trained_classifier
 from workbench.runs import begin, devices
 from workbench.runs.check import checked
 from workbench.schema import Example
-from workbench.training.common import load_trained_policy, lora_config, shared_arguments, with_lora
+from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
 from workbench.training.methods import METHODS
 from workbench.training.saving import on_full_weights
 from workbench.ui.handlers.example import first_draft

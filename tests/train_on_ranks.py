@@ -19,7 +19,7 @@ from tests.resumes import CLERK
 from workbench.config.run import RunConfig
 from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, dpo, prm
-from workbench.training.methods.method import Listeners
+from workbench.training.methods.base import Listeners
 
 SCHEMES = ("process", "outcome, distinct", "outcome, redrawn", "process, played")
 FLAT = """

@@ -15,9 +15,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from workbench.config import MethodSection, RewardConfig, SharedConfig, TaskSection
 from workbench.config.reading import read_text, read_yaml
 from workbench.errors import ConfigError
-from workbench.training.methods import METHODS, Method, grpo, sampled
+from workbench.training.methods import METHODS, Method, base, grpo
+from workbench.training.methods.base import SampledSection
 from workbench.training.methods.grpo import GRPOSection
-from workbench.training.methods.sampled import SampledSection
 
 __all__ = ["METHODS", "Method", "RunConfig"]
 
@@ -58,7 +58,7 @@ class RunConfig(SharedConfig):
     @property
     def sampled(self) -> SampledSection:
         """The method's section where it samples completions. Raises ConfigError for a method on stored rows."""
-        return sampled.section_of(self)
+        return base.section_of(self)
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:

@@ -108,6 +108,10 @@ class MethodSection(Section):
         """What ``trl`` sets, of the types that the trainer's configuration has. Raises ConfigError."""
         return checked_values(self, self.trl_config)
 
+    def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
+        """The arguments of its trainer's configuration that no other method sets."""
+        return {}
+
     def check(self, config: SharedConfig) -> None:
         """Raises ValueError, naming the field, where these settings and the rest of the run do not fit together."""
 

@@ -34,7 +34,7 @@ from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow
 from workbench.schema.numbers import counted
 from workbench.trackers import Tracking
-from workbench.training.methods.method import Listeners, Trainer
+from workbench.training.methods.base import Listeners, Trainer
 from workbench.weights import RENAMED, is_out_of_memory
 
 

@@ -27,7 +27,7 @@ from workbench.rewards.models.model import StepHead, step_batch
 from workbench.schema import Step, TokenMeasure
 from workbench.steps import token_texts
 from workbench.training.saving import MergedAtTheEnd
-from workbench.training.watched_rows import Seen, Text
+from workbench.training.watching import Seen, Text
 
 UNKNOWN = -100.0
 """The label of a step that is not trained on; what transformers leaves out of its counts."""

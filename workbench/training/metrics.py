@@ -5,6 +5,7 @@ Each is defined in its function's docstring; the names are those of the rows in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 from trl.trainer.utils import nanstd
 
+from workbench.checks.difficulty import calibration_error
 from workbench.rewards.score import spoken, texts_read
 from workbench.rewards.watch import tell_apart
 from workbench.schema import Credit, Rollout
@@ -147,3 +149,29 @@ def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Ten
 
 def _mean(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
+
+
+def pair_metrics(margins: Sequence[float]) -> dict[str, float]:
+    """``pair_accuracy`` (a margin of 0 counts half), ``margin`` and ``calibration_error`` of pairs.
+
+    The probability that calibration is about is sigma(margin), and the chosen side is always the better one.
+    """
+    values = np.asarray(margins, dtype=np.float64)
+    probabilities = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+    return {
+        "pair_accuracy": float(np.mean((values > 0) + 0.5 * (values == 0))),
+        "margin": float(np.mean(values)),
+        "calibration_error": calibration_error(probabilities.tolist(), [1] * len(values)),
+    }
+
+
+def pair_numbers(margin: float) -> dict[str, float]:
+    """What is shown above a watched pair."""
+    return {"margin": margin, "σ(margin)": 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))}
+
+
+def rename_metrics(trainer: Any, names: Mapping[str, str]) -> None:
+    """Call what TRL has just logged of a batch by this project's names; its ``margin`` is not the held-out pairs'."""
+    logged = trainer._metrics["train"]
+    for name, ours in names.items():
+        logged[ours] += logged.pop(name, [])

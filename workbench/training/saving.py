@@ -3,7 +3,7 @@
 Saving and resuming are transformers' own (``resume_from_checkpoint``). Added here is what they lack:
 
 * a checkpoint is written aside, hashed and renamed (``rundir.checkpoints``), so that none is ever half there;
-* optimiser, scheduler and random generators are kept as safetensors and JSON (``training.states``), not as pickles
+* optimiser, scheduler and random generators are kept as safetensors and JSON , not as pickles
   (DeepSpeed and FSDP keep their own formats for sharded states);
 * a reference policy that training moves is saved and restored;
 * an adapter over merged ones is saved as their sum, an adapter of the base, and resumed from its own part;
@@ -15,6 +15,7 @@ Saves elsewhere are refused by the configuration; this module does not check. It
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -37,7 +38,6 @@ from workbench.files import no_room
 from workbench.places import ADAPTER
 from workbench.policies.stacked import A, Lora, save_stacked, trained_alone
 from workbench.rundir import checkpoints
-from workbench.training.states import has_state, load_state, save_state
 
 _REFERENCE = "reference.safetensors"
 _ARGUMENTS = "training_args.bin"  # a pickle; a run's arguments are in its run.yaml
@@ -266,3 +266,50 @@ def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
     usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
     cause = (no_room(error) or ["saving failed"])[0]
     return RunError(f"{cause} at step {step}: {name} could not be written ({error}); {usable}")
+
+
+def save_state(folder: Path, name: str, state: Any) -> None:
+    """Raises TypeError for a state that holds anything else."""
+    tensors: dict[str, torch.Tensor] = {}
+    packed = _pack(state, tensors)
+    save_file(tensors, folder / f"{name}.safetensors")
+    (folder / f"{name}.json").write_text(json.dumps(packed), encoding="utf-8")
+
+
+def load_state(folder: Path, name: str) -> Any:
+    tensors = load_file(folder / f"{name}.safetensors")
+    return _unpack(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")), tensors)
+
+
+def has_state(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.json").is_file()
+
+
+def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
+        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+        name = str(len(tensors))
+        tensors[name] = tensor.detach().cpu().contiguous().clone()  # one storage each, as safetensors wants
+        return {kind: name}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [_pack(item, tensors) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_pack(key, tensors), _pack(item, tensors)] for key, item in value.items()]}
+    raise TypeError(f"a {type(value).__name__} cannot be kept in a checkpoint")
+
+
+def _unpack(packed: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, content),) = packed.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "array":
+        return tensors[content].numpy()
+    if kind == "dict":
+        return {_unpack(key, tensors): _unpack(item, tensors) for key, item in content}
+    items = [_unpack(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items

@@ -30,8 +30,8 @@ from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
 from workbench.schema.rollouts import CLOSE, OPEN, answer_span
 from workbench.schema.scores import EXTRACTED
+from workbench.training.methods.base import SampledSection
 from workbench.training.methods.grpo import GRPOSection
-from workbench.training.methods.sampled import SampledSection
 from workbench.weights import RENAMED
 
 _HERE = ("output_dir", "use_cpu", "bf16", "fp16", "report_to", "disable_tqdm", "dataloader_pin_memory")
@@ -262,13 +262,14 @@ def why_not_alone(config: SharedConfig) -> str:
 def _alone(config: SharedConfig) -> str:
     from trl import GRPOConfig
 
-    from workbench.training.methods.grpo import trainer_arguments
+    from workbench.training.building import trainer_arguments
+    from workbench.training.config import ProcessGRPOConfig
 
     method = config.method
     assert isinstance(method, GRPOSection)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", RENAMED, FutureWarning)
-        args = trainer_arguments(config, Path("output"))
+        args = ProcessGRPOConfig(**trainer_arguments(config, Path("output")))
         fresh = GRPOConfig(output_dir="output", use_cpu=True, bf16=False, report_to="none")
     derived = ("generation_batch_size", "steps_per_generation", "num_generations_eval", "run_name")
     left_out = {*_HERE, *_BATCH, *derived, "gradient_checkpointing"}  # the last by its old name
@@ -306,7 +307,7 @@ def _plain(value: Any) -> Any:
 def _peft(config: SharedConfig) -> str:
     from peft import LoraConfig
 
-    from workbench.training.common import lora_config
+    from workbench.training.building import lora_config
 
     lora = lora_config(config.policy)
     if lora is None:

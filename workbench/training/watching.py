@@ -1,23 +1,179 @@
-"""Watched prompts: a few held-out prompts answered again at intervals as the policy learns.
-
-They are drawn with one seed by the group sampler, which has a stream of its own for them, so a run's numbers are the
-same with and without. They are scored and credited as a batch of the run would be, stored beside its rollouts, and
-take no part in training; neither their rewards nor their errors are counted.
-"""
+"""``Looks``: when the prompts or rows that a run watches are looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
-from workbench.config import SamplingConfig, SharedConfig
-from workbench.data import Task
-from workbench.errors import WorkbenchError
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from workbench.config import RunSection, SamplingConfig, SharedConfig
+from workbench.data import Task, load_rows, load_task
+from workbench.data.tasks import prompted
+from workbench.errors import PatternError, WorkbenchError
 from workbench.rewards import Reward, RewardWorker, score_group
-from workbench.schema import Credit, Group, OnCredit
-from workbench.training.looks import Looks
+from workbench.rewards.score import split_rollouts, spoken, texts_read
+from workbench.schema import (
+    Credit,
+    Group,
+    HeldOutAnswer,
+    OnAnswers,
+    OnCredit,
+    OnRows,
+    Rollout,
+    Step,
+    StepScores,
+    TokenMeasure,
+    WatchedRow,
+    WatchedText,
+)
+from workbench.schema.rollouts import prompt_text
+from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
+from workbench.training.methods.base import Listeners, StoredSection
+from workbench.training.sampling import PolicySampler
 from workbench.training.trainer import ProcessGRPOTrainer
 
-SEED = 1_000_033
+
+class Looks(TrainerCallback):
+    """Trainer callback that looks at something before training, every so many steps, and at the end."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not state.global_step:  # a resumed run has looked before its first step already
+            self.look(0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self._every == 0 or state.global_step == state.max_steps:
+            self.look(state.global_step)
+
+    def look(self, step: int) -> None:
+        """Look after ``step``; called by all ranks."""
+        raise NotImplementedError
+
+
+@contextmanager
+def evaluating(trainer: Any) -> Iterator[None]:
+    """The trainer's model without dropout and gradients, in its precision: no random number is drawn by measuring."""
+    was_training = trainer.model_wrapped.training
+    trainer.model_wrapped.eval()
+    try:
+        with torch.no_grad(), trainer.compute_loss_context_manager():
+            yield
+    finally:
+        trainer.model_wrapped.train(was_training)
+
+
+ACCURACY_SEED = 1_000_003
+"""Of the draws: the same at every measure, so that two measures differ by the policy alone."""
+Measure = Callable[[], Mapping[str, float]]
+"""Metrics of the trainer's model as it is now; called by all ranks, and the same on each."""
+
+
+class HeldOut(Looks):
+    """Adds what ``measures`` give to the metrics before training, every ``eval_every`` steps, and at the end."""
+
+    def __init__(self, trainer: Any, run: RunSection, measures: list[Measure]) -> None:
+        super().__init__(run.eval_every)
+        self._trainer, self._measures = trainer, measures
+
+    @classmethod
+    def add_to(cls, trainer: Any, run: RunSection, measures: list[Measure]) -> None:
+        """Measure while ``trainer`` trains, if there is anything to measure."""
+        if measures:
+            # First in line, so that the step's row is complete when it is recorded.
+            trainer.callback_handler.callbacks.insert(0, cls(trainer, run, measures))
+
+    def look(self, step: int) -> None:
+        measured = {name: value for measure in self._measures for name, value in measure().items()}
+        if not step:
+            self._trainer.log(measured)
+            return
+        for name, value in measured.items():
+            self._trainer._metrics["train"][name].append(value)
+
+
+class HeldOutAccuracy:
+    """Measures ``accuracy`` and ``no_answer_share`` (0 to 1): one completion is sampled for each of the run's measured
+    rows, with its sampling parameters; ranks share the rows. With a ``pattern`` also ``match_share``: in how many it
+    finds steps.
+    ``read`` is the pattern that may leave thinking out of what is checked.
+
+    ``on_answers`` is called on the first rank with the training step and what was answered.
+
+    A measure over n rows has a standard error of about sqrt(a(1 - a) / n).
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        sampler: PolicySampler,
+        task: Task,
+        run: RunSection,
+        pattern: StepPattern | None = None,
+        read: StepPattern | None = None,
+        on_answers: OnAnswers | None = None,
+    ) -> None:
+        self._trainer, self._sampler, self._pattern, self._read = trainer, sampler, pattern, read
+        self._task, self._on_answers = task, on_answers
+        rows = run.measured_rows(task.held_out)
+        self._count = len(rows)
+        accelerator = trainer.accelerator
+        self._share = -(-self._count // accelerator.num_processes)  # rows a rank; the last may have fewer
+        self._first = accelerator.process_index * self._share
+        self._rows = rows[self._first : self._first + self._share]
+        self._prompt_ids = [sampler.encode(row.prompt) for row in self._rows]
+        self._chunk = max(1, sampler.rows_at_once or self._share)
+
+    def measure(self) -> float:
+        """The accuracy now."""
+        return self()["accuracy"]
+
+    def __call__(self) -> dict[str, float]:
+        """Sample and check the held-out rows now."""
+        trainer = self._trainer
+        matched, measured = 0, list[HeldOutAnswer]()
+        for start in range(0, len(self._rows), self._chunk):
+            chunk = slice(start, start + self._chunk)
+            first = self._first + start
+            place = {"first_row": first, "total_rows": self._count}
+            examples = self._rows[chunk]
+            sampled = self._sampler(self._prompt_ids[chunk], ACCURACY_SEED, examples=examples, measuring=True, **place)
+            rollouts = [self._sampler.rollout(row) for row in sampled]
+            rows, texts = self._rows[chunk], [rollout.text for rollout in rollouts]
+            prompts = [row.prompt for row in rows]
+            opened = self._sampler.all_thinking_open(prompts)
+            answers = spoken(rollouts, texts_read(rollouts, self._read, opened), opened)
+            for text, answer, row in zip(texts, answers, rows, strict=True):
+                right, found = self._task.checked(answer, row.columns)
+                measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right, found))
+            if self._pattern is not None:
+                splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened)
+                matched += sum(split.matched for split in splits)
+        self._tell(measured)
+        counts = [sum(row.right for row in measured), sum(row.answer == "" for row in measured), matched]
+        sums = trainer.accelerator.reduce(torch.tensor(counts, device=trainer.accelerator.device), reduction="sum")
+        right, without, matched = sums.tolist()
+        share = {} if self._pattern is None else {"match_share": matched / self._count}
+        return {"accuracy": right / self._count, "no_answer_share": without / self._count, **share}
+
+    def _tell(self, measured: list[HeldOutAnswer]) -> None:
+        """Ranks have consecutive rows, so that theirs one after the other are all in order."""
+        if self._on_answers is None:
+            return
+        everyone = gather_object(measured)
+        if self._trainer.accelerator.is_main_process:
+            self._on_answers(self._trainer.state.global_step, everyone)
+
+
+WATCHED_SEED = 1_000_033
 """Of the draws: the same at every look, so that two looks differ by the policy alone."""
 
 
@@ -39,7 +195,7 @@ class WatchedPrompts(Looks):
         worker: RewardWorker,
         on_watched: OnCredit,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config.run.watch_every)
         self._trainer, self._policy, self._sampling = trainer, config.policy.path, sampling
         self._rewards, self._worker = rewards, worker
         self._on_watched = on_watched
@@ -60,7 +216,9 @@ class WatchedPrompts(Looks):
         sampler, generations = self._trainer.sample, self._sampling.num_generations
         prompt_ids = [sampler.encode(row.prompt) for row in self._rows for _ in range(generations)]
         examples = [row for row in self._rows for _ in range(generations)]
-        sampled = sampler(prompt_ids, SEED, examples=examples, measuring=True, first_row=0, total_rows=len(prompt_ids))
+        sampled = sampler(
+            prompt_ids, WATCHED_SEED, examples=examples, measuring=True, first_row=0, total_rows=len(prompt_ids)
+        )
         rollouts = [sampler.rollout(row) for row in sampled]
         return [
             Group(
@@ -78,3 +236,148 @@ class WatchedPrompts(Looks):
         rewards = [reward.at(self._trainer.state.global_step) for reward in self._rewards]
         scored = [score_group(group, pattern, rewards, worker=self._worker) for group in groups]
         return self._trainer.credit_watched(scored)
+
+
+TokenRows = Callable[[Sequence[Any]], list[dict[str, Any]]]
+"""The rows of a task as the trainer's collator takes them; those that do not fit are left out."""
+_LOOKED_THROUGH = 1000
+"""Rows among which those are looked for that fit the method's longest length."""
+_NAME = "watched"
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text of a row, as a view gives it: its ids, and by the keys of the view's measures a number for each.
+
+    ``numbers`` is what is known of the whole text. ``steps`` are character spans with their ``labels``; without them
+    the task's pattern finds the steps.
+    """
+
+    name: str
+    ids: Sequence[int]
+    values: Mapping[str, Sequence[float]]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    logprobs: Sequence[float] | None = None
+    ref_logprobs: Sequence[float] | None = None
+    steps: Sequence[Step] | None = None
+    labels: Sequence[float | None] = ()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A row as the model sees it: the prompt that it reads, the row's texts, and numbers of the whole row."""
+
+    prompt: str
+    texts: Sequence[Text]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class View:
+    """What a method shows of a row: ``look(trainer, row, batch)``, and what its numbers mean.
+
+    ``row`` is the task's (a ``Pair``, say), ``batch`` the trainer's collator's of that row alone, on the device.
+    """
+
+    measures: tuple[TokenMeasure, ...]
+    look: Callable[[Any, Any, Mapping[str, torch.Tensor]], Seen]
+
+
+class WatchedRows(Looks):
+    """Looks at rows by a method's view; the first rank tells ``on_rows``."""
+
+    def __init__(
+        self, trainer: Any, config: SharedConfig, view: View, rows: Sequence[tuple[Any, Any]], on_rows: OnRows
+    ) -> None:
+        super().__init__(config.run.watch_every)
+        self._trainer, self._view, self._rows, self._on_rows = trainer, view, rows, on_rows
+        self._pattern = load_task(config.task).pattern
+
+    @classmethod
+    def add_to(cls, trainer: Any, config: SharedConfig, view: View, rows: Sequence[Any], listeners: Listeners) -> None:
+        """Watch those of ``rows`` that the trainer has as data sets of their own (see ``watched_sets``)."""
+        tokens = [(row, (trainer.eval_dataset or {}).get(f"{_NAME}-{i}")) for i, row in enumerate(rows)]
+        fitting = [(row, data[0]) for row, data in tokens if data is not None and len(data)]
+        if fitting and listeners.on_rows is not None:
+            trainer.add_callback(cls(trainer, config, view, fitting, listeners.on_rows))
+
+    def look(self, step: int) -> None:
+        trainer = self._trainer
+        seen = []
+        with evaluating(trainer):
+            for row, tokens in self._rows:
+                batch = trainer.data_collator([tokens])
+                on_device = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
+                seen.append(self._view.look(trainer, row, on_device))
+        if trainer.accelerator.is_main_process:
+            try:
+                self._on_rows(step, [self._watched(step, row) for row in seen])
+            except WorkbenchError as error:
+                print(f"the watched rows of step {step} are not stored: {error}", flush=True)
+
+    def _watched(self, step: int, seen: Seen) -> WatchedRow:
+        tokenizer = self._trainer.processing_class
+        texts = tuple(watched_text(tokenizer, text, self._pattern) for text in seen.texts)
+        return WatchedRow(seen.prompt, texts, self._view.measures, dict(seen.numbers), step)
+
+
+def _steps_of(rollout: Rollout, pattern: StepPattern) -> Sequence[Step]:
+    """One unmatched step where the pattern asks for what a stored text does not have: how sure a policy was of it."""
+    try:
+        return split_rollouts([rollout], pattern, split_leniently)[0].steps
+    except PatternError:
+        if not pattern.by_tokens:
+            raise
+        return unsplit(rollout.text).steps
+
+
+def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedText:
+    """A text with its tokens' own texts and its steps."""
+    rollout = Rollout(
+        token_ids=tuple(text.ids),
+        texts=tuple(token_texts(tokenizer, text.ids)),
+        finished=bool(text.ids) and text.ids[-1] == tokenizer.eos_token_id,
+        logprobs=None if text.logprobs is None else tuple(text.logprobs),
+        ref_logprobs=None if text.ref_logprobs is None else tuple(text.ref_logprobs),
+    )
+    steps = text.steps
+    if steps is None:
+        steps = _steps_of(rollout, pattern) if rollout.texts else []
+    scored = StepScores(
+        steps=tuple(steps),
+        spans=tuple(align_steps(rollout.texts, steps)),
+        scores={},
+        rewards=tuple(text.labels) or (None,) * len(steps),
+        outcome_scores={},
+        outcome=None,
+    )
+    values = {key: tuple(values) for key, values in text.values.items()}
+    return WatchedText(text.name, rollout, scored, values, dict(text.numbers))
+
+
+def completion(
+    input_ids: torch.Tensor, mask: torch.Tensor, *per_token: torch.Tensor
+) -> tuple[list[int], list[int], list[list[float]]]:
+    """The ids before and under ``mask`` (both (T,)), and of each (T − 1,) of numbers, which are those of the tokens
+    after the first, what is under it. A first token, which nothing is before, belongs to the prompt.
+    """
+    under = mask.bool().clone()
+    under[0] = False
+    first = int(under.nonzero()[0]) if under.any() else len(under)
+    numbers = [row[under[1:]].float().tolist() for row in per_token]
+    return input_ids[:first].tolist(), input_ids[under].tolist(), numbers
+
+
+def watched_rows(config: SharedConfig, token_rows: TokenRows) -> list[Any]:
+    """The first ``watch_prompts`` held-out rows (training rows where none are held out) that fit ``max_length``."""
+    method, task = config.method, prompted(load_rows(config.task), config.prompt)
+    assert isinstance(method, StoredSection)
+    held_out = task.rows(method.kind, held_out=True)
+    rows = held_out if len(held_out) else task.rows(method.kind)
+    looked_through = (rows[i] for i in range(min(len(rows), _LOOKED_THROUGH)))
+    return list(islice((row for row in looked_through if token_rows([row])), config.run.watch_prompts))
+
+
+def watched_sets(rows: Sequence[Any], token_rows: TokenRows) -> dict[str, Dataset]:
+    """A data set for each row, for the trainer to prepare with those that it is measured on; it may leave some out."""
+    return {f"{_NAME}-{i}": Dataset.from_list(token_rows([row])) for i, row in enumerate(rows)}

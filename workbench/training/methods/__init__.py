@@ -1,7 +1,7 @@
 """The training methods: a method is one module here and one line in ``METHODS``."""
 
 from workbench.training.methods import dpo, grpo, ppo, prm, reward, sft
-from workbench.training.methods.method import Method
+from workbench.training.methods.base import Method
 
 METHODS: dict[str, Method] = {
     method.name: method

@@ -12,14 +12,13 @@ from pydantic import Field
 from workbench.config import SamplingConfig, SharedConfig
 from workbench.schema import TokenMeasure
 from workbench.schema.numbers import counted
-from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
-from workbench.training.methods.stored import StoredSection
+from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
 if TYPE_CHECKING:
     import torch
 
     from workbench.data.kinds import Pair
-    from workbench.training.watched_rows import Seen
+    from workbench.training.watching import Seen
 
 PreferenceLoss = Literal[
     "sigmoid",
@@ -72,6 +71,15 @@ class DPOSection(StoredSection):
         if self.loss_type == "exo_pair" and not self.label_smoothing:
             raise ValueError("method.label_smoothing: exo_pair needs it above 0; its paper recommends 0.001")
 
+    def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
+        return {
+            "max_length": self.max_length,
+            "beta": self.beta,
+            "loss_type": [self.loss_type],
+            "label_smoothing": self.label_smoothing,
+            "trust_remote_code": config.policy.trust_remote_code,
+        }
+
     def facts(self) -> list[tuple[str, str]]:
         return [
             ("method", "dpo: direct preference optimisation"),
@@ -85,12 +93,10 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     """Load pairs, policy and reference, and put them into TRL's trainer; nothing is sampled but held-out answers."""
     from trl import DPOConfig, DPOTrainer
 
-    from workbench.training.accuracy import HeldOut
-    from workbench.training.common import load_trained_policy, lora_config
-    from workbench.training.pairs import held_out_pairs, rename_metrics
+    from workbench.training.building import load_trained_policy, lora_config, stored_trainer
+    from workbench.training.metrics import pair_metrics, rename_metrics
     from workbench.training.saving import Resumable
-    from workbench.training.stored import held_out_accuracy, held_out_sets, training_set
-    from workbench.training.watched_rows import View, WatchedRows, watched_rows
+    from workbench.training.watching import View
 
     class ResumableDPOTrainer(Resumable, DPOTrainer):
         def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
@@ -103,44 +109,24 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
 
     method = config.method
     assert isinstance(method, DPOSection)
-    policy = load_trained_policy(config)
+    policy, kwargs = load_trained_policy(config), config.prompt.template_kwargs
     is_adapter = config.policy.lora is not None or hasattr(policy.model, "peft_config")
-    kwargs = config.prompt.template_kwargs
-    tokens = partial(token_rows, policy.tokenizer, max_length=method.max_length, template_kwargs=kwargs)
-    watched = watched_rows(config, tokens)
-    trainer = ResumableDPOTrainer(
+    return stored_trainer(
+        ResumableDPOTrainer,
+        DPOConfig,
+        config,
+        output_dir,
+        listeners,
         model=policy.model,
         ref_model=None if is_adapter else load_trained_policy(config).model,
-        args=DPOConfig(**trainer_arguments(config, output_dir)),
-        train_dataset=training_set(config, tokens),
-        eval_dataset=held_out_sets(config, tokens, watched),
-        processing_class=policy.tokenizer,
+        tokenizer=policy.tokenizer,
+        policy=policy,
+        tokens=partial(token_rows, policy.tokenizer, max_length=method.max_length, template_kwargs=kwargs),
+        view=View((IMPLICIT_REWARD,), view),
+        numbers=lambda trainer, batch: margins(trainer, batch).float().tolist(),
+        metrics=pair_metrics,
         peft_config=lora_config(config.policy),
-        callbacks=list(listeners.callbacks),
     )
-    trainer.under = policy.under
-    measures = held_out_pairs(trainer, partial(margins, trainer))
-    measures += held_out_accuracy(trainer, config, policy, method.sampling, listeners.on_answers)
-    HeldOut.add_to(trainer, config.run, measures)
-    WatchedRows.add_to(trainer, config, View((IMPLICIT_REWARD,), view), watched, listeners)
-    return trainer
-
-
-def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
-    """The arguments of TRL's ``DPOConfig``."""
-    from workbench.training.common import with_trl
-    from workbench.training.stored import arguments
-
-    method = config.method
-    assert isinstance(method, DPOSection)
-    own = {
-        "max_length": method.max_length,
-        "beta": method.beta,
-        "loss_type": [method.loss_type],
-        "label_smoothing": method.label_smoothing,
-        "trust_remote_code": config.policy.trust_remote_code,
-    }
-    return with_trl(config, arguments(config, output_dir) | own)
 
 
 def token_rows(
@@ -152,16 +138,11 @@ def token_rows(
     a prompt that it never sees. A pair whose prompt alone has ``max_length`` tokens is left out, as TRL does.
     """
     from workbench.policies.prompts import encode_prompt
-    from workbench.training.common import as_messages, with_template
+    from workbench.training.building import as_conversation
 
     if not all(isinstance(text, str) for pair in pairs for text in (pair.prompt, pair.chosen, pair.rejected)):
         return [
-            {
-                "prompt": as_messages("user", pair.prompt),
-                "chosen": as_messages("assistant", pair.chosen),
-                "rejected": as_messages("assistant", pair.rejected),
-            }
-            | with_template(tokenizer, template_kwargs)
+            as_conversation(tokenizer, template_kwargs, pair.prompt, chosen=pair.chosen, rejected=pair.rejected)
             for pair in pairs
         ]
 
@@ -217,8 +198,8 @@ IMPLICIT_REWARD = TokenMeasure(
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
     """A watched pair: each token's implicit reward (arXiv 2305.18290, section 4), which add up to the margin."""
-    from workbench.training.pairs import pair_numbers
-    from workbench.training.watched_rows import Seen, Text, completion
+    from workbench.training.metrics import pair_numbers
+    from workbench.training.watching import Seen, Text, completion
 
     policy, reference = log_ratios(trainer, batch)
     texts, prompt = [], list[int]()

@@ -13,11 +13,9 @@ from pydantic import Field
 from workbench.config import CreditConfig, SharedConfig
 from workbench.credit import SHARED, LossType
 from workbench.errors import ConfigError
-from workbench.training.methods.method import NOBODY, Listeners, Method
-from workbench.training.methods.sampled import SampledSection
+from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection
 
 if TYPE_CHECKING:
-    from workbench.training.config import ProcessGRPOConfig
     from workbench.training.trainer import ProcessGRPOTrainer
 
 
@@ -84,7 +82,7 @@ class GRPOSection(SampledSection):
                 "none; add one, or set it to 0"
             )
 
-    def credit_arguments(self) -> dict[str, Any]:
+    def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
         return {
             "credit_scheme": self.credit.scheme,
             "outcome_weight": self.credit.outcome_weight,
@@ -94,6 +92,13 @@ class GRPOSection(SampledSection):
             "credit_options": self.credit.keywords(but=("scheme", *SHARED)),
             "resample_flat": self.resample_flat,
             "loss_type": self.loss_type,
+            "beta": self.beta,
+            "use_bias_correction_kl": False,  # k3 itself, as GRPO has it (arXiv 2402.03300, eq. 4), not rho times k3
+            "epsilon": self.epsilon,
+            "epsilon_high": self.epsilon_high,
+            "sync_ref_model": self.sync_ref_model,
+            "ref_model_mixup_alpha": self.ref_model_mixup_alpha,
+            "ref_model_sync_steps": self.ref_model_sync_steps,
         }
 
     def rows_wanted(self, config: SharedConfig) -> int:
@@ -123,31 +128,12 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     Raises:
         WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
     """
-    from workbench.training.sampled import build_trainer
+    from workbench.training.building import sampled_trainer, trainer_arguments
+    from workbench.training.config import ProcessGRPOConfig
     from workbench.training.trainer import ProcessGRPOTrainer
 
-    return build_trainer(ProcessGRPOTrainer, config, trainer_arguments(config, output_dir), listeners)
-
-
-def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessGRPOConfig:
-    """TRL's arguments, with the fields that process supervision adds."""
-    from workbench.training.common import with_trl
-    from workbench.training.config import ProcessGRPOConfig
-    from workbench.training.sampled import arguments
-
-    method = config.method
-    assert isinstance(method, GRPOSection)
-    own = {
-        **method.credit_arguments(),
-        "beta": method.beta,
-        "use_bias_correction_kl": False,  # k3 itself, as GRPO has it (arXiv 2402.03300, eq. 4), not rho times k3
-        "epsilon": method.epsilon,
-        "epsilon_high": method.epsilon_high,
-        "sync_ref_model": method.sync_ref_model,
-        "ref_model_mixup_alpha": method.ref_model_mixup_alpha,
-        "ref_model_sync_steps": method.ref_model_sync_steps,
-    }
-    return ProcessGRPOConfig(**with_trl(config, arguments(config, output_dir) | own))
+    arguments = ProcessGRPOConfig(**trainer_arguments(config, output_dir))
+    return sampled_trainer(ProcessGRPOTrainer, config, arguments, listeners)
 
 
 METHOD = Method(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from workbench.config import RewardConfig, SamplingConfig, SharedConfig
-from workbench.training.methods.method import NOBODY, Listeners, Method
-from workbench.training.methods.sampled import SampledSection
+from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection
 
 if TYPE_CHECKING:
-    from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer
+    from workbench.training.ppo import ProcessPPOTrainer
 
 
 class PPOSampling(SamplingConfig):
@@ -64,6 +63,11 @@ class PPOSection(SampledSection):
                 "method.sampling.num_generations, to 2 or more"
             )
 
+    def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
+        names = ("gamma", "lam", "score_clip", "whiten", "epsilon", "critic", "target_kl", "value_coef")
+        own = {name: getattr(self, name) for name in (*names, "epsilon_value")}
+        return {**own, "beta": self.kl_coef, "loss_type": "dapo"}  # dapo: the mean over the batch's tokens
+
     def facts(self) -> list[tuple[str, str]]:
         return [
             *super().facts(),
@@ -78,34 +82,12 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     Raises:
         WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
     """
-    from workbench.training.ppo import ProcessPPOTrainer
-    from workbench.training.sampled import build_trainer
+    from workbench.training.building import sampled_trainer, trainer_arguments
+    from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer
 
-    return build_trainer(ProcessPPOTrainer, config, trainer_arguments(config, output_dir), listeners)
-
-
-def trainer_arguments(config: SharedConfig, output_dir: Path) -> ProcessPPOConfig:
-    """TRL's arguments, with the fields that process supervision and the critic add."""
-    from workbench.training.common import with_trl
-    from workbench.training.ppo import ProcessPPOConfig
-    from workbench.training.sampled import arguments
-
-    method = config.method
-    assert isinstance(method, PPOSection)
-    own = {
-        "loss_type": "dapo",  # the mean over the batch's tokens
-        "beta": method.kl_coef,
-        "gamma": method.gamma,
-        "lam": method.lam,
-        "score_clip": method.score_clip,
-        "whiten": method.whiten,
-        "epsilon": method.epsilon,
-        "critic": method.critic,
-        "target_kl": method.target_kl,
-        "value_coef": method.value_coef,
-        "epsilon_value": method.epsilon_value,
-    }
-    return ProcessPPOConfig(**with_trl(config, arguments(config, output_dir) | own))
+    return sampled_trainer(
+        ProcessPPOTrainer, config, ProcessPPOConfig(**trainer_arguments(config, output_dir)), listeners
+    )
 
 
 METHOD = Method(

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from workbench.config import ModelFormat, SharedConfig
 from workbench.places import check_language_model
-from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
-from workbench.training.methods.stored import StoredSection
+from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
 
 class PRMSection(StoredSection):
@@ -52,6 +51,9 @@ class PRMSection(StoredSection):
         if FORMATS[self.format].signs:
             check_language_model(config.policy.path, may_judge=True)
 
+    def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
+        return {"remove_unused_columns": False}
+
     def facts(self) -> list[tuple[str, str]]:
         steps = "steps up to the first error" if self.until_first_error else "all labelled steps"
         return [
@@ -74,10 +76,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.rewards.models.load import load_trained_process_model
     from workbench.rewards.models.model import StepHead, context_of
     from workbench.training import labelled
-    from workbench.training.accuracy import HeldOut
-    from workbench.training.common import held_weights, in_full, with_lora
-    from workbench.training.stored import held_out_measure, held_out_sets, training_set
-    from workbench.training.watched_rows import View, WatchedRows, watched_rows
+    from workbench.training.building import held_weights, in_full, stored_trainer, with_lora
+    from workbench.training.watching import View
 
     method = config.method
     assert isinstance(method, PRMSection)
@@ -86,38 +86,25 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     load = partial(load_trained_process_model, config.policy.path, where, adapters, method.format, method.separator)
     model, tokenizer = load(**held_weights(config))
     disable_dropout_in_model(model)
-    form = FORMATS[method.format]
-    tokens = partial(
-        labelled.token_rows,
-        tokenizer,
-        form=form,
-        separator=method.separator,
-        max_length=min(method.max_length, context_of(model)),
-    )
-    watched = watched_rows(config, tokens)
-    cut = labelled.until_first_error if method.until_first_error else None
-    trainer = labelled.ProcessTrainer(
+    form, longest = FORMATS[method.format], min(method.max_length, context_of(model))
+    trainer: Any = stored_trainer(
+        labelled.ProcessTrainer,
+        TrainingArguments,
+        config,
+        output_dir,
+        listeners,
         model=with_lora(prepared(model), config.policy),
         head=StepHead.of(model, tokenizer, form),
-        args=TrainingArguments(**trainer_arguments(config, output_dir)),
+        tokenizer=tokenizer,
         data_collator=labelled.Collator(tokenizer.pad_token_id),
-        train_dataset=training_set(config, lambda rows: tokens(rows if cut is None else [*map(cut, rows)])),
-        eval_dataset=held_out_sets(config, tokens, watched),
-        processing_class=tokenizer,
-        callbacks=list(listeners.callbacks),
+        tokens=partial(labelled.token_rows, tokenizer, form=form, separator=method.separator, max_length=longest),
+        cut=labelled.until_first_error if method.until_first_error else None,
+        view=View((labelled.PREDICTED,), labelled.view),
+        numbers=lambda trainer, batch: trainer.scores(batch),
+        metrics=labelled.step_metrics,
     )
     trainer.in_full = in_full(config, load)
-    HeldOut.add_to(trainer, config.run, held_out_measure(trainer, trainer.scores, labelled.step_metrics))
-    WatchedRows.add_to(trainer, config, View((labelled.PREDICTED,), labelled.view), watched, listeners)
     return trainer
-
-
-def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
-    """The arguments of transformers' ``TrainingArguments``."""
-    from workbench.training.common import with_trl
-    from workbench.training.stored import arguments
-
-    return with_trl(config, arguments(config, output_dir) | {"remove_unused_columns": False})
 
 
 METHOD = Method(

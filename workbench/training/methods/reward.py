@@ -14,14 +14,13 @@ from pydantic import Field
 from workbench.config import ModelFormat, SharedConfig
 from workbench.schema import Prompt, TokenMeasure
 from workbench.schema.numbers import counted
-from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
-from workbench.training.methods.stored import StoredSection
+from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
 if TYPE_CHECKING:
     import torch
 
     from workbench.data.kinds import Pair
-    from workbench.training.watched_rows import Seen
+    from workbench.training.watching import Seen
 
 
 class RewardSection(StoredSection):
@@ -43,6 +42,12 @@ class RewardSection(StoredSection):
     def check_model(self, config: SharedConfig) -> None:
         """A sequence classifier with one logit is trained on, and so may be any language model."""
 
+    def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
+        return {
+            "max_length": None,  # longer pairs are left out already
+            "center_rewards_coefficient": self.center_rewards_coefficient,
+        }
+
     def facts(self) -> list[tuple[str, str]]:
         centred = self.center_rewards_coefficient
         return [
@@ -61,12 +66,10 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.policies.find import base_and_adapters
     from workbench.policies.load import prepared
     from workbench.rewards.models.load import load_trained_classifier
-    from workbench.training.accuracy import HeldOut
-    from workbench.training.common import held_weights, in_full, lora_config, whole_modules_as_loaded
-    from workbench.training.pairs import held_out_pairs, rename_metrics
+    from workbench.training.building import held_weights, in_full, lora_config, stored_trainer, whole_modules_as_loaded
+    from workbench.training.metrics import pair_metrics, rename_metrics
     from workbench.training.saving import MergedAtTheEnd
-    from workbench.training.stored import held_out_sets, training_set
-    from workbench.training.watched_rows import View, WatchedRows, watched_rows
+    from workbench.training.watching import View
 
     class ResumableRewardTrainer(MergedAtTheEnd, RewardTrainer):
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
@@ -80,37 +83,24 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     where, adapters = base_and_adapters(config.policy)
     load = partial(load_trained_classifier, config.policy.path, where, adapters, end_token=method.end_token)
     model, tokenizer = load(**held_weights(config))
-    tokens = partial(token_rows, tokenizer, max_length=method.max_length, end_token=method.end_token)
-    watched = watched_rows(config, tokens)
-    trainer = ResumableRewardTrainer(
+    trainer: Any = stored_trainer(
+        ResumableRewardTrainer,
+        RewardConfig,
+        config,
+        output_dir,
+        listeners,
         model=prepared(model),
-        args=RewardConfig(**trainer_arguments(config, output_dir)),
-        train_dataset=training_set(config, tokens),
-        eval_dataset=held_out_sets(config, tokens, watched),
-        processing_class=tokenizer,
+        tokenizer=tokenizer,
+        tokens=partial(token_rows, tokenizer, max_length=method.max_length, end_token=method.end_token),
+        view=View((SCORE,), view),
+        numbers=lambda trainer, batch: margins(trainer, batch).float().tolist(),
+        metrics=pair_metrics,
         peft_config=lora_config(config.policy, "SEQ_CLS"),
-        callbacks=list(listeners.callbacks),
     )
     trainer.in_full = in_full(config, load)
     if trainer.in_full is not None:
         whole_modules_as_loaded(trainer.model)
-    HeldOut.add_to(trainer, config.run, held_out_pairs(trainer, partial(margins, trainer)))
-    WatchedRows.add_to(trainer, config, View((SCORE,), view), watched, listeners)
     return trainer
-
-
-def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
-    """The arguments of TRL's ``RewardConfig``."""
-    from workbench.training.common import with_trl
-    from workbench.training.stored import arguments
-
-    method = config.method
-    assert isinstance(method, RewardSection)
-    own = {
-        "max_length": None,  # longer pairs are left out already
-        "center_rewards_coefficient": method.center_rewards_coefficient,
-    }
-    return with_trl(config, arguments(config, output_dir) | own)
 
 
 def token_rows(
@@ -149,8 +139,8 @@ SCORE = TokenMeasure(
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
     """A watched pair: the score of each side, on all its tokens, and the margin."""
-    from workbench.training.pairs import pair_numbers
-    from workbench.training.watched_rows import Seen, Text
+    from workbench.training.metrics import pair_numbers
+    from workbench.training.watching import Seen, Text
 
     tokenizer, texts, prompt = trainer.processing_class, [], ""
     of_sides = scores(trainer, batch).float().tolist()

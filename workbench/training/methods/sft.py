@@ -12,14 +12,13 @@ from pydantic import Field
 from workbench.config import SamplingConfig, SharedConfig
 from workbench.schema import TokenMeasure
 from workbench.schema.numbers import counted
-from workbench.training.methods.method import NOBODY, Listeners, Method, Trainer
-from workbench.training.methods.stored import StoredSection
+from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
 if TYPE_CHECKING:
     import torch
 
     from workbench.data.kinds import Demonstration
-    from workbench.training.watched_rows import Seen
+    from workbench.training.watching import Seen
 
 
 class SFTSection(StoredSection):
@@ -34,6 +33,9 @@ class SFTSection(StoredSection):
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     """How held-out answers are sampled, to measure accuracy."""
 
+    def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
+        return {"max_length": self.max_length, "loss_type": self.loss_type, "completion_only_loss": True}
+
     def facts(self) -> list[tuple[str, str]]:
         return [
             ("method", "sft: supervised fine-tuning"),
@@ -47,45 +49,27 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     """Load task and policy, and put them into TRL's trainer; nothing is sampled but held-out answers."""
     from trl import SFTConfig, SFTTrainer
 
-    from workbench.training.accuracy import HeldOut
-    from workbench.training.common import load_trained_policy, lora_config
+    from workbench.training.building import load_trained_policy, lora_config, stored_trainer
     from workbench.training.saving import Resumable
-    from workbench.training.stored import held_out_accuracy, training_set
-    from workbench.training.watched_rows import View, WatchedRows, watched_rows, watched_sets
+    from workbench.training.watching import View
 
     class ResumableSFTTrainer(Resumable, SFTTrainer):
         pass
 
-    method = config.method
-    assert isinstance(method, SFTSection)
     policy = load_trained_policy(config)
-    tokens = partial(token_rows, policy.tokenizer, template_kwargs=config.prompt.template_kwargs)
-    watched = watched_rows(config, tokens)
-    trainer = ResumableSFTTrainer(
+    return stored_trainer(
+        ResumableSFTTrainer,
+        SFTConfig,
+        config,
+        output_dir,
+        listeners,
         model=policy.model,
-        args=SFTConfig(**trainer_arguments(config, output_dir)),
-        train_dataset=training_set(config, tokens),
-        eval_dataset=watched_sets(watched, tokens),
-        processing_class=policy.tokenizer,
+        tokenizer=policy.tokenizer,
+        policy=policy,
+        tokens=partial(token_rows, policy.tokenizer, template_kwargs=config.prompt.template_kwargs),
+        view=View((SURPRISAL,), view),
         peft_config=lora_config(config.policy),
-        callbacks=list(listeners.callbacks),
     )
-    measures = held_out_accuracy(trainer, config, policy, method.sampling, listeners.on_answers)
-    trainer.under = policy.under
-    HeldOut.add_to(trainer, config.run, measures)
-    WatchedRows.add_to(trainer, config, View((SURPRISAL,), view), watched, listeners)
-    return trainer
-
-
-def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
-    """The arguments of TRL's ``SFTConfig``."""
-    from workbench.training.common import with_trl
-    from workbench.training.stored import arguments
-
-    method = config.method
-    assert isinstance(method, SFTSection)
-    own = {"max_length": method.max_length, "loss_type": method.loss_type, "completion_only_loss": True}
-    return with_trl(config, arguments(config, output_dir) | own)
 
 
 def token_rows(
@@ -97,13 +81,11 @@ def token_rows(
     a prompt that it never sees.
     """
     from workbench.policies.prompts import encode_prompt
-    from workbench.training.common import as_messages, with_template
+    from workbench.training.building import as_conversation
 
     if not all(isinstance(row.prompt, str) and isinstance(row.completion, str) for row in demonstrations):
         return [
-            {"prompt": as_messages("user", row.prompt), "completion": as_messages("assistant", row.completion)}
-            | with_template(tokenizer, template_kwargs)
-            for row in demonstrations
+            as_conversation(tokenizer, template_kwargs, row.prompt, completion=row.completion) for row in demonstrations
         ]
     rows = []
     for row in demonstrations:
@@ -120,7 +102,7 @@ SURPRISAL = TokenMeasure(
 
 def view(trainer: Any, demonstration: Demonstration, batch: Mapping[str, torch.Tensor]) -> Seen:
     """A watched demonstration: each token's −log p."""
-    from workbench.training.watched_rows import Seen, Text, completion
+    from workbench.training.watching import Seen, Text, completion
 
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     logits = trainer.model_wrapped(**inputs, use_cache=False).logits[0, :-1].float()

@@ -1,19 +1,22 @@
-"""``SampledSection``: what methods that sample completions of prompts and score them have in common.
+"""What a training method gives the workbench: its section, its trainer, and what its page shows.
 
-How scores become a loss is the methods' own. ``training.sampled`` holds what their trainers are built with.
+Light at import: pages and commands read sections and metrics without loading torch or trl.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
 from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
 from workbench.errors import ConfigError
 from workbench.places import check_language_model
+from workbench.schema import OnAnswers, OnCredit, OnPass, OnRows
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
 
@@ -21,7 +24,74 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from workbench.data import Task
+    from workbench.data.kinds import Kind
     from workbench.schema import Example
+
+
+class Trainer(Protocol):
+    """What a run's process asks of a trainer: transformers' own methods and those of ``training.saving``."""
+
+    @property
+    def state(self) -> Any: ...
+    def train(self, resume_from_checkpoint: str | None = None) -> Any: ...
+    def remove_callback(self, callback: Any) -> None: ...
+    def load_weights(self, folder: Path) -> None: ...
+    def save_final(self, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told of what a trainer does: of groups it samples, where a method samples any, and of every event."""
+
+    on_rollouts: OnCredit | None = None
+    """Gets the groups that are trained on."""
+    on_watched: OnCredit | None = None
+    """Gets the groups of the run's watched prompts."""
+    on_rows: OnRows | None = None
+    """Gets the run's watched rows, by methods that train on stored rows."""
+    on_answers: OnAnswers | None = None
+    """Gets the answers to the held-out rows whenever accuracy is measured; on the first rank."""
+    on_pass: OnPass | None = None
+    """Gets what each optimiser step over a generation that ``on_rollouts`` got computed its loss from."""
+    callbacks: Sequence[Any] = ()
+    """transformers' ``TrainerCallback`` objects."""
+
+
+NOBODY = Listeners()
+
+
+class Build(Protocol):
+    """Make a trainer of a configuration whose ``method`` is this method's section; checkpoints go to ``output_dir``.
+
+    Raises WorkbenchError for anything in the configuration that cannot be loaded or cannot work together.
+    """
+
+    def __call__(self, config: Any, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer: ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """``metrics`` are the names of ``metrics.jsonl`` that its page shows first; ``has_rollouts``: it stores groups.
+
+    ``settings`` are the fields of its section that its form shows first; the others are folded away. All where none are
+    named. ``when`` says what it needs and when to choose it, in a sentence or two for its form.
+    """
+
+    section: type[MethodSection]
+    build: Build
+    metrics: tuple[str, ...]
+    has_rollouts: bool = False
+    settings: tuple[str, ...] = ()
+    when: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.section.model_fields["name"].default)
+
+    @property
+    def summary(self) -> str:
+        """One line on the method: the first of its section's docstring."""
+        return (self.section.__doc__ or "").strip().splitlines()[0]
 
 
 class SampledSection(MethodSection):
@@ -189,3 +259,82 @@ def section_of(config: SharedConfig) -> SampledSection:
             "stored rows"
         )
     return config.method
+
+
+_LEAST_ROWS = 1000
+"""Rows that are taken where there are that many, however few the run's steps ask for: epochs mix them all."""
+
+
+class StoredSection(MethodSection):
+    """Base of methods that train on rows of one kind: their batch, and what is checked of them."""
+
+    kind: ClassVar[Kind]
+    """The kind of rows."""
+    batch_size: int = Field(default=32, ge=1, le=65_536)
+    """Rows (demonstrations, pairs, labelled completions) in one step, over all ranks; all there are where fewer."""
+    max_length: int = Field(default=1024, ge=2, le=131_072)
+    """Tokens of prompt and completion together; what is longer is cut off, or left out where a score is learnt."""
+
+    @property
+    def rows_per_step(self) -> int:
+        return self.batch_size
+
+    @property
+    def unit(self) -> str:
+        """What a row is called, in the plural."""
+        return self.kind
+
+    @property
+    def why_left_out(self) -> str:
+        """What is wrong with rows that the run leaves out."""
+        return f"they do not fit method.max_length, {self.max_length:,} tokens"
+
+    def check(self, config: SharedConfig) -> None:
+        ranks, micro = config.run.ranks, config.run.micro_batch_size
+        if self.batch_size % ranks:
+            raise ValueError(f"run.ranks: a batch of {self.batch_size} {self.unit} does not divide over {ranks} ranks")
+        if micro is not None and self.batch_size // ranks % micro:
+            raise ValueError(
+                f"run.micro_batch_size: {micro} does not divide the {self.batch_size // ranks} {self.unit} of a "
+                "rank's batch"
+            )
+
+    def check_files(self, config: SharedConfig) -> None:
+        self.check_model(config)
+        self.training_rows(config)
+        self.held_out_rows(config)
+
+    def check_model(self, config: SharedConfig) -> None:
+        check_language_model(config.policy.path)
+
+    def training_rows(self, config: SharedConfig) -> list[Any]:
+        """The rows that the run trains on; a step takes all where they are fewer than a batch. Raises TaskError."""
+        task = _rows(config)
+        return list(task.some(self.kind, max(config.run.steps * self.batch_size, _LEAST_ROWS), config.seed))
+
+    def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
+        return math.ceil(epochs * len(_rows(config).rows(self.kind)) / self.batch_size)
+
+    def held_out_rows(self, config: SharedConfig) -> list[Any]:
+        """The rows that the run is measured on; none where it measures nothing. Raises TaskError and ConfigError."""
+        if not config.run.eval_every:
+            return []
+        rows = _rows(config).rows(self.kind, held_out=True)
+        if config.task.data is None:
+            return config.run.measured_rows(rows)
+        # No row of a file is kept apart: eval_skip is prompts'.
+        return [rows[i] for i in range(min(len(rows), config.run.eval_prompts))]
+
+    def less_memory(self, config: SharedConfig) -> str:
+        return (
+            f"try shorter {self.unit} (method.max_length, now {self.max_length}), a smaller method.batch_size (now "
+            f"{self.batch_size}) or a smaller run.micro_batch_size "
+            f"(now {config.run.micro_batch_size or self.batch_size // config.run.ranks})"
+        )
+
+
+def _rows(config: SharedConfig) -> Task:
+    from workbench.data import load_rows
+    from workbench.data.tasks import prompted
+
+    return prompted(load_rows(config.task), config.prompt)

@@ -1,0 +1,501 @@
+"""Build a method's trainer: policy, adapter, transformers' arguments, rows, rewards and what is measured.
+
+``stored_trainer`` builds the trainers of methods on stored rows, ``sampled_trainer`` those that sample completions.
+How a row becomes tokens and what is shown of it is the methods' own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset, disable_progress_bars
+
+from workbench.assets import EMBEDDED
+from workbench.config import PolicySection, SamplingConfig, SharedConfig
+from workbench.data import load_task
+from workbench.data.tasks import prompted
+from workbench.environments import load_environment
+from workbench.errors import ConfigError
+from workbench.policies.episodes import Observations
+from workbench.policies.load import Policy, load_policy, pick_device, prepared
+from workbench.policies.monte_carlo import monte_carlo_reward
+from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
+from workbench.policies.stacked import local_adapter, read_lora
+from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
+from workbench.rewards.models.local import LocalModels
+from workbench.rewards.protocol import columns_left_out
+from workbench.schema import Prompt
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.methods.base import Listeners, SampledSection, StoredSection, Trainer, section_of
+from workbench.training.sampling import PolicySampler, within_context
+from workbench.training.trainer import ProcessGRPOTrainer
+from workbench.training.watching import (
+    HeldOut,
+    HeldOutAccuracy,
+    Measure,
+    TokenRows,
+    View,
+    WatchedPrompts,
+    WatchedRows,
+    evaluating,
+    watched_rows,
+    watched_sets,
+)
+
+AnyTrainer = TypeVar("AnyTrainer", bound=ProcessGRPOTrainer)
+Numbers = Callable[[Any, Mapping[str, torch.Tensor]], Sequence[Any]]
+"""Of a trainer and a batch from its collator: what is measured of each of its rows."""
+MEASURED = "measured"
+"""The name of the data set that a trainer is measured on, among those it is given beside its training rows."""
+
+
+# -- weights and adapters ----------------------------------------------------------------------------------------------
+
+
+def load_trained_policy(config: SharedConfig) -> Policy:
+    """The policy on the CPU, from where the trainer places it; its weights are float32 unless the run says otherwise.
+
+    What is quantised, or spread over several GPUs, lies where it is trained.
+    """
+    section = config.policy
+    is_placed = section.quantisation != "none" or section.device_map != "none"
+    policy = load_policy(
+        section.path,
+        section.adapter,
+        merge=section.merge,
+        device=_device_of_rank(config.run.device) if is_placed else "cpu",
+        quantisation=section.quantisation,
+        device_map=section.device_map,
+        trainable=True,
+        **trained_weights(section),
+    )
+    if section.lora is not None:
+        prepared(policy.model)
+    if section.lora is not None and hasattr(policy.model, "peft_config"):
+        raise ConfigError(
+            f"policy.lora: the policy {section.path!r} is an adapter already, which is trained on; leave "
+            "policy.lora out, or name the adapter's base as the policy and it in policy.merge"
+        )
+    if section.merge and section.adapter is not None:
+        read_lora(section.adapter, local_adapter(section.adapter))  # its checkpoints are a sum with the others
+    return policy
+
+
+def trained_weights(policy: PolicySection) -> dict[str, Any]:
+    """How the weights to train are loaded: in float32 unless something else is said, or they are quantised."""
+    in_full = policy.dtype == "auto" and policy.quantisation == "none"
+    return {
+        "dtype": "float32" if in_full else policy.dtype,
+        "attention": policy.attention,
+        "trust_remote_code": policy.trust_remote_code,
+    }
+
+
+def held_weights(config: SharedConfig) -> dict[str, Any]:
+    """How a reward model to train is loaded: as ``trained_weights``, and where it lies if it is quantised."""
+    bits = config.policy.quantisation
+    placed = {} if bits == "none" else {"quantisation": bits, "device": _device_of_rank(config.run.device)}
+    return trained_weights(config.policy) | placed
+
+
+def in_full(config: SharedConfig, load: Callable[..., tuple[Any, Any]]) -> Callable[[], Any] | None:
+    """How a reward model that is quantised is loaded in full, for its adapter to be put into it; None for another."""
+    if config.policy.quantisation == "none":
+        return None
+    return lambda: load(**trained_weights(config.policy.model_copy(update={"quantisation": "none"})))[0]
+
+
+def whole_modules_as_loaded(model: Any) -> None:
+    """Give modules that are trained whole their own values again: over quantised weights TRL makes them bfloat16."""
+    from peft.utils import ModulesToSaveWrapper
+
+    for module in model.modules():
+        if isinstance(module, ModulesToSaveWrapper):
+            ours, loaded = module.modules_to_save["default"], module.original_module
+            for weight, value in zip(ours.parameters(), loaded.parameters(), strict=True):
+                weight.data = value.detach().clone()
+
+
+def _device_of_rank(device: str) -> str:
+    name = pick_device(device).type
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
+
+
+def lora_config(policy: PolicySection, task_type: str | None = "CAUSAL_LM", **more: Any) -> Any:
+    """peft's configuration of the adapter to train, and a classifier's head (SEQ_CLS); None for all weights."""
+    lora = policy.lora
+    if lora is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        target_modules=lora.names or lora.targets,
+        lora_dropout=lora.dropout,
+        use_rslora=lora.rslora,
+        use_dora=lora.dora,
+        bias=lora.bias,
+        task_type=task_type,
+        **{"modules_to_save": lora.modules_to_save or None} | more,
+    )
+
+
+def with_lora(model: Any, policy: PolicySection) -> Any:
+    """The model with the adapter to train, where one is asked for; what is not the body, a head, is trained whole."""
+    if policy.lora is None:
+        return model
+    from peft import get_peft_model
+
+    heads = [] if model.get_output_embeddings() is not None else _heads(model)
+    inside = [name for head in heads for name, _ in model.named_modules() if name.split(".")[0] == head]
+    whole = [*heads, *policy.lora.modules_to_save]
+    return get_peft_model(
+        model, lora_config(policy, None, exclude_modules=inside or None, modules_to_save=whole or None)
+    )
+
+
+def _heads(model: Any) -> list[str]:
+    """A classifier's modules beside its body that have weights."""
+    return [
+        name
+        for name, child in model.named_children()
+        if name != model.base_model_prefix and any(True for _ in child.parameters())
+    ]
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
+    """The arguments of the configuration of a run's trainer; those that ``method.trl`` sets come last."""
+    method = config.method
+    arguments = shared_arguments(config, output_dir, method.rows_per_step // config.run.ranks)
+    if isinstance(method, SampledSection):
+        arguments |= _sampled_arguments(config, method)
+    else:
+        arguments["gradient_checkpointing"] = config.optimiser.gradient_checkpointing
+    return arguments | method.own_arguments(config) | method.trl_values()
+
+
+def _mixed_precision(policy: PolicySection, device: torch.device) -> dict[str, bool]:
+    """What the trainer computes in: bfloat16 where a GPU can and nothing else is said, else as the weights are."""
+    if policy.dtype == "float16":
+        return {"bf16": False, "fp16": True}
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported() and policy.path not in EMBEDDED
+    return {"bf16": policy.dtype == "bfloat16" or (policy.dtype == "auto" and half)}
+
+
+def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) -> dict[str, Any]:
+    """Arguments of transformers' ``TrainingArguments`` that any method takes; a step has ``rank_batch`` rows a rank."""
+    optimiser, run = config.optimiser, config.run
+    device = pick_device(run.device)
+    micro_batch = run.micro_batch_size or rank_batch
+    return {
+        "output_dir": str(output_dir),
+        "seed": config.seed,
+        "use_cpu": device.type == "cpu",
+        **_mixed_precision(config.policy, device),
+        "max_steps": run.steps,
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": rank_batch // micro_batch,
+        # The optimiser
+        "optim": optimiser.optim,
+        "learning_rate": optimiser.learning_rate,
+        "lr_scheduler_type": optimiser.lr_scheduler,
+        "warmup_steps": optimiser.warmup(run.steps),
+        "adam_beta1": optimiser.adam_beta1,
+        "adam_beta2": optimiser.adam_beta2,
+        "adam_epsilon": optimiser.adam_epsilon,
+        "weight_decay": optimiser.weight_decay,
+        "max_grad_norm": optimiser.max_grad_norm,
+        # What is logged and saved
+        "logging_steps": 1,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "steps" if run.save_every else "no",
+        "save_steps": run.save_every or 1,
+        "save_total_limit": run.keep_checkpoints,
+        "report_to": "none",  # what trackers get, the run's process gives them
+        "disable_tqdm": True,
+        "dataloader_pin_memory": device.type == "cuda",
+    }
+
+
+def _sampled_arguments(config: SharedConfig, method: SampledSection) -> dict[str, Any]:
+    sampling = method.sampling
+    return {
+        "activation_checkpointing": config.optimiser.gradient_checkpointing,
+        "num_iterations": method.num_iterations,
+        "num_generations": sampling.num_generations,
+        "remove_unused_columns": False,
+        "trust_remote_code": config.policy.trust_remote_code,  # for the reference, which TRL loads itself
+        "max_completion_length": sampling.max_completion_length,
+        "mask_truncated_completions": method.mask_truncated_completions,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "step_pattern": method.pattern.regex,
+        "step_pattern_kind": method.pattern.kind,
+        "leave_out_thinking": method.pattern.leave_out_thinking,
+        "stop": list(sampling.stop),
+        "chat_template_kwargs": dict(config.prompt.template_kwargs) or None,
+    }
+
+
+# -- trainers on stored rows -------------------------------------------------------------------------------------------
+
+
+def as_conversation(
+    tokenizer: Any, template_kwargs: Mapping[str, Any] | None, prompt: Prompt, **answers: Prompt
+) -> dict[str, Any]:
+    """A row for TRL's chat templates, with texts as messages, and by which its trainers learn the template's arguments.
+
+    Raises PolicyError for an argument that the template does not read.
+    """
+    texts = {"prompt": ("user", prompt), **{name: ("assistant", text) for name, text in answers.items()}}
+    row: dict[str, Any] = {
+        name: [{"role": role, "content": text}] if isinstance(text, str) else text
+        for name, (role, text) in texts.items()
+    }
+    if template_kwargs:
+        check_template_kwargs(tokenizer.chat_template, template_kwargs)
+        row["chat_template_kwargs"] = dict(template_kwargs)
+    return row
+
+
+def stored_trainer(
+    trainer_class: Any,
+    arguments_class: Any,
+    config: SharedConfig,
+    output_dir: Path,
+    listeners: Listeners,
+    *,
+    model: Any,
+    tokenizer: Any,
+    tokens: TokenRows,
+    view: View,
+    policy: Policy | None = None,
+    numbers: Numbers | None = None,
+    metrics: Callable[[Sequence[Any]], Mapping[str, float]] | None = None,
+    cut: Callable[[Any], Any] | None = None,
+    **more: Any,
+) -> Trainer:
+    """Put a run's rows and a model into a trainer of transformers or TRL.
+
+    Args:
+        trainer_class: has the mixin ``training.saving.Resumable``; ``arguments_class`` is its configuration's.
+        tokens: makes rows for the trainer's collator of rows of the task.
+        view: what is shown of the run's watched rows.
+        policy: of a method that trains a policy, whose accuracy is measured by sampling.
+        numbers, metrics: what is measured of a batch of held-out rows, and the metrics of all rows' numbers.
+        cut: what of a row is trained on; all of it by default.
+        **more: other arguments of the class.
+
+    Raises:
+        WorkbenchError: for bad rows, and where none fits ``method.max_length``.
+    """
+    disable_progress_bars()  # nobody who reads a run's log can act on them
+    watched = watched_rows(config, tokens)
+    trainer = trainer_class(
+        model=model,
+        args=arguments_class(**trainer_arguments(config, output_dir)),
+        train_dataset=_training_set(config, tokens, cut),
+        eval_dataset=(_held_out_set(config, tokens) if numbers else {}) | watched_sets(watched, tokens),
+        processing_class=tokenizer,
+        callbacks=list(listeners.callbacks),
+        **more,
+    )
+    measures: list[Measure] = []
+    if numbers is not None and metrics is not None and MEASURED in (trainer.eval_dataset or {}):
+        measures.append(HeldOutRows(trainer, numbers, metrics))
+    if policy is not None:
+        trainer.under = policy.under
+        measures += _held_out_accuracy(trainer, config, policy, listeners)
+    HeldOut.add_to(trainer, config.run, measures)
+    WatchedRows.add_to(trainer, config, view, watched, listeners)
+    return trainer
+
+
+def _training_set(config: SharedConfig, tokens: TokenRows, cut: Callable[[Any], Any] | None) -> Dataset:
+    """The run's rows as tokens. Raises TaskError for bad rows and ConfigError where none fits ``max_length``."""
+    method = _stored_section(config)
+    stored = method.training_rows(config)
+    doubts = Counter(doubt for row in stored if (doubt := getattr(row, "doubt", "")))
+    for doubt, count in doubts.items():
+        _say(f"warning: {count:,} of {len(stored):,} {method.unit}: {doubt}")
+    rows = _fitting(method, stored if cut is None else [*map(cut, stored)], tokens)
+    if not rows:
+        raise ConfigError(
+            f"method.max_length: none of the {method.unit} fits {method.max_length} tokens; set it higher"
+        )
+    if len(rows) < method.batch_size:
+        _say(f"note: a step takes {len(rows)} {method.unit}, all there are, and not {method.batch_size}")
+    return Dataset.from_list(rows)
+
+
+def _held_out_set(config: SharedConfig, tokens: TokenRows) -> dict[str, Dataset]:
+    """The rows as tokens that the run is measured on; none where there are none. Raises TaskError and ConfigError."""
+    method = _stored_section(config)
+    rows = _fitting(method, method.held_out_rows(config), tokens)
+    return {MEASURED: Dataset.from_list(rows)} if rows else {}
+
+
+def _fitting(method: StoredSection, rows: Sequence[Any], token_rows: TokenRows) -> list[dict[str, Any]]:
+    fitting = token_rows(rows)
+    if left_out := len(rows) - len(fitting):
+        _say(f"{left_out:,} of {len(rows):,} {method.unit} are left out: {method.why_left_out}")
+    return fitting
+
+
+def _say(line: str) -> None:
+    """Write a line of the run's log, once for all ranks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(line, flush=True)
+
+
+class HeldOutRows:
+    """Measures the trainer's held-out rows; ranks share them, a batch of training's at a time.
+
+    ``numbers(batch)`` gives what is measured of each row of a batch as the trainer's collator makes it, ``metrics``
+    makes metrics of all rows' numbers.
+    """
+
+    def __init__(self, trainer: Any, numbers: Numbers, metrics: Callable[[Sequence[Any]], Mapping[str, float]]) -> None:
+        self._trainer, self._numbers, self._metrics = trainer, numbers, metrics
+
+    def __call__(self) -> Mapping[str, float]:
+        trainer, rows = self._trainer, self._trainer.eval_dataset[MEASURED]
+        ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
+        share = -(-len(rows) // ranks)
+        mine = [rank + i * ranks for i in range(share)]  # past the end on some ranks: all do as many forward passes
+        size, measured = trainer.args.per_device_train_batch_size, list[tuple[int, Any]]()
+        for start in range(0, share, size):
+            places = mine[start : start + size]
+            batch = trainer.data_collator([rows[place % len(rows)] for place in places])
+            batch = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
+            with evaluating(trainer):
+                measured += zip(places, self._numbers(trainer, batch), strict=True)
+        everyone = dict(gather_object(measured))
+        return self._metrics([everyone[place] for place in range(len(rows))])
+
+
+def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, listeners: Listeners) -> list[Measure]:
+    """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
+    sampling: SamplingConfig = config.method.sampling  # type: ignore[attr-defined]  # of methods with a policy
+    task = within_context(prompted(load_task(config.task), config.prompt), policy, config, sampling, 0)
+    if not config.run.eval_every or not task.can_check or not len(task.held_out):
+        return []
+    rows_at_once = trainer.args.per_device_train_batch_size
+    environment = load_environment(config.environment, RewardWorker)
+    sampler = PolicySampler(trainer, sampling, rows_at_once, config.prompt.template_kwargs, environment)
+    return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern, on_answers=listeners.on_answers)]
+
+
+def _stored_section(config: SharedConfig) -> StoredSection:
+    assert isinstance(config.method, StoredSection)
+    return config.method
+
+
+# -- trainers that sample ----------------------------------------------------------------------------------------------
+
+
+def sampled_trainer(
+    trainer_class: type[AnyTrainer], config: SharedConfig, args: ProcessGRPOConfig, listeners: Listeners, **own: Any
+) -> AnyTrainer:
+    """Load task, policy and rewards, and put them into a trainer; ``own`` are the class's further arguments.
+
+    Raises:
+        WorkbenchError: for anything in the configuration that cannot be loaded or cannot work together.
+    """
+    method = section_of(config)
+    policy = load_trained_policy(config)
+    task = prompted(load_task(config.task), config.prompt)
+    wanted = method.rows_wanted(config)
+    task = replace(task, examples=task.some("prompts", wanted, config.seed))
+    task = within_context(task, policy, config, method.sampling, wanted)
+    if names := columns_left_out(task[0].columns):
+        _say(f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out")
+    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0].prompt):
+        _say(f"note: {note}")
+    worker = RewardWorker(method.reward_deadline)
+    rewards = _rewards(config, policy, worker)
+    budget = None  # the first error of a reward function stops the run
+    if method.on_reward_error == "unscored":
+        budget = ErrorBudget(method.max_reward_errors, lambda error: print(f"unscored: {error}", flush=True))
+    environment = load_environment(config.environment, lambda: worker)
+    if environment is not None:  # before anything is sampled
+        Observations(policy.tokenizer, config.environment, config.prompt.template_kwargs).check(task[0].prompt)
+    trainer = trainer_class(
+        model=policy.model,
+        reward_funcs=[reward for reward in rewards if reward.kind == "outcome"],
+        args=args,
+        step_rewards=[reward for reward in rewards if reward.kind == "step"],
+        policy_name=config.policy.path,
+        train_dataset=Dataset(method.rows_of(config, task)),
+        processing_class=policy.tokenizer,
+        peft_config=lora_config(config.policy),
+        is_right=task.answer_is_right if task.can_check else None,
+        on_rollouts=_if_stored(method, listeners.on_rollouts, lambda step, credits: step),
+        on_pass=_if_stored(method, listeners.on_pass, lambda seen: seen.generation),
+        reward_worker=worker,
+        error_budget=budget,
+        environment=environment,
+        callbacks=list(listeners.callbacks),
+        **own,
+    )
+    if note := turn_end_note(trainer.sample.record(task[0].prompt)):
+        _say(f"note: {note}")
+    trainer.under = policy.under
+    if policy.merged and trainer.ref_model is not None:  # which TRL reads from the base's files
+        with torch.no_grad():
+            for name, weight in trainer.accelerator.unwrap_model(trainer.ref_model).named_parameters():
+                weight.copy_(policy.model.get_parameter(name))
+    if not len(task.held_out):
+        _say("note: the task has one row, which is trained on; nothing is held out, so accuracy is not measured")
+    elif config.run.eval_every and task.can_check:
+        measure = HeldOutAccuracy(
+            trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
+        )
+        HeldOut.add_to(trainer, config.run, [measure])
+    if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
+        trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
+    return trainer
+
+
+def _rewards(config: SharedConfig, policy: Policy, worker: RewardWorker) -> list[Reward]:
+    method = section_of(config)
+    models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
+    return [
+        load_reward(reward, worker, models=models, pattern=method.pattern)
+        if reward.monte_carlo is None
+        else monte_carlo_reward(
+            reward,
+            policy,
+            method.sampling,
+            config.seed,
+            template_kwargs=config.prompt.template_kwargs,
+            pattern=method.pattern,
+        )
+        for reward in method.rewards
+    ]
+
+
+def _if_stored(method: SampledSection, listener: Callable[..., None] | None, first_step: Callable[..., int]) -> Any:
+    """``listener``, told of every ``rollouts_every``-th generation, whose first step is read off what it is told."""
+
+    def told(*arguments: Any) -> None:
+        if (first_step(*arguments) - 1) // method.num_iterations % method.rollouts_every == 0:
+            assert listener is not None
+            listener(*arguments)
+
+    return None if listener is None else told
