@@ -353,10 +353,10 @@ def test_a_tokenizer_that_cannot_be_had_is_named(tmp_path, tokenizer, message):
 
 def test_a_folder_without_a_tokenizer_says_what_to_do(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(TaskError, match=r"has no tokenizer\.json; load it with transformers and save it"):
+    with pytest.raises(TaskError, match=r"it needs a tokenizer\.json"):
         load_tokeniser(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(TaskError, match=r"tokenizer\.json cannot be read"):
+    with pytest.raises(TaskError, match=r"cannot be loaded"):
         load_tokeniser(str(tmp_path))
 
 

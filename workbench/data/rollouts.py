@@ -25,7 +25,7 @@ from workbench.data.formats import FORMATS, Format, detect
 from workbench.data.kinds import columns_of
 from workbench.data.read import EVERY, MAX_BYTES, Lazy, Row, resolve, rows_and_faults
 from workbench.data.records import Record
-from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, load_tokeniser
+from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, Words, load_tokeniser
 from workbench.errors import PatternError, TaskError, cut
 from workbench.files import opened
 from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn
@@ -486,12 +486,11 @@ class Builder:
             return record.pieces
         assert record.conversation is not None
         conversation = self._without_written_ends(record.conversation)
-        template = self._tokeniser.template
-        if template is None:
+        if isinstance(self._tokeniser, Words) or not self._tokeniser.has_template:
             self._untemplated += 1
             return plain_pieces(conversation)
         try:
-            pieces, rewrites, leaves_out = templated_pieces(template, conversation, self._tokeniser.ends)
+            pieces, rewrites, leaves_out = templated_pieces(self._tokeniser.render, conversation, self._tokeniser.ends)
         except TaskError as error:
             raise TaskError(f"{self._file} {record.where}: {error}") from error
         if leaves_out:

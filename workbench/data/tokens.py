@@ -6,27 +6,26 @@ original say which part each token stands for: text between two tokens goes to t
 first.
 Without a tokenizer a text is cut into words, digits and marks, which are no model's tokens and are called ``words``.
 
-Only ``tokenizers`` is used, so that nothing here loads transformers or torch.
+A chat template is rendered by transformers. Nothing here loads torch.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from workbench.assets import ASSETS
-from workbench.data.conversations import ChatTemplate, read_json, template_of, template_of_tokenizer
-from workbench.errors import TaskError
-from workbench.places import is_hub_id, local_path, no_folder
+from workbench.errors import TaskError, cut
+from workbench.places import hub_problem, is_hub_id, local_path, no_folder
 from workbench.steps import token_texts
 
 WORDS = "words"
-_TEMPLATE = "chat_template.jinja"
 _WORD = re.compile(r"(?:(?![\u2e80-\u9fff\uac00-\ud7a3\uff66-\uff9f])[^\W\d_])+|\d+|.", re.DOTALL)
 """A run of letters (ideographs one by one), a run of digits, or any other character."""
 _USUAL_ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "</s>", "<eos>", "[SEP]")
@@ -44,36 +43,12 @@ class Tokens:
     exact: bool = True
 
 
-class Tokeniser(Protocol):
-    """What importing needs of a tokenizer.
-
-    ``end`` is the (id, text) that closes a finished completion, ``ends`` are the texts of all that do, and ``template``
-    is the chat template, if it has one.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def end(self) -> tuple[int, str]: ...
-    @property
-    def template(self) -> ChatTemplate | None: ...
-    @property
-    def ends(self) -> Sequence[str]: ...
-    def tokens(self, text: str) -> Tokens: ...
-    def decoded(self, ids: Sequence[int]) -> tuple[str, ...] | None:
-        """One string for each of these ids, or None where ids mean nothing. Raises ValueError for one unknown."""
-
-    def is_end(self, token: int) -> bool: ...
-    def is_pad(self, token: int) -> bool: ...
-
-
 class Words:
     """Cuts at words; ids number the words in the order in which they are first seen, 0 closes a completion."""
 
     name = WORDS
     end = (0, "")
     ends: Sequence[str] = ()
-    template = None
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -83,7 +58,7 @@ class Words:
         return Tokens(tuple(self._ids.setdefault(word, len(self._ids) + 1) for word in texts), texts)
 
     def decoded(self, ids: Sequence[int]) -> None:
-        return None
+        """Ids mean nothing here."""
 
     def is_end(self, token: int) -> bool:
         return token == 0
@@ -93,24 +68,43 @@ class Words:
 
 
 class Subwords:
-    """A trained tokenizer (``tokenizers.Tokenizer``). ``ends`` are the ids that end a sequence, the usual one first,
-    and ``pad`` is the one that fills a batch."""
+    """A fast tokenizer of transformers, or one of ``tokenizers``.
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        name: str,
-        ends: Sequence[int] = (),
-        template: ChatTemplate | None = None,
-        pad: int | None = None,
-    ) -> None:
-        self.name, self.template, self._pad = name, template, pad
-        self._tokenizer = tokenizer
-        self._ends = tuple(ends) or self._guessed_ends()
+    ``ends`` are the ids that end a sequence, beside the tokenizer's own.
+    """
 
-    def _guessed_ends(self) -> tuple[int, ...]:
-        ids = (self._tokenizer.token_to_id(token) for token in _USUAL_ENDS)
-        return tuple(token_id for token_id in ids if token_id is not None)[:1]
+    def __init__(self, tokenizer: Any, name: str, ends: Sequence[int] = ()) -> None:
+        self.name = name
+        self._outer = tokenizer
+        self._tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        own = getattr(tokenizer, "eos_token_id", None)
+        usual = (self._tokenizer.token_to_id(token) for token in _USUAL_ENDS)
+        known = [token_id for token_id in (own, *ends) if token_id is not None]
+        self._ends = tuple(dict.fromkeys(known)) or tuple(token for token in usual if token is not None)[:1]
+
+    @property
+    def has_template(self) -> bool:
+        return bool(getattr(self._outer, "chat_template", None))
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, to_answer: bool
+    ) -> str:
+        """Return the messages as the policy reads them, with the prompt of a generation behind them or not.
+
+        Raises TaskError for a conversation that the chat template refuses.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            text: str = self._outer.apply_chat_template(
+                list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=to_answer
+            )
+        except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise TaskError(
+                f"the chat template does not take this conversation ({str(error)[:200] or type(error).__name__}); give "
+                "the tokenizer of the policy that it is of, or 'words'"
+            ) from error
+        return text
 
     @cached_property
     def size(self) -> int:
@@ -130,7 +124,7 @@ class Subwords:
         return token in self._ends or token == self.end[0]
 
     def is_pad(self, token: int) -> bool:
-        return token == self._pad
+        return token == getattr(self._outer, "pad_token_id", None)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
@@ -174,93 +168,45 @@ def cut_by_offsets(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[str, 
     return tuple(text[first:last] for first, last in pairwise([*cuts, len(text)]))
 
 
-def load_tokeniser(tokenizer: Any) -> Tokeniser:
-    """What ``tokenizer`` stands for: None, the embedded ``tiny``, a folder or file, a Hub name, or an object.
+Tokeniser = Words | Subwords
 
-    A folder or repository needs a ``tokenizer.json``. An object is a ``tokenizers.Tokenizer`` or a transformers
-    tokenizer with one inside (a "fast" one). Raises TaskError.
+
+def load_tokeniser(tokenizer: Any) -> Tokeniser:
+    """Return what ``tokenizer`` stands for: None, the embedded ``tiny``, a folder or file, a Hub name, or an object.
+
+    An object is a ``tokenizers.Tokenizer`` or a fast tokenizer of transformers. Raises TaskError.
     """
     if tokenizer is None or tokenizer == WORDS:
         return Words()
     if isinstance(tokenizer, str | Path):
         return _from_files(str(tokenizer))
-    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if not hasattr(inner, "encode") or not hasattr(inner, "id_to_token"):
+    if not hasattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "id_to_token"):
         raise TaskError(
             f"{type(tokenizer).__name__} is no fast tokenizer; give one with a backend_tokenizer, a folder or a name"
         )
-    end = getattr(tokenizer, "eos_token_id", None)
-    name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-    return Subwords(
-        inner,
-        str(name),
-        () if end is None else (int(end),),
-        template_of_tokenizer(tokenizer),
-        getattr(tokenizer, "pad_token_id", None),
-    )
+    return Subwords(tokenizer, str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__))
 
 
 def _from_files(name: str) -> Subwords:
-    from tokenizers import Tokenizer
+    """Load a tokenizer.json and what lies beside it; also the end tokens that generation_config.json names."""
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import cached_file
 
-    embedded = local_path(str(ASSETS / name)) if re.fullmatch(r"[\w-]+", name) else None
-    folder = embedded if embedded is not None and embedded.is_dir() else local_path(name)
-    if folder is None:
-        if not is_hub_id(name):
-            raise TaskError(f"tokenizer: {no_folder(name)}; give 'tiny', a folder or file, or a Hub name")
-        files = _from_hub(name)
-    elif folder.is_dir():
-        files = {file.name: file for file in [*folder.glob("*.json"), *folder.glob(_TEMPLATE)]}
-    else:
-        files = {"tokenizer.json": folder}
-    if "tokenizer.json" not in files:
-        raise TaskError(
-            f"tokenizer {name!r} has no tokenizer.json; load it with transformers and save it with save_pretrained"
-        )
+    path = next(filter(None, (local_path(str(ASSETS / name)) if name.isidentifier() else None, local_path(name))), None)
+    if path is None and not is_hub_id(name):
+        raise TaskError(f"tokenizer: {no_folder(name)}; give 'tiny', a folder or file, or a Hub name")
+    if path is None and (problem := hub_problem(name, "tokenizer.json", certain=True)):
+        raise TaskError(f"tokenizer {name!r} cannot be loaded: {problem}")
     try:
-        tokenizer = Tokenizer.from_file(str(files["tokenizer.json"]))
-    except Exception as error:  # the package raises plain Exception
-        raise TaskError(f"tokenizer {name!r}: tokenizer.json cannot be read ({error})") from error
-    config = read_json(files.get("tokenizer_config.json"))
-    return Subwords(
-        tokenizer,
-        name,
-        _ends(tokenizer, files, config),
-        template_of(config, files.get(_TEMPLATE)),
-        _id_of(tokenizer, config, "pad_token"),
-    )
-
-
-def _id_of(tokenizer: Any, config: Mapping[str, Any], name: str) -> int | None:
-    """Return the id of a special token that ``tokenizer_config.json`` names; a token is text, or an object with it."""
-    named = config.get(name)
-    token = named.get("content") if isinstance(named, dict) else named
-    return tokenizer.token_to_id(token) if isinstance(token, str) else None
-
-
-def _from_hub(name: str) -> dict[str, Path]:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    paths = {}
-    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", _TEMPLATE):
-        try:
-            paths[file] = Path(hf_hub_download(name, file))
-        except EntryNotFoundError as error:
-            # Offline, a file that is not there and one never fetched look alike.
-            if file == "tokenizer.json":
-                raise TaskError(f"tokenizer {name!r} has no tokenizer.json that can be fetched ({error})") from error
-        except Exception as error:  # names, network and rights each fail in their own way
-            first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise TaskError(
-                f"tokenizer {name!r} cannot be loaded: {first}; give 'tiny', a folder or a Hub name"
-            ) from error
-    return paths
-
-
-def _ends(tokenizer: Any, files: Mapping[str, Path], config: Mapping[str, Any]) -> tuple[int, ...]:
-    """Ids that end a sequence, as the folder's configurations name them."""
-    listed = read_json(files.get("generation_config.json")).get("eos_token_id")
-    more = listed if isinstance(listed, list) else [listed]
-    ends = [_id_of(tokenizer, config, "eos_token"), *more]
-    return tuple(dict.fromkeys(token_id for token_id in ends if isinstance(token_id, int)))
+        if path is not None and path.is_file():
+            return Subwords(PreTrainedTokenizerFast(tokenizer_file=str(path)), name)
+        source = str(path or name)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
+        generation = cached_file(source, "generation_config.json", _raise_exceptions_for_missing_entries=False)
+        ends = json.loads(Path(generation).read_bytes()).get("eos_token_id") if generation else None
+    except Exception as error:  # tokenizers raises plain Exception
+        raise TaskError(
+            f"tokenizer {name!r} cannot be loaded ({cut(str(error), 300)}); it needs a tokenizer.json, as "
+            "save_pretrained writes it"
+        ) from error
+    return Subwords(tokenizer, name, ends if isinstance(ends, list) else [ends])
