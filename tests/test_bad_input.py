@@ -227,13 +227,13 @@ def test_a_bad_file_of_any_name_is_refused_in_a_sentence(name: str, tmp_path: Pa
     ("name", "message"),
     [
         ("labels of other steps", "line 1: 'labelled_steps' has 1 steps and 'labels' 6; give one label a step"),
-        ("label 7", r"line 1: 7 in 'labels' is none; they are from 0 \(wrong\) to 1 \(right\)"),
-        ("labels a text", "line 1: 'labelled_steps' has 2 steps and 'labels' str; give one label a step"),
+        ("label 7", r"line 1: 'labels' .*not 7"),
+        ("labels a text", "line 1: 'labels' .*'10'"),
         ("6 labels of 2 steps", "line 1: 'completions' has 2 steps and 'labels' 6; give one label a step"),
-        ("token id -1", "line 1: -1 in 'token_ids' is no token id; they are 0 to 16,777,215"),
-        ("token id 99999999", "line 1: 99999999 in 'token_ids' is no token id"),
-        ("400 digits", "line 1: 'reward' must be a number or null, not 9999"),
-        ("group, rollout's columns a list", "line 1: 'columns' of a group and of rollout 1 must be objects"),
+        ("token id -1", "line 1: 'token_ids' .*not -1"),
+        ("token id 99999999", "line 1: 'token_ids' .*99999999"),
+        ("400 digits", "line 1: 'reward' .*9999"),
+        ("group, rollout's columns a list", "line 1: rollout 1: .*'columns'"),
     ],
 )
 def test_what_a_row_says_that_cannot_be_is_named(name: str, message: str, tmp_path: Path) -> None:

@@ -193,34 +193,36 @@ def test_labels_go_to_steps_of_the_same_text_however_they_are_cut(tmp_path):
     assert wb.score_group(group, PRESETS["paragraph"].pattern, ["given_labels"]).step_rewards == [[None]]
 
 
+TOKENS = {"token_ids": [1, 2], "texts": ["a", "b"]}
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"prompt": "p", "completions": STEPS, "labels": [True]}, "'completions' has 3 steps and 'labels' 1"),
-        ({"prompt": "p", "completions": [], "labels": []}, "'completions' must be a list of texts, at least one"),
-        ({"prompt": "p", "completions": STEPS, "labels": ["+", "+", "-"]}, "'labels' must be true, false, a number"),
-        ({"problem": "p", "steps": STEPS, "label": 3}, "'label' is 3; give the first wrong step, 0 to 2, or -1"),
-        ({"problem": "p", "steps": "abc", "label": 0}, "'steps' must be a list of texts"),
+        ({"prompt": "p", "completions": [], "labels": []}, "'completions' .*list of texts"),
+        ({"prompt": "p", "completions": STEPS, "labels": ["+", "+", "-"]}, "'labels' .*'\\+'"),
+        ({"prompt": "p", "completions": STEPS, "labels": [1, 1, 7]}, "'labels' .*not 7 .item 3"),
+        ({"problem": "p", "steps": STEPS, "label": 3}, "'label' is 3; .*0 to 2"),
+        ({"problem": "p", "steps": "abc", "label": 0}, "'steps' .*'abc'"),
         ({"input": "1? a ки b ки", "label": "1? a + b ?"}, "'label' must be 'input' with"),
-        (
-            {"input": "a ки", "label": "a +"},
-            "neither 'Step 1:' nor '\\?' tells where the question in 'input' ends: 'a '",
-        ),
+        ({"input": "a ки", "label": "a +"}, "neither 'Step 1:' nor '\\?' .*'a '"),
         (
             {"question": {"problem": "p"}, "label": {"steps": [{"completions": [{"text": "a", "rating": 2}]}]}},
-            "step 1: a completion needs a 'text' and a 'rating' of -1, 0 or 1",
+            "step 1: 'rating' .*not 2",
         ),
         ({"question": {}, "label": {"steps": []}}, "'question.problem' is missing"),
-        ({"prompt": "p", "token_ids": [1.5]}, "'token_ids' must be a list of whole numbers"),
-        ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs' must be one number a token id"),
-        ({"question": "q", "m": {"solution": 7}}, "'m' needs a text 'solution'"),
-        ({"prompt": "p", "rollouts": [{"token_ids": [1], "texts": []}]}, "'texts' must be a list of texts"),
-        ({"prompt": "p", "rollouts": ["x"]}, "rollout 1 must be an object with 'completion' or 'token_ids'"),
-        ({"prompt": "p", "rollouts": [{"reward": 1.0}]}, "rollout 1: 'completion' is missing; give text, or"),
-        (
-            {"prompt": "p", "columns": [1], "rollouts": [{"completion": "x"}]},
-            "'columns' of a group and of rollout 1 must be",
-        ),
+        ({"prompt": "p", "token_ids": [1.5]}, "'token_ids' .*not 1.5"),
+        ({"prompt": "p", "token_ids": [-1]}, "'token_ids' .*not -1"),
+        ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs' has 1 values for 0 tokens"),
+        ({"question": "q", "m": {"solution": 7}}, "'m.solution' .*not 7"),
+        ({"prompt": "p", "rollouts": [{"token_ids": [1], "texts": []}]}, "rollout 1: 'texts' must"),
+        ({"prompt": "p", "rollouts": ["x"]}, "rollout 1: .* must be objects"),
+        ({"prompt": "p", "rollouts": [{"reward": 1.0}]}, "rollout 1: 'completion' is missing"),
+        ({"prompt": "p", "columns": [1], "rollouts": [{"completion": "x"}]}, "rollout 1: .*'columns' must be objects"),
+        ({"prompt": "p", "rollouts": [TOKENS | {"entropies": [0.0]}]}, "rollout 1: 'entropies' .*2 tokens"),
+        ({"prompt": "p", "rollouts": [TOKENS | {"entropies": ["x", "y"]}]}, "rollout 1: 'entropies' .*2 tokens"),
+        ({"prompt": "p", "rollouts": [TOKENS | {"mask": [1, 2]}]}, "rollout 1: 'mask' .*not 2"),
     ],
 )
 def test_a_row_that_does_not_fit_its_format_is_named(tmp_path, row, message):
@@ -270,19 +272,6 @@ def test_a_group_may_list_plain_completions(tmp_path):
     assert [rollout.columns["reward"] for rollout in group.rollouts] == [1.0, 0.0]
     assert [rollout.finished for rollout in group.rollouts] == [True, False]
     assert (dict(group.columns), group.policy) == ({"answer": "4"}, "mine")
-
-
-@pytest.mark.parametrize("values", [[0.0], ["x", "y"]])
-def test_measures_that_are_not_one_number_a_token_are_refused_by_name(tmp_path, values):
-    rollout = {"token_ids": [1, 2], "texts": ["a", "b"], "entropies": values}
-    with pytest.raises(TaskError, match="line 1: 'entropies' of rollout 1 must be one number a token, 2 of them"):
-        wb.load_groups(jsonl(tmp_path, {"prompt": "p", "rollouts": [rollout]}))
-
-
-def test_a_mask_of_other_numbers_than_0_and_1_is_refused(tmp_path):
-    rollout = {"token_ids": [1, 2], "texts": ["a", "b"], "mask": [1, 2]}
-    with pytest.raises(TaskError, match="rollout 1: 'mask' must be 1 for each token that the policy sampled"):
-        wb.load_groups(jsonl(tmp_path, {"prompt": "p", "rollouts": [rollout]}))
 
 
 def test_a_runs_own_rollouts_come_back_as_they_were(tmp_path):

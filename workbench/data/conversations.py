@@ -57,6 +57,51 @@ def uses_tools(messages: Sequence[Mapping[str, Any]]) -> bool:
     return any(message.get("tool_calls") or message["role"] in (TOOL, "function") for message in messages)
 
 
+def is_conversation(value: Any) -> TypeGuard[list[Message]]:
+    """Whether this is a list of messages that are all text."""
+    return is_messages(value) and all(isinstance(message.get("content"), str) for message in value)
+
+
+_ROLES = {
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "assistant", "chatgpt", "bard", "bing", "model"), "assistant"),
+    **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
+    "system": "system",
+}
+_CALL = "function_call"
+
+
+def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """ShareGPT's ``conversations`` of ``from`` and ``value`` (and ``system``) as messages; None where there are none.
+
+    Raises nothing: a speaker that is not known makes it no such conversation.
+    """
+    turns = values.get("conversations")
+    if is_conversation(turns):  # some files have messages under this name
+        return with_system([{"role": turn["role"], "content": turn["content"]} for turn in turns], values)
+    if not isinstance(turns, list) or not turns or not all(map(_is_turn, turns)):
+        return None
+    return with_system([_spoken(turn["from"], turn["value"]) for turn in turns], values)
+
+
+def with_system(messages: list[dict[str, Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Put what a row says under ``system``, if anything, before messages that have none."""
+    system = values.get("system")
+    if isinstance(system, str) and system and messages[0]["role"] != "system":
+        return [{"role": "system", "content": system}, *messages]
+    return messages
+
+
+def _is_turn(turn: Any) -> bool:
+    return isinstance(turn, dict) and turn.get("from") in (*_ROLES, _CALL) and isinstance(turn.get("value"), str)
+
+
+def _spoken(speaker: str, value: str) -> dict[str, Any]:
+    if speaker != _CALL:
+        return {"role": _ROLES[speaker], "content": value}
+    return {"role": ASSISTANT, "content": "", "tool_calls": [value]}
+
+
 def read_messages(where: str, name: str, value: Any) -> list[Message]:
     """Return the messages of a column. Raises TaskError for what are none, and for one without content."""
     if not is_messages(value):

@@ -17,27 +17,32 @@ from typing import Any
 from workbench.data.conversations import (
     Conversation,
     conversation_of,
+    is_conversation,
     is_messages,
     notes_of,
     read_messages,
     role_of,
+    sharegpt_messages,
     text_of,
     texts_only,
     uses_tools,
+    with_system,
 )
 from workbench.data.records import (
+    IDS,
+    MASK,
+    MAYBE_NUMBERS,
+    NUMBERS,
+    TEXT,
     Record,
     answered,
-    are_numbers,
     check_reward,
-    is_conversation,
+    checked,
+    each_token,
     is_finished,
     is_number,
     logged_advantage,
     prompt_text,
-    sharegpt_messages,
-    token_ids,
-    with_system,
 )
 from workbench.errors import TaskError
 from workbench.schema import ASSISTANT, TOOL, Prompt, Turn
@@ -46,17 +51,15 @@ from workbench.schema.rollouts import sampled_runs
 _TOOLS_ANSWER = re.compile(
     r"(\n?(?:user|tool)(?:\s*<tool_response>.*?</tool_response>)+\n*(?:assistant\n)?)", re.DOTALL
 )
-_EXPORTED = ("token_ids", "loss_mask", "inference_logprobs")
-
-
-def is_verl(values: Mapping[str, Any]) -> bool:
-    return {"input", "output", "score"} <= values.keys()
 
 
 def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of ``{step}.jsonl``: ``score`` is the reward, ``gts`` the right answer; a step's groups are apart."""
     rest = dict(values)
-    prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
+    prompt, completion = (
+        prompt_text(where, rest.pop("input"), "input"),
+        checked(where, "output", rest.pop("output"), TEXT),
+    )
     pieces = _parted_by_tools(completion)
     rest["reward"] = rest.pop("score")
     check_reward(where, rest, "score")
@@ -82,20 +85,15 @@ def _parted_by_tools(output: str) -> tuple[tuple[str, str], ...]:
     return tuple((ASSISTANT if i % 2 == 0 else TOOL, part) for i, part in enumerate(parts)) if len(parts) > 1 else ()
 
 
-def is_openrlhf(values: Mapping[str, Any]) -> bool:
-    return {"input", "output"} <= values.keys() and "instruction" not in values
-
-
 def read_openrlhf(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``input`` and ``output``, with a ``reward`` where a reward model scored them."""
     rest = dict(values)
-    prompt, completion = prompt_text(where, rest.pop("input"), "input"), _text(where, "output", rest.pop("output"))
+    prompt, completion = (
+        prompt_text(where, rest.pop("input"), "input"),
+        checked(where, "output", rest.pop("output"), TEXT),
+    )
     check_reward(where, rest)
     return [Record(where, prompt, completion, finished=is_finished(rest), columns=rest)]
-
-
-def is_verifiers(values: Mapping[str, Any]) -> bool:
-    return {"example_id", "prompt", "completion", "reward"} <= values.keys()
 
 
 def read_verifiers(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -112,89 +110,61 @@ def read_verifiers(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [answered(where, prompt, completion, tools, finished=finished, columns=rest)]
 
 
-def is_conversation_row(values: Mapping[str, Any]) -> bool:
-    return "prompt" not in values and _turns(values) is not None
-
-
 def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``messages`` as OpenAI has them, or ShareGPT's ``conversations``.
 
     Where tools are used, all from the assistant's first message on is the episode; else the last message is the answer.
     """
     name = "messages" if is_messages(values.get("messages")) else "conversations"
-    messages = read_messages(where, name, _turns(values) or [])
+    messages = read_messages(where, name, conversation_turns(values) or [])
     rest = {column: value for column, value in values.items() if column not in (name, "system")}
+    check_reward(where, rest)
     if uses_tools(messages):
-        check_reward(where, rest)
         conversation = conversation_of(where, name, [], messages, rest.pop("tools", None))
-        return [
-            Record(
-                where,
-                conversation.prompt,
-                conversation=conversation,
-                finished=is_finished(rest),
-                columns=rest,
-                notes=notes_of(messages),
-            )
-        ]
-    if len(messages) < 2 or messages[-1]["role"] != "assistant":
+        record = Record(where, conversation.prompt, conversation=conversation, notes=notes_of(messages))
+    elif len(messages) > 1 and messages[-1]["role"] == ASSISTANT:
+        asked, answer = texts_only(messages[:-1]), text_of(messages[-1])
+        record = Record(where, asked, answer, notes=notes_of(messages, in_text=True))
+    else:
         raise TaskError(
             f"{where}: the last of the messages must be the assistant's, with another before it; load the file as a "
             "task where there are no answers"
         )
-    check_reward(where, rest)
-    *asked, last = messages
-    notes = notes_of(messages, in_text=True)
-    finished = is_finished(rest)
-    return [Record(where, texts_only(asked), text_of(last), finished=finished, columns=rest, notes=notes)]
+    return [replace(record, finished=is_finished(rest), columns=rest)]
 
 
-def _turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+def conversation_turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     messages = values.get("messages")
     return with_system(messages, values) if is_messages(messages) else sharegpt_messages(values)
 
 
-def is_prime_rl(values: Mapping[str, Any]) -> bool:
-    return set(_EXPORTED) <= values.keys()
-
-
 def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A sequence of ``token_exports``: the prompt is what comes before the first token that the loss takes."""
-    ids = token_ids(where, values["token_ids"]) or ()
-    taken = values["loss_mask"]
-    if not isinstance(taken, list) or len(taken) != len(ids) or not all(isinstance(mask, bool) for mask in taken):
-        raise TaskError(f"{where}: 'loss_mask' must be true or false for each of the {len(ids)} tokens")
-    given = {name: values[name] for name in ("inference_logprobs", "entropy", "advantages") if values.get(name)}
-    for name, numbers in given.items():
-        known = [n for n in numbers if n is not None] if name == "advantages" else numbers
-        if not are_numbers(known) or len(numbers) != len(ids):
-            raise TaskError(f"{where}: {name!r} must be one number a token, {len(ids)} of them")
-    if True not in taken or taken[0]:
+    ids = checked(where, "token_ids", values["token_ids"], IDS)
+    taken = each_token(where, "loss_mask", values["loss_mask"], MASK, len(ids)) or ()
+    logprobs, entropies = (
+        each_token(where, name, values.get(name) or None, NUMBERS, len(ids))
+        for name in ("inference_logprobs", "entropy")
+    )
+    advantages = each_token(where, "advantages", values.get("advantages") or None, MAYBE_NUMBERS, len(ids))
+    if not any(taken) or taken[0]:
         raise TaskError(f"{where}: 'loss_mask' leaves no prompt, or no completion; export whole sequences")
-    first = taken.index(True)
+    first = taken.index(1)
     columns = {"training_step": values.get("step"), "env_name": values.get("env_name")}
-    columns |= logged_advantage(given.get("advantages", [None] * len(ids))[first:], taken[first:])
+    columns |= logged_advantage((advantages or (None,) * len(ids))[first:], taken[first:])
     return [
         Record(
             where,
             "",
             prompt_ids=ids[:first],
             token_ids=ids[first:],
-            logprobs=_floats(given, "inference_logprobs", first),
-            entropies=_floats(given, "entropy", first),
-            mask=None if all(taken[first:]) else tuple(map(int, taken[first:])),
+            logprobs=logprobs and logprobs[first:],
+            entropies=entropies and entropies[first:],
+            mask=None if all(taken[first:]) else taken[first:],
             series=f"step {values.get('step')}",
             columns={name: value for name, value in columns.items() if value is not None},
         )
     ]
-
-
-def _floats(given: Mapping[str, Sequence[float]], name: str, first: int) -> tuple[float, ...] | None:
-    return tuple(map(float, given[name][first:])) if name in given else None
-
-
-def is_lm_eval(values: Mapping[str, Any]) -> bool:
-    return {"doc_id", "doc", "arguments", "resps"} <= values.keys()
 
 
 def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -233,53 +203,37 @@ def _lm_eval_prompt(text: str) -> Prompt:
     return text
 
 
-def _text(where: str, name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TaskError(f"{where}: {name!r} must be text, not {type(value).__name__}")
-    return value
-
-
 _TRUNCATED = frozenset({"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed"})
 """What verifiers' ``Trace.is_truncated`` takes for a limit that stopped a trace."""
 _ASKED = frozenset({"prompt", "system_prompt"})
 """Fields of a task's data that are in the messages."""
 
 
-def is_traces(values: Mapping[str, Any]) -> bool:
-    return isinstance(values.get("task"), dict) and any(
-        isinstance(values.get(name), list) for name in ("traces", "nodes")
-    )
-
-
 def read_traces(where: str, values: Mapping[str, Any]) -> list[Record]:
     """The completion of each trace of an episode, or of the one that the row is; none of one that nothing sampled."""
     traces = values["traces"] if isinstance(values.get("traces"), list) else [values]
-    group = values.get("group")
-    series = str(group.get("id", "")) if isinstance(group, dict) else ""
+    series = str((values.get("group") or {}).get("id", ""))
     records = [_trace(f"{where}: trace {n}" if len(traces) > 1 else where, trace) for n, trace in enumerate(traces, 1)]
-    return [Record(**{**vars(record), "series": series}) for record in records if record is not None]
+    return [replace(record, series=series) for record in records if record is not None]
 
 
-def _trace(where: str, trace: Any) -> Record | None:
-    nodes = trace.get("nodes") if isinstance(trace, dict) else None
-    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
-        raise TaskError(f"{where}: 'nodes' must be a list of messages with their tokens; write the trace again")
-    path, branches = _last_path(where, nodes)
+def _trace(where: str, trace: Mapping[str, Any]) -> Record | None:
+    path, branches = _last_path(where, trace["nodes"])
     first = next((i for i, node in enumerate(path) if node.get("sampled")), None)
     if first is None:
         return None
     messages = read_messages(where, "nodes", [node.get("message") for node in path])
-    tools = [{"type": "function", "function": tool} for tool in trace.get("tools") or () if isinstance(tool, dict)]
+    tools = [{"type": "function", "function": tool} for tool in trace.get("tools") or ()]
     conversation = conversation_of(where, "nodes", messages[:first], messages[first:], tools)
     columns = _columns(trace) | ({"branches": branches} if branches > 1 else {})
     record = Record(
         where, conversation.prompt, conversation=conversation, finished=not _is_truncated(trace), columns=columns
     )
-    if not all(node.get("token_ids") for node in path if node.get("sampled")):
-        if any(node.get("advantages") for node in path):
-            columns["logged_advantages"] = [node.get("advantages") for node in path]
-        return replace(record, notes=notes_of(messages))
-    return Record(**{**vars(record), **_tokens(where, path, conversation, columns)})
+    if all(node.get("token_ids") for node in path if node.get("sampled")):
+        return _with_tokens(record, path, conversation)
+    if any(node.get("advantages") for node in path):
+        columns["logged_advantages"] = [node.get("advantages") for node in path]
+    return replace(record, notes=notes_of(messages))
 
 
 def _last_path(where: str, nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], int]:
@@ -297,51 +251,41 @@ def _last_path(where: str, nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Map
     return path[::-1], len(leaves)
 
 
-def _tokens(
-    where: str, path: Sequence[Mapping[str, Any]], conversation: Conversation, columns: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The fields of a record whose nodes have ids: from the first sampled token on, with who wrote each stretch."""
+def _with_tokens(record: Record, path: Sequence[Mapping[str, Any]], conversation: Conversation) -> Record:
+    """Return a record of nodes with ids: from the first sampled token on, with who wrote each stretch."""
     ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float] = []
     advantages: list[float | None] = []
     known = True
     for number, node in enumerate(path):
-        added = token_ids(f"{where}: node {number}", node.get("token_ids")) or ()
-        sampled, values = node.get("mask") or [], node.get("logprobs") or []
-        if not isinstance(sampled, list) or len(sampled) != len(added):
-            raise TaskError(f"{where}: node {number} has {len(added)} 'token_ids' and a 'mask' of another length")
-        if values and (not are_numbers(values) or len(values) != sum(map(bool, sampled))):
-            raise TaskError(f"{where}: node {number}: 'logprobs' must be one number a sampled token")
-        advantages += _advantages(f"{where}: node {number}", node.get("advantages"), sampled)
-        known = known and (bool(values) or not any(sampled))
-        of_sampled = iter(values)
+        where = f"{record.where}: node {number}"
+        added = checked(where, "token_ids", node.get("token_ids") or [], IDS)
+        sampled = each_token(where, "mask", node.get("mask") or [], MASK, len(added)) or ()
+        values = each_token(where, "logprobs", node.get("logprobs") or None, NUMBERS, sum(sampled))
+        known = known and (values is not None or not any(sampled))
+        logged = checked(where, "advantages", node.get("advantages") or [None] * len(added), MAYBE_NUMBERS)
+        if len(logged) not in (len(added), sum(sampled)):
+            raise TaskError(f"{where}: 'advantages' must be one number a token, or a sampled token")
         ids += added
-        mask += [int(bool(value)) for value in sampled]
-        logprobs += [float(next(of_sampled, 0.0)) if value else 0.0 for value in sampled]
+        mask += sampled
+        logprobs += [value or 0.0 for value in _at_sampled(values or (0.0,) * sum(sampled), sampled)]
+        advantages += logged if len(logged) == len(added) else _at_sampled(logged, sampled)
     if 1 not in mask:
-        raise TaskError(f"{where}: no token of the nodes' 'mask' was sampled; write the trace again")
+        raise TaskError(f"{record.where}: no token of the nodes' 'mask' was sampled; write the trace again")
     first = mask.index(1)
-    return {
-        "token_ids": tuple(ids[first:]),
-        "mask": tuple(mask[first:]),
-        "logprobs": tuple(logprobs[first:]) if known else None,
-        "columns": {**columns, **logged_advantage(advantages[first:], mask[first:])},
-        "episode": tuple(turn.to_json() for turn in _stretches(mask[first:], conversation)),
-    }
+    return replace(
+        record,
+        token_ids=tuple(ids[first:]),
+        mask=tuple(mask[first:]),
+        logprobs=tuple(logprobs[first:]) if known else None,
+        columns={**record.columns, **logged_advantage(advantages[first:], mask[first:])},
+        turns=tuple(_stretches(mask[first:], conversation)),
+    )
 
 
-def _advantages(where: str, values: Any, sampled: Sequence[Any]) -> list[float | None]:
-    """Return an advantage for each token of a node, None where there is none. They are given so, or a sampled token."""
-    if not values:
-        return [None] * len(sampled)
-    of_sampled = sum(map(bool, sampled))
-    if not isinstance(values, list) or len(values) not in (len(sampled), of_sampled):
-        raise TaskError(f"{where}: 'advantages' must be one number a token, or a sampled token")
-    if not all(value is None or is_number(value) for value in values):
-        raise TaskError(f"{where}: 'advantages' must be numbers, or null")
-    if len(values) == len(sampled):
-        return values
+def _at_sampled(values: Sequence[float | None], sampled: Sequence[int]) -> list[float | None]:
+    """Put a value at each sampled token, and None at the others."""
     left = iter(values)
     return [next(left) if value else None for value in sampled]
 
@@ -362,31 +306,26 @@ def _stretches(mask: Sequence[int], conversation: Conversation) -> list[Turn]:
 
 def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
     """The sum of weighted rewards, each of them, the metrics, the task's data and the last error."""
-    task = trace.get("task")
-    data = task.get("data") if isinstance(task, dict) else None
-    columns = (
-        {name: value for name, value in (data or {}).items() if name not in _ASKED} if isinstance(data, dict) else {}
-    )
-    rewards, metrics = trace.get("rewards"), trace.get("metrics")
+    data = (trace.get("task") or {}).get("data") or {}
+    columns = {name: value for name, value in data.items() if name not in _ASKED}
     scores = {
         name: float(reward["score"]) * float(reward.get("weight", 1.0))
-        for name, reward in (rewards.items() if isinstance(rewards, dict) else ())
-        if isinstance(reward, dict) and is_number(reward.get("score")) and is_number(reward.get("weight", 1.0))
+        for name, reward in (trace.get("rewards") or {}).items()
+        if is_number(reward.get("score"))
     }
     if scores:
         columns |= {"reward": sum(scores.values()), "rewards": scores}
-    if isinstance(metrics, dict) and metrics:
-        columns["metrics"] = metrics
+    if trace.get("metrics"):
+        columns["metrics"] = trace["metrics"]
     if is_number(trace.get("advantage")):
         columns["logged_advantage"] = trace["advantage"]
-    errors = trace.get("errors")
-    if isinstance(errors, list) and errors and isinstance(errors[-1], dict):
+    if errors := trace.get("errors"):
         columns["error"] = f"{errors[-1].get('type')}: {errors[-1].get('message')}"
     return columns
 
 
 def _is_truncated(trace: Mapping[str, Any]) -> bool:
-    calls = [call for call in trace.get("calls") or () if isinstance(call, dict) and call.get("error") is None]
+    calls = [call for call in trace.get("calls") or () if call.get("error") is None]
     return trace.get("stop_condition") in _TRUNCATED or (bool(calls) and calls[-1].get("finish_reason") == "length")
 
 

@@ -35,14 +35,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from pydantic import StrictBool, TypeAdapter
+
 from workbench.data.engines import (
-    is_conversation_row,
-    is_lm_eval,
-    is_openrlhf,
-    is_prime_rl,
-    is_traces,
-    is_verifiers,
-    is_verl,
+    conversation_turns,
     read_conversation,
     read_lm_eval,
     read_openrlhf,
@@ -52,16 +48,20 @@ from workbench.data.engines import (
     read_verl,
 )
 from workbench.data.records import (
+    IDS,
+    MASK,
+    NUMBERS,
+    TEXT,
+    TEXTS,
+    Kind,
     Record,
     answered,
-    are_numbers,
     check_reward,
+    checked,
+    each_token,
     is_finished,
     is_math_shepherd,
-    is_prm800k,
-    is_processbench,
     is_rlhflow,
-    mask_of,
     prompt_text,
     read_math_shepherd,
     read_prm800k,
@@ -69,46 +69,75 @@ from workbench.data.records import (
     read_rlhflow,
     read_stepwise,
     step_labels,
-    texts_of,
-    token_ids,
 )
 from workbench.errors import TaskError, cut
-from workbench.schema import Rollout, Turn
-from workbench.schema.rollouts import checked_turns
+from workbench.schema import Rollout
 
+_VERDICT: Kind[bool | None] = Kind(TypeAdapter(StrictBool | None), "true, false or null")
 Read = Callable[[str, Mapping[str, Any]], list[Record]]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format: which rows have it, how to read one, and the separators its steps may be joined with.
+    """A format: how to read a row, which rows have it, and the separators its steps may be joined with.
 
-    ``columns`` are in every row; ``needs`` says to a person what a row must hold where that is not all.
+    ``columns`` are in every row, and ``holds`` says whether they are what they should be; ``needs`` says to a person
+    what a row must hold where the columns are not all.
     """
 
     name: str
-    fits: Callable[[Mapping[str, Any]], bool]
     read: Read
     columns: tuple[str, ...]
     needs: str = ""
+    holds: Callable[[Mapping[str, Any]], bool] = lambda row: True
     separators: tuple[str, ...] = ("\n", "\n\n")
 
+    def fits(self, values: Mapping[str, Any]) -> bool:
+        return set(self.columns) <= values.keys() and self.holds(values)
 
-def detect(values: Mapping[str, Any]) -> Format:
+    def records(self, where: str, values: Mapping[str, Any]) -> list[Record]:
+        """Return a row's completions. Raises TaskError, naming the row, for whatever the reader stumbles over."""
+        if missing := [name for name in self.columns if name not in values]:
+            raise TaskError(f"{where}: {missing[0]!r} is missing, which every row of the format {self.name!r} needs")
+        try:
+            return self.read(where, values)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+            raise TaskError(
+                f"{where}: a value is not what the format {self.name!r} has there ({type(error).__name__}: {error}); "
+                "correct the row, leave it out, or give another format"
+            ) from error
+
+
+def detect(where: str, values: Mapping[str, Any]) -> Format:
     """The format of a row, by its columns. Raises TaskError listing what would fit."""
-    for format in FORMATS.values():
-        if format.fits(values):
-            return format
+    found = next((format for format in FORMATS.values() if format.fits(values)), None)
+    if found is not None:
+        return found
     if {"question", "answer"} <= values.keys() or "prompt" in values:
         raise TaskError(
-            f"there are no completions (columns {cut(', '.join(values), 300)}); give each row a 'completion', or load "
-            "the file as a task"
+            f"{where}: there are no completions (columns {cut(', '.join(values), 300)}); give each row a "
+            "'completion', or load the file as a task"
         )
     raise TaskError(
-        f"the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format: there is no 'prompt'; "
-        f"give each row a 'prompt' and a 'completion', or say which columns are: prompt=…,completion=… (formats: "
-        f"{', '.join(FORMATS)})"
+        f"{where}: the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format: there is no "
+        f"'prompt'; give each row a 'prompt' and a 'completion', or say which columns are: prompt=…,completion=… "
+        f"(formats: {', '.join(FORMATS)})"
     )
+
+
+def stepwise_rows(where: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row of ProcessBench, PRM800K, Math-Shepherd or RLHFlow as TRL's stepwise supervision; another as it is.
+
+    Raises TaskError for a row that does not fit its format.
+    """
+    labelled = (FORMATS[name] for name in ("processbench", "prm800k", "math-shepherd", "rlhflow"))
+    found = next((format for format in labelled if format.fits(values)), None)
+    if found is None:
+        return [values]
+    return [
+        {"prompt": record.prompt, "completions": record.columns.pop("labelled_steps"), **record.columns}
+        for record in found.records(where, values)
+    ]
 
 
 # --- one reader a format -------------------------------------------------------------------------------------------
@@ -117,21 +146,18 @@ def detect(values: Mapping[str, Any]) -> Format:
 def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``prompt`` and ``completion`` (text, a chat message, or those of an episode) or ``token_ids``."""
     rest = dict(values)
-    prompt = rest.pop("prompt", None)
-    ids = token_ids(where, rest.pop("token_ids", None))
-    answer = rest.pop("completion", None)
-    if answer is None and ids is None:
+    prompt, answer, given, mask, logprobs = (
+        rest.pop(name, None) for name in ("prompt", "completion", "token_ids", "mask", "logprobs")
+    )
+    if answer is None and given is None:
         raise TaskError(f"{where}: 'completion' is missing; give text, or 'token_ids'")
+    ids = () if given is None else checked(where, "token_ids", given, IDS)
     finished = is_finished(rest)
-    mask = mask_of(where, rest.pop("mask", None), ids)
-    logprobs = rest.pop("logprobs", None)
-    if logprobs is not None and (ids is None or not are_numbers(logprobs) or len(logprobs) != len(ids)):
-        raise TaskError(f"{where}: 'logprobs' must be one number a token id")
     if "is_correct" in rest:
         rest.setdefault("correct", rest.pop("is_correct"))
     check_reward(where, rest)
     if rest.get("labels") is not None and rest.get("labelled_steps") is not None:
-        steps = texts_of(where, "labelled_steps", rest["labelled_steps"])
+        steps = checked(where, "labelled_steps", rest["labelled_steps"], TEXTS)
         rest["labels"] = step_labels(where, "labelled_steps", steps, rest["labels"])
     if answer is None:
         record = Record(where, prompt_text(where, prompt), finished=finished, columns=rest)
@@ -140,15 +166,15 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [
         replace(
             record,
-            token_ids=ids,
-            mask=mask,
-            logprobs=None if logprobs is None else tuple(map(float, logprobs)),
+            token_ids=None if given is None else ids,
+            mask=each_token(where, "mask", mask, MASK, len(ids)),
+            logprobs=each_token(where, "logprobs", logprobs, NUMBERS, len(ids)),
         )
     ]
 
 
 def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """TRL's log: a reward that scored nothing is NaN there, ``None`` here. ``trl.with_rewards`` adds ``reward``."""
+    """TRL's log: a reward that scored nothing is NaN there, ``None`` here. ``with_rewards`` adds ``reward``."""
     rest = dict(values)
     step, rest["logged_advantage"] = rest.pop("step"), rest.pop("advantage")
     [record] = _read_plain(where, rest)
@@ -164,81 +190,50 @@ def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
         rest["answer"] = rest.pop("ground_truth")
     records = []
     for model, answer in values.items():
-        if not _is_solution(answer):
-            continue
-        right = answer.get("is_correct")
-        if not isinstance(answer["solution"], str) or not isinstance(right, bool | None):
-            raise TaskError(f"{where}: {model!r} needs a text 'solution' and a true or false 'is_correct'")
-        verdict = {} if right is None else {"correct": right, "reward": float(right)}
-        records.append(Record(where, prompt, answer["solution"], columns=rest | {"model": model} | verdict))
+        if _is_solution(answer):
+            right = checked(where, f"{model}.is_correct", answer.get("is_correct"), _VERDICT)
+            text = checked(where, f"{model}.solution", answer["solution"], TEXT)
+            verdict = {} if right is None else {"correct": right, "reward": float(right)}
+            records.append(Record(where, prompt, text, columns=rest | {"model": model} | verdict))
     return records
 
 
 def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A group as this workbench prints it, whose tokens' texts are kept as they are, or a list of plain completions."""
     prompt = prompt_text(where, values.get("prompt"))
-    shared, sampling = values.get("columns") or {}, values.get("sampling") or {}
+    policy, sampling = str(values.get("policy") or ""), values.get("sampling")
     sampling = sampling if isinstance(sampling, dict) else {}
     records: list[Record] = []
     for number, rollout in enumerate(values["rollouts"], start=1):
-        if not isinstance(rollout, dict):
-            raise TaskError(f"{where}: rollout {number} must be an object with 'completion' or 'token_ids'")
-        columns = rollout.get("columns") or {}
-        if not isinstance(shared, dict) or not isinstance(columns, dict):
-            raise TaskError(f"{where}: 'columns' of a group and of rollout {number} must be objects with named values")
-        columns = shared | columns
-        if "texts" not in rollout:
+        at = f"{where}: rollout {number}"
+        try:
+            columns = {**(values.get("columns") or {}), **(rollout.get("columns") or {})}
+        except (AttributeError, TypeError) as error:
+            raise TaskError(f"{at}: it and its 'columns' must be objects with named values ({error})") from error
+        if "texts" in rollout:
+            columns = {name: value for name, value in rollout.items() if name not in _OF_ROLLOUT} | columns
+            each_token(at, "mask", rollout.get("mask"), MASK, len(rollout["texts"]))
+            record = Record(where, prompt, rollout=_kept(at, {"finished": False, **rollout, "columns": columns}))
+        else:
             row = {name: value for name, value in rollout.items() if name != "columns"} | {"prompt": prompt}
-            [record] = _read_plain(f"{where}: rollout {number}", row)
-            record = replace(record, where=where, series=where, columns=columns | record.columns)
-            records.append(replace(record, policy=str(values.get("policy") or ""), sampling=sampling))
-            continue
-        columns = {name: value for name, value in rollout.items() if name not in _OF_ROLLOUT} | columns
-        ids = token_ids(where, rollout.get("token_ids"))
-        texts = texts_of(where, "texts", rollout.get("texts")) if ids is not None else ()
-        if ids is None or len(ids) != len(texts):
-            raise TaskError(f"{where}: rollout {number} needs 'token_ids' and 'texts', one text an id")
-        records.append(
-            Record(
-                where,
-                prompt,
-                token_ids=ids,
-                texts=texts,
-                logprobs=_a_token(where, number, "logprobs", rollout, len(ids)),
-                entropies=_a_token(where, number, "entropies", rollout, len(ids)),
-                ref_logprobs=_a_token(where, number, "ref_logprobs", rollout, len(ids)),
-                raw_logprobs=_a_token(where, number, "raw_logprobs", rollout, len(ids)),
-                mask=mask_of(f"{where}: rollout {number}", rollout.get("mask"), ids),
-                finished=bool(rollout.get("finished")),
-                stop=None if rollout.get("stop") is None else str(rollout["stop"]),
-                episode=_episode(where, number, rollout, len(ids)),
-                series=where,
-                columns=columns,
-                policy=str(values.get("policy") or ""),
-                sampling=sampling,
-            )
-        )
+            [record] = _read_plain(at, row)
+            record = replace(record, where=where, columns=columns | record.columns)
+        records.append(replace(record, series=where, policy=policy, sampling=sampling))
     return records
 
 
 _OF_ROLLOUT = {field.name for field in fields(Rollout)}
 
 
-def _a_token(where: str, number: int, name: str, rollout: Mapping[str, Any], count: int) -> tuple[float, ...] | None:
-    """What a group says of each token of a rollout, or None where it says nothing."""
-    if (values := rollout.get(name)) is None:
-        return None
-    if not are_numbers(values) or len(values) != count:
-        raise TaskError(f"{where}: {name!r} of rollout {number} must be one number a token, {count} of them")
-    return tuple(map(float, values))
-
-
-def _episode(where: str, number: int, rollout: Mapping[str, Any], count: int) -> tuple[dict[str, Any], ...] | None:
+def _kept(where: str, values: Mapping[str, Any]) -> Rollout:
     try:
-        turns = checked_turns([Turn.from_json(turn) for turn in rollout.get("turns") or ()], count)
+        return Rollout.from_json(values)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TaskError(f"{where}: 'turns' of rollout {number} are no turns of its {count} tokens: {error}") from error
-    return tuple(turn.to_json() for turn in turns) or None
+        raise TaskError(f"{where}: {error}; give 'token_ids' and 'texts', one text an id") from error
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _is_solution(value: Any) -> bool:
@@ -250,83 +245,71 @@ FORMATS: dict[str, Format] = {
     for format in (
         Format(
             "group",
-            lambda row: isinstance(row.get("rollouts"), list),
             _read_group,
             ("prompt", "rollouts"),
             "`prompt`, and `rollouts`: a list of objects with `completion` or `token_ids`",
+            lambda row: isinstance(row["rollouts"], list),
         ),
         Format(
             "prm800k",
-            is_prm800k,
             read_prm800k,
             ("question", "label"),
             "`question` with `problem`, and `label` with `steps`: a list of rated `completions` each",
+            lambda row: (
+                isinstance(row["question"], dict) and isinstance(row["label"], dict) and "steps" in row["label"]
+            ),
         ),
         Format(
             "math-shepherd",
-            is_math_shepherd,
             read_math_shepherd,
             ("input", "label"),
             "`input` with ки after each step, and `label`, the same with + or - in its place",
+            is_math_shepherd,
         ),
         Format(
             "gsm8k",
-            lambda row: "question" in row and any(map(_is_solution, row.values())),
             _read_gsm8k,
             ("question",),
             "`question`, and for each model a column that is an object with `solution` (and `is_correct`)",
+            lambda row: any(map(_is_solution, row.values())),
         ),
-        Format(
-            "processbench",
-            is_processbench,
-            read_processbench,
-            ("problem", "steps", "label"),
-            separators=("\n\n", "\n"),
-        ),
-        Format(
-            "stepwise",
-            lambda row: {"prompt", "completions", "labels"} <= row.keys(),
-            read_stepwise,
-            ("prompt", "completions", "labels"),
-        ),
+        Format("processbench", read_processbench, ("problem", "steps", "label"), separators=("\n\n", "\n")),
+        Format("stepwise", read_stepwise, ("prompt", "completions", "labels")),
         Format(
             "rlhflow",
-            is_rlhflow,
             read_rlhflow,
             ("conversations",),
             "`conversations`: steps, each with + or - behind it",
+            is_rlhflow,
         ),
-        Format("prime-rl", is_prime_rl, read_prime_rl, ("token_ids", "loss_mask", "inference_logprobs")),
-        Format("lm-eval", is_lm_eval, read_lm_eval, ("doc_id", "doc", "arguments", "resps")),
-        Format("verifiers", is_verifiers, read_verifiers, ("example_id", "prompt", "completion", "reward")),
-        Format("verl", is_verl, read_verl, ("input", "output", "score")),
-        Format("openrlhf", is_openrlhf, read_openrlhf, ("input", "output")),
+        Format("prime-rl", read_prime_rl, ("token_ids", "loss_mask", "inference_logprobs")),
+        Format("lm-eval", read_lm_eval, ("doc_id", "doc", "arguments", "resps")),
+        Format("verifiers", read_verifiers, ("example_id", "prompt", "completion", "reward")),
+        Format("verl", read_verl, ("input", "output", "score")),
+        Format("openrlhf", read_openrlhf, ("input", "output"), holds=lambda row: "instruction" not in row),
         Format(
             "traces",
-            is_traces,
             read_traces,
             ("task",),
             "`task`, and `nodes`, or `traces` with them: messages, with `token_ids` and `mask` where they are known",
+            lambda row: (
+                isinstance(row["task"], dict) and any(isinstance(row.get(name), list) for name in ("traces", "nodes"))
+            ),
         ),
         Format(
             "messages",
-            is_conversation_row,
             read_conversation,
             (),
             "`messages` with `role`, `content` and `tool_calls`, or `conversations` with `from` and `value`",
+            lambda row: "prompt" not in row and conversation_turns(row) is not None,
         ),
-        Format(
-            "trl",
-            lambda row: {"step", "prompt", "completion", "advantage"} <= row.keys(),
-            _read_trl,
-            ("step", "prompt", "completion", "advantage"),
-        ),
+        Format("trl", _read_trl, ("step", "prompt", "completion", "advantage")),
         Format(
             "plain",
-            lambda row: "prompt" in row and bool({"completion", "token_ids"} & row.keys()),
             _read_plain,
             ("prompt",),
             "`prompt`, and `completion` or `token_ids`",
+            lambda row: bool({"completion", "token_ids"} & row.keys()),
         ),
     )
 }

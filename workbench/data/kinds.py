@@ -27,8 +27,8 @@ from typing import Any, Literal
 
 from workbench.config import TaskSection
 from workbench.config.task import Condition, parse_filter
+from workbench.data.conversations import is_conversation, sharegpt_messages
 from workbench.data.read import Row
-from workbench.data.records import is_conversation, sharegpt_messages
 from workbench.errors import TaskError, cut, did_you_mean
 from workbench.schema import Prompt
 
@@ -212,7 +212,7 @@ def _column(where: str, columns: Mapping[str, Any], name: str) -> Prompt:
 
 def _text(where: str, name: str, value: Any) -> Prompt:
     if isinstance(value, str) or is_conversation(value):
-        return value  # type: ignore[no-any-return]
+        return value
     raise TaskError(
         f"{where}: {name!r} must be text or a list of messages with 'role' and 'content', not {type(value).__name__}"
     )

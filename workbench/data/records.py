@@ -1,15 +1,23 @@
-"""One completion as a file has it, and checks of what a file's row holds."""
+"""One completion as a file has it, checks of what a row holds, and the readers of labelled steps.
+
+These are TRL's stepwise supervision, ProcessBench, PRM800K, raw Math-Shepherd and RLHFlow. Each makes of a row the
+completions that it labels: ``labelled_steps`` and ``labels`` (1 right, 0 wrong, None unknown).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from annotated_types import Ge, Le, Len, Lt
+from pydantic import StrictBool, StrictFloat, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from workbench.data.conversations import (
     Conversation,
     conversation_of,
+    is_conversation,
     is_messages,
     notes_of,
     read_messages,
@@ -18,9 +26,33 @@ from workbench.data.conversations import (
     uses_tools,
 )
 from workbench.errors import TaskError, shown
-from workbench.schema import ASSISTANT, Prompt
+from workbench.schema import ASSISTANT, Prompt, Rollout, Turn
 
-_MOST_IDS = 2**24  # more than any vocabulary has
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """A kind of values in a row, and what a message calls it."""
+
+    adapter: TypeAdapter[T]
+    words: str
+
+
+def _each(item: Any, words: str) -> Kind[Any]:
+    return Kind(TypeAdapter(tuple[item, ...]), words)
+
+
+TEXT: Kind[str] = Kind(TypeAdapter(StrictStr), "text")
+TEXTS: Kind[tuple[str, ...]] = Kind(TypeAdapter(Annotated[tuple[StrictStr, ...], Len(1)]), "a list of texts")
+NUMBERS: Kind[tuple[float, ...]] = _each(StrictFloat, "numbers")
+MAYBE_NUMBERS: Kind[tuple[float | None, ...]] = _each(StrictFloat | None, "numbers or null")
+IDS: Kind[tuple[int, ...]] = _each(Annotated[StrictInt, Ge(0), Lt(2**24)], "token ids: whole numbers from 0 on")
+MASK: Kind[tuple[int, ...]] = _each(Annotated[int, Ge(0), Le(1)], "1 for each token that the policy sampled, 0 else")
+LABELS: Kind[tuple[float | None, ...]] = _each(
+    Annotated[StrictFloat, Ge(0), Le(1)] | StrictBool | None, "true, false, null or a number from 0 to 1 each"
+)
+REWARD: Kind[float | None] = Kind(TypeAdapter(StrictFloat | StrictBool | None), "a number or null")
 
 
 @dataclass(frozen=True)
@@ -28,10 +60,10 @@ class Record:
     """One completion as a file has it. ``series`` keeps apart what happens to have the same prompt.
 
     ``completion`` is None where the file has only ``token_ids``; where it has ``steps`` instead, they are joined later.
-    ``texts`` are the tokens' own, where the file has them; ``policy`` and ``sampling`` are the group's. ``notes`` are
-    said once of all completions that have them ("whose …"). A prompt that
-    the file has as ids alone is ``prompt_ids``. Of an episode, ``conversation`` has the messages, ``pieces`` are (role,
-    text) of its turns and observations, and ``episode`` are those in tokens. ``stop`` is the stop string that ended it.
+    ``rollout`` is there where the file has the tokens' own texts; ``policy`` and ``sampling`` are the group's.
+    ``notes`` are said once of all completions that have them ("whose …"). A prompt that the file has as ids alone is
+    ``prompt_ids``. Of an episode, ``conversation`` has the messages, ``pieces`` are (role, text) of its turns and
+    observations, and ``turns`` are those in tokens.
     """
 
     where: str
@@ -39,76 +71,40 @@ class Record:
     completion: str | None = None
     steps: tuple[str, ...] | None = None
     token_ids: tuple[int, ...] | None = None
-    texts: tuple[str, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     entropies: tuple[float, ...] | None = None
-    ref_logprobs: tuple[float, ...] | None = None
-    raw_logprobs: tuple[float, ...] | None = None
     mask: tuple[int, ...] | None = None
+    turns: tuple[Turn, ...] = ()
+    rollout: Rollout | None = None
     finished: bool | None = None
     series: str = ""
     columns: dict[str, Any] = field(default_factory=dict)
     policy: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)
     prompt_ids: tuple[int, ...] | None = None
-    stop: str | None = None
-    episode: tuple[dict[str, Any], ...] | None = None
     conversation: Conversation | None = None
     pieces: tuple[tuple[str, str], ...] | None = None
     notes: tuple[str, ...] = ()
 
 
-def is_conversation(prompt: Any) -> bool:
-    """Whether this is a list of chat messages with ``role`` and ``content``."""
-    return (
-        isinstance(prompt, list)
-        and bool(prompt)
-        and all(
-            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-        )
-    )
+def checked(where: str, name: str, value: Any, kind: Kind[T]) -> T:
+    """Return a value of a row. Raises TaskError, naming it and what is wrong in it, if it is not of the kind."""
+    try:
+        return kind.adapter.validate_python(value)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        item = next((f" (item {at + 1})" for at in fault["loc"] if isinstance(at, int)), "")
+        raise TaskError(f"{where}: {name!r} must be {kind.words}, not {shown(fault['input'], 80)}{item}") from error
 
 
-_ROLES = {
-    **dict.fromkeys(("human", "user"), "user"),
-    **dict.fromkeys(("gpt", "assistant", "chatgpt", "bard", "bing", "model"), "assistant"),
-    **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
-    "system": "system",
-}
-_CALL = "function_call"
-
-
-def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """ShareGPT's ``conversations`` of ``from`` and ``value`` (and ``system``) as messages; None where there are none.
-
-    Raises nothing: a speaker that is not known makes it no such conversation.
-    """
-    turns = values.get("conversations")
-    if is_conversation(turns):  # some files have messages under this name
-        messages = [{"role": turn["role"], "content": turn["content"]} for turn in values["conversations"]]
-    elif isinstance(turns, list) and turns and all(map(_is_turn, turns)):
-        messages = [_spoken(turn["from"], turn["value"]) for turn in turns]
-    else:
+def each_token(where: str, name: str, value: Any, kind: Kind[tuple[T, ...]], count: int) -> tuple[T, ...] | None:
+    """Return the values of ``count`` tokens, None where the row has none. Raises TaskError for another number."""
+    if value is None:
         return None
-    return with_system(messages, values)
-
-
-def with_system(messages: list[dict[str, Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Put what a row says under ``system``, if anything, before messages that have none."""
-    system = values.get("system")
-    if isinstance(system, str) and system and messages[0]["role"] != "system":
-        return [{"role": "system", "content": system}, *messages]
-    return messages
-
-
-def _is_turn(turn: Any) -> bool:
-    return isinstance(turn, dict) and turn.get("from") in (*_ROLES, _CALL) and isinstance(turn.get("value"), str)
-
-
-def _spoken(speaker: str, value: str) -> dict[str, Any]:
-    if speaker != _CALL:
-        return {"role": _ROLES[speaker], "content": value}
-    return {"role": ASSISTANT, "content": "", "tool_calls": [value]}
+    read = checked(where, name, value, kind)
+    if len(read) != count:
+        raise TaskError(f"{where}: {name!r} has {len(read)} values for {count} tokens; give one a token")
+    return read
 
 
 def prompt_text(where: str, prompt: Any, name: str = "prompt") -> Prompt:
@@ -154,48 +150,12 @@ def answered(
     )
 
 
-def texts_of(where: str, name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
-        raise TaskError(f"{where}: {name!r} must be a list of texts, at least one")
-    return tuple(value)
-
-
 def step_labels(where: str, name: str, steps: Sequence[str], labels: Any) -> list[float | None]:
-    """The labels of the steps in column ``name``: from 0, wrong, to 1, right, or None for unknown."""
-    if not isinstance(labels, list) or len(labels) != len(steps):
-        count = len(labels) if isinstance(labels, list) else type(labels).__name__
-        raise TaskError(f"{where}: {name!r} has {len(steps)} steps and 'labels' {count}; give one label a step")
-    if not all(label is None or is_number(label) or isinstance(label, bool) for label in labels):
-        raise TaskError(f"{where}: 'labels' must be true, false, a number or null, one a step")
-    if outside := [label for label in labels if label is not None and not 0 <= label <= 1]:
-        raise TaskError(f"{where}: {shown(outside[0], 40)} in 'labels' is none; they are from 0 (wrong) to 1 (right)")
-    return [None if label is None else float(label) for label in labels]
-
-
-def token_ids(where: str, value: Any) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(
-        isinstance(number, int) and not isinstance(number, bool) for number in value
-    ):
-        raise TaskError(f"{where}: 'token_ids' must be a list of whole numbers")
-    if (strange := next((number for number in value if not 0 <= number < _MOST_IDS), None)) is not None:
-        raise TaskError(f"{where}: {shown(strange, 40)} in 'token_ids' is no token id; they are 0 to {_MOST_IDS - 1:,}")
-    return tuple(value)
-
-
-def mask_of(where: str, value: Any, ids: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Which of a completion's ids the policy sampled; None where the row says nothing."""
-    if value is None:
-        return None
-    if ids is None:
-        raise TaskError(f"{where}: 'mask' says which of 'token_ids' the policy sampled, and there are none; give both")
-    if not isinstance(value, list) or len(value) != len(ids):
-        count = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
-        raise TaskError(f"{where}: 'mask' has {count} and 'token_ids' {len(ids)}; give one a token")
-    if not all(sampled in (0, 1) for sampled in value):
-        raise TaskError(f"{where}: 'mask' must be 1 for each token that the policy sampled, 0 for others")
-    return tuple(map(int, value))
+    """Return the labels of the steps in column ``name``: from 0, wrong, to 1, right, or None for unknown."""
+    read = checked(where, "labels", labels, LABELS)
+    if len(read) != len(steps):
+        raise TaskError(f"{where}: {name!r} has {len(steps)} steps and 'labels' {len(read)}; give one label a step")
+    return [None if label is None else float(label) for label in read]
 
 
 def logged_advantage(values: Sequence[float | None], mask: Sequence[Any]) -> dict[str, Any]:
@@ -221,9 +181,7 @@ def is_finished(rest: dict[str, Any]) -> bool | None:
 
 def check_reward(where: str, rest: Mapping[str, Any], column: str = "reward") -> None:
     """Raise TaskError where ``reward``, which the file calls ``column``, is no number."""
-    reward = rest.get("reward")
-    if not (reward is None or isinstance(reward, bool) or is_number(reward)):
-        raise TaskError(f"{where}: {column!r} must be a number or null, not {shown(reward, 40)}")
+    checked(where, column, rest.get("reward"), REWARD)
 
 
 def is_number(value: Any) -> bool:
@@ -231,33 +189,17 @@ def is_number(value: Any) -> bool:
     return isinstance(value, float) or (type(value) is int and value.bit_length() < 1024)
 
 
-def are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(map(is_number, values))
-
+# --- labelled steps ---------------------------------------------------------------------------------------------------
 
 _MARK = "ки"
 _FIRST_STEP = re.compile(r"(?i)\bstep 1:")
-_RATINGS = {1: 1.0, 0: 1.0, -1: 0.0, None: None}
-
-
-def stepwise_rows(where: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row of ProcessBench, PRM800K, Math-Shepherd or RLHFlow as TRL's stepwise supervision; any other as it is.
-
-    Raises TaskError for a row that does not fit its format.
-    """
-    read = next((read for fits, read in _OTHERS if fits(values)), None)
-    if read is None:
-        return [values]
-    return [
-        {"prompt": record.prompt, "completions": record.columns.pop("labelled_steps"), **record.columns}
-        for record in read(where, values)
-    ]
+_RATING: Kind[int | None] = Kind(TypeAdapter(Literal[1, 0, -1] | None), "1, 0, -1 or null")
 
 
 def read_stepwise(where: str, values: Mapping[str, Any]) -> list[Record]:
     rest = dict(values)
     prompt = prompt_text(where, rest.pop("prompt", None))
-    steps = texts_of(where, "completions", rest.pop("completions"))
+    steps = checked(where, "completions", rest.pop("completions"), TEXTS)
     labels = step_labels(where, "completions", steps, rest.pop("labels"))
     return [_labelled(where, prompt, steps, labels, rest)]
 
@@ -266,26 +208,16 @@ def read_processbench(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``label`` is the first wrong step (from 0), or -1 if there is none; of the steps after it nothing is said."""
     rest = dict(values)
     prompt = prompt_text(where, rest.pop("problem"), "problem")
-    steps = texts_of(where, "steps", rest.pop("steps"))
+    steps = checked(where, "steps", rest.pop("steps"), TEXTS)
     label = rest.pop("label")
     if not isinstance(label, int) or isinstance(label, bool) or not -1 <= label < len(steps):
         raise TaskError(f"{where}: 'label' is {label!r}; give the first wrong step, 0 to {len(steps) - 1}, or -1")
-    if label < 0:
-        labels: list[float | None] = [1.0] * len(steps)
-    else:
-        labels = [*[1.0] * label, 0.0, *[None] * (len(steps) - label - 1)]
+    labels: list[float | None] = [1.0] * len(steps)
+    if label >= 0:
+        labels[label:] = [0.0, *[None] * (len(steps) - label - 1)]
     if isinstance(rest.get("final_answer_correct"), bool):
         rest["correct"] = rest.pop("final_answer_correct")
     return [_labelled(where, prompt, steps, labels, rest)]
-
-
-def is_processbench(values: Mapping[str, Any]) -> bool:
-    return {"problem", "steps", "label"} <= values.keys()
-
-
-def is_prm800k(values: Mapping[str, Any]) -> bool:
-    question, label = values.get("question"), values.get("label")
-    return isinstance(question, dict) and isinstance(label, dict) and "steps" in label
 
 
 def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -300,10 +232,7 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     steps: list[str] = []
     labels: list[float | None] = []
     records: list[Record] = []
-    rows = values["label"]["steps"] or ()
-    if not isinstance(rows, list | tuple) or not all(isinstance(step, dict) for step in rows):
-        raise TaskError(f"{where}: 'label.steps' must be a list of objects with rated 'completions', or null")
-    for number, step in enumerate(rows, start=1):
+    for number, step in enumerate(values["label"]["steps"] or (), start=1):
         rated = [_rated(f"{where}: step {number}", completion) for completion in step.get("completions") or ()]
         chosen, written = step.get("chosen_completion"), step.get("human_completion")
         for place, (text, label) in enumerate(rated):
@@ -323,14 +252,9 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     return records
 
 
-def _rated(where: str, completion: Any) -> tuple[str, float | None]:
-    text = completion.get("text") if isinstance(completion, dict) else None
-    rating = completion.get("rating") if isinstance(completion, dict) else None
-    if not isinstance(text, str) or not isinstance(rating, int | None) or rating not in _RATINGS:
-        raise TaskError(
-            f"{where}: a completion needs a 'text' and a 'rating' of -1, 0 or 1, not {shown(completion, 80)}"
-        )
-    return text, _RATINGS[rating]
+def _rated(where: str, completion: Mapping[str, Any]) -> tuple[str, float | None]:
+    rating = checked(where, "rating", completion.get("rating"), _RATING)
+    return checked(where, "text", completion.get("text"), TEXT), None if rating is None else float(rating >= 0)
 
 
 def is_math_shepherd(values: Mapping[str, Any]) -> bool:
@@ -394,11 +318,3 @@ def _labelled(
     check_reward(where, rest)
     columns = rest | {"labelled_steps": [step.strip() for step in steps], "labels": labels}
     return Record(where, prompt, steps=steps, columns=columns)
-
-
-_OTHERS: tuple[tuple[Callable[[Mapping[str, Any]], bool], Callable[[str, Mapping[str, Any]], list[Record]]], ...] = (
-    (is_processbench, read_processbench),
-    (is_prm800k, read_prm800k),
-    (is_math_shepherd, read_math_shepherd),
-    (is_rlhflow, read_rlhflow),
-)

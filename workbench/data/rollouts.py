@@ -243,10 +243,11 @@ def read_drafts(
         try:
             if row.fault:
                 raise TaskError(row.fault)
-            values = {**row.values, **columns_of(f"{file} {row.where}", row.values, columns, "columns")}
+            where = f"{file} {row.where}"
+            values = {**row.values, **columns_of(where, row.values, columns, "columns")}
             if layout is None:
-                layout = _detected(file, row.where, values)
-            read = _read(layout, file, row.where, values)
+                layout = detect(where, values)
+            read = layout.records(where, values)
         except TaskError as error:
             if not skip_bad_rows:
                 raise
@@ -280,29 +281,6 @@ def read_drafts(
         grouped.setdefault(record.series + asked, []).append(record)
     drafts = [Draft(group[0].prompt, tuple(group)) for group in grouped.values()]
     return drafts, Facts(layout.name, count, preset=preset, notes=tuple(notes))
-
-
-def _detected(file: str, where: str, values: Mapping[str, Any]) -> Format:
-    try:
-        return detect(values)
-    except TaskError as error:
-        raise TaskError(f"{file} {where}: {error}") from error
-
-
-def _read(layout: Format, file: str, where: str, values: Mapping[str, Any]) -> list[Record]:
-    if missing := [name for name in layout.columns if name not in values]:
-        raise TaskError(
-            f"{file} {where}: {missing[0]!r} is missing, which every row of the format {layout.name!r} needs"
-        )
-    try:
-        return layout.read(where, values)
-    except TaskError as error:
-        raise TaskError(f"{file} {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise TaskError(
-            f"{file} {where}: a value is not what the format {layout.name!r} has there "
-            f"({type(error).__name__}: {error}); correct the row, leave it out, or give another format"
-        ) from error
 
 
 def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | None, list[str]]:
@@ -400,32 +378,19 @@ class Builder:
         try:
             return self._tokeniser.decoded(ids)
         except ValueError as error:
-            raise TaskError(f"{self._file} {record.where}: {error}; give the one that made them") from error
+            raise TaskError(f"{record.where}: {error}; give the one that made them") from error
 
     def _rollout(self, record: Record) -> Rollout:
-        if record.texts is not None and record.token_ids is not None:
+        if record.rollout is not None:
             self._kept = True
-            return Rollout(
-                record.token_ids,
-                record.texts,
-                bool(record.finished),
-                record.logprobs,
-                record.entropies,
-                columns=record.columns,
-                ref_logprobs=record.ref_logprobs,
-                raw_logprobs=record.raw_logprobs,
-                mask=record.mask,
-                stop=record.stop,
-                turns=tuple(Turn.from_json(turn) for turn in record.episode or ()),
-            )
+            return record.rollout
         if record.token_ids:
             decoded = self._decoded(record, record.token_ids)
             if decoded is not None:
                 return self._sampled(record, record.token_ids, decoded)
             if record.completion is None and record.conversation is None:
                 raise TaskError(
-                    f"{self._file} {record.where}: there are token ids and no completion; give the tokenizer that made "
-                    "them"
+                    f"{record.where}: there are token ids and no completion; give the tokenizer that made them"
                 )
             self._idle_ids += 1
         if record.conversation is not None or record.pieces is not None:
@@ -437,7 +402,6 @@ class Builder:
         count = self._length(ids, record.mask)
         logged = record.columns.get("logged_advantage")
         columns = record.columns | ({"logged_advantage": logged[:count]} if isinstance(logged, list) else {})
-        turns = [Turn.from_json(turn) for turn in record.episode or ()]
         rollout = Rollout(
             ids[:count],
             texts[:count],
@@ -446,7 +410,7 @@ class Builder:
             None if record.entropies is None else record.entropies[:count],
             columns=columns,
             mask=None if record.mask is None else record.mask[:count],
-            turns=tuple(replace(turn, end=min(turn.end, count)) for turn in turns if turn.start < count),
+            turns=tuple(replace(turn, end=min(turn.end, count)) for turn in record.turns if turn.start < count),
         )
         text, whole = record.completion, "".join(texts)
         self._unlike += text is not None and text not in (rollout.text, whole)
@@ -492,7 +456,7 @@ class Builder:
         try:
             pieces, rewrites, leaves_out = templated_pieces(self._tokeniser.render, conversation, self._tokeniser.ends)
         except TaskError as error:
-            raise TaskError(f"{self._file} {record.where}: {error}") from error
+            raise TaskError(f"{record.where}: {error}") from error
         if leaves_out:
             self._unwritten += 1
             return plain_pieces(conversation)

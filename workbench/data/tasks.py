@@ -20,6 +20,7 @@ from workbench.assets import GSM8K
 from workbench.config import PromptSection, RewardConfig, TaskSection
 from workbench.config.task import DRAWN, joined
 from workbench.data import calculator, chain_arithmetic
+from workbench.data.formats import stepwise_rows
 from workbench.data.kinds import (
     READERS,
     Demonstration,
@@ -33,7 +34,6 @@ from workbench.data.kinds import (
     taken,
 )
 from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows, row_of
-from workbench.data.records import stepwise_rows
 from workbench.errors import TaskError, did_you_mean, shown
 from workbench.places import local_path
 from workbench.rewards.builtin import BUILTINS

@@ -73,7 +73,7 @@ class Subwords:
     ``ends`` are the ids that end a sequence, beside the tokenizer's own.
     """
 
-    def __init__(self, tokenizer: Any, name: str, ends: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: Any, name: str, ends: Sequence[int | None] = ()) -> None:
         self.name = name
         self._outer = tokenizer
         self._tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)

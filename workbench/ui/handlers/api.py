@@ -14,7 +14,7 @@ from typing import Any
 from workbench import credit as credits
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
-from workbench.data.records import is_conversation
+from workbench.data.conversations import is_conversation
 from workbench.errors import ConfigError, RewardError, did_you_mean, redact_known, shown
 from workbench.rewards import BUILTINS, score_group
 from workbench.runs import list_runs as runs_of
