@@ -1,4 +1,4 @@
-"""What the reward worker costs: a call, a preview, a function more, a start, a kill at the deadline."""
+"""What the sandbox costs: a call, a preview, a function more, a start, a kill at the deadline."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ def _preview(worker: RewardWorker) -> Callable[[], object]:
 
 
 def _functions(worker: RewardWorker) -> list[Measure]:
-    """From the code of another function to its first scores, and what its process holds that no other one shares."""
-    batch, took, held = Batch(["p"], ["Step 1"]), [], []
+    """From the code of another function to its first scores, and what the process holds."""
+    batch, took = Batch(["p"], ["Step 1"]), []
     for number in range(16):
         config = RewardConfig(name=f"reward_{number}", kind="outcome", code=_CODE)
         took += _seconds_once(lambda: load_reward(config, worker).score_outcome(batch))  # noqa: B023
-        held.append(psutil.Process(worker.pids[(_CODE, config.name)]).memory_full_info().uss)
+    held = psutil.Process(worker.pid).memory_full_info().uss
     return [
         Measure("another function, to its first scores", round(1000 * statistics.median(took), 1), "ms"),
-        Measure("memory of another function", round(statistics.median(held) / 2**20, 1), "MB"),
+        Measure("memory of the sandbox", round(held / 2**20, 1), "MB"),
     ]
 
 

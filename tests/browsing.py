@@ -140,7 +140,7 @@ def children(app: App, module: str) -> list[psutil.Process]:
     found = []
     for one in psutil.Process(app.pid).children(recursive=True):
         with suppress(psutil.Error):  # it may end while it is looked at
-            if one.status() != psutil.STATUS_ZOMBIE and any(word.endswith(module) for word in one.cmdline()):
+            if one.status() != psutil.STATUS_ZOMBIE and any(module in word for word in one.cmdline()):
                 found.append(one)
     return found
 

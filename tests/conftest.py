@@ -133,14 +133,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _reward_processes_stay() -> None:
-    """What reward functions are forked from waits for the next test that has one."""
-    from workbench.rewards import sealed
-
-    sealed._zygotes = {}
-
-
-@pytest.fixture(autouse=True, scope="session")
 def _trainers_collect_nothing() -> None:
     """Python's collector comes by itself; a trainer would ask for it at its beginning and end, 0.3 s each here."""
     from accelerate.utils import memory

@@ -1,7 +1,7 @@
 """Reward functions that misbehave, each in a way that somebody's has or could, and what is said of each.
 
 None of them does harm where a layer of
-the seal is missing.
+the isolation is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textwrap import indent
 class Hostile:
     """``body`` is the body of a step reward; ``says`` a regular expression found in its error, None where it has none.
 
-    ``hangs`` where only the deadline ends it; ``needs`` is the seal's layer ("Landlock" or "seccomp") that refuses it.
+    ``hangs`` where only the deadline ends it; ``needs`` is the layer ("Landlock" or "seccomp") that refuses it.
     """
 
     name: str
@@ -29,12 +29,6 @@ class Hostile:
 
 
 _DEADLINE = r"ran over its deadline of .* and was stopped"
-_EMITTER = """\
-import gc
-from workbench.child.frames import packed
-emit = next(one for one in gc.get_objects() if type(one).__name__ == "Emitter")
-"""
-
 HOSTILE = (
     # It never ends.
     Hostile("loops", "while True:\n    pass", _DEADLINE, hangs=True),
@@ -56,28 +50,28 @@ HOSTILE = (
         hangs=True,
     ),
     # It ends the process.
-    Hostile("exits", "import os\nos._exit(3)", r"worker exited 3$"),
+    Hostile("exits", "import os\nos._exit(3)", r"sandbox exited 3$"),
     Hostile("asks to exit", "import sys\nsys.exit(4)", r"raised SystemExit .*line 3: 4$"),
     Hostile("interrupts", "raise KeyboardInterrupt", r"raised KeyboardInterrupt"),
-    Hostile("segfaults", "import ctypes\nctypes.string_at(0)", r"at line 3: worker died of signal 11 \(SIGSEGV\)"),
-    Hostile("aborts", "import os\nos.abort()", r"worker died of signal 6 \(SIGABRT\)"),
+    Hostile("segfaults", "import ctypes\nctypes.string_at(0)", r"at line 3: sandbox died of signal 11 \(SIGSEGV\)"),
+    Hostile("aborts", "import os\nos.abort()", r"sandbox died of signal 6 \(SIGABRT\)"),
     Hostile("kills itself", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", r"signal 9 \(SIGKILL\)"),
-    Hostile("closes every file", "import os\nos.closerange(0, 64)", r"worker (exited \d+|closed its pipes)"),
+    Hostile("closes every file", "import os\nos.closerange(0, 64)", r"sandbox (exited \d+|closed its pipes)"),
     # It eats.
     Hostile(
         "eats memory",
         "import numpy\nkept = []\nwhile True:\n    kept.append(numpy.zeros(10 ** 7))",
-        r"MemoryError.*2 GB",
+        r"MemoryError.*4 GB",
     ),
     Hostile("recurses", "return reward(prompt, step)", r"raised RecursionError"),
     Hostile(
         "recurses in C",
         "import sys\nsys.setrecursionlimit(10 ** 9)\nnested = []\n"
         "for _ in range(10 ** 5): nested = [nested]\nrepr(nested)",
-        r"worker died of signal 11",
+        r"sandbox died of signal 11",
     ),
-    Hostile("fills the disk", "open('big', 'wb').write(bytes(20 * 2 ** 20))", r"a file may have 16 MB"),
-    Hostile("opens without end", "kept = [open('/dev/null') for _ in range(100)]", r"64 files may be open"),
+    Hostile("fills the disk", "open('big', 'wb').write(bytes(80 * 2 ** 20))", r"a file may have 64 MB"),
+    Hostile("opens without end", "kept = [open('/dev/null') for _ in range(300)]", r"256 files may be open"),
     Hostile(
         "starts threads without end",
         "import threading\nwait = threading.Event()\n"
@@ -97,24 +91,5 @@ HOSTILE = (
     Hostile("runs a program", "import subprocess\nsubprocess.run(['true'])", r"processes are off", needs="seccomp"),
     Hostile("signals its parent", "import os\nos.kill(os.getppid(), 0)", r"processes are off", needs="seccomp"),
     Hostile("reads a file", "open('/etc/passwd').read()", r"/etc/passwd' \(file access is off", needs="Landlock"),
-    # It gets at the worker.
-    Hostile("writes to the pipe", _EMITTER + "emit._send(b'nonsense' * 9)", r"sent a frame of 1852796531 bytes"),
-    Hostile(
-        "forges a reply",
-        _EMITTER + "emit._send(packed({'reply': {'scores': [[1.0], 'x']}, 'id': emit._request}))",
-        r"gave the str 'x' for rollout 2|returned 2 lists for|gave 1 scores for rollout 1",
-    ),
-    Hostile(
-        "forges an error",
-        _EMITTER + "emit._send(packed({'error': {'type': 'RewardError', 'message': 'mine', 'traceback': '', "
-        "'attributes': {'rollout': 'x'}}, 'id': emit._request}))",
-        r"malformed reply from the reward worker: mine",
-    ),
-    Hostile("forges an event", _EMITTER + "emit({})", r"sent a frame that nobody asked for \(event, id\)"),
-    Hostile("breaks the interpreter", "import builtins\nbuiltins.isinstance = None", r"worker exited 1$"),
-    Hostile(
-        "breaks the checks",
-        "import workbench.rewards.protocol as protocol\nprotocol.score_of = lambda *_: 1e30",
-        r"gave 1e\+30 for rollout 1, step 1",
-    ),
+    Hostile("breaks the interpreter", "import builtins\nbuiltins.isinstance = None", r"sandbox exited 1$"),
 )

@@ -9,17 +9,14 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psutil
 from playwright.sync_api import Page, expect
 
-from tests.browsing import open_config, unfold_more
+from tests.browsing import unfold_more
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.watched import before_and_now
-from workbench.config import RewardConfig
-from workbench.config.run import RunConfig
 
 View = Callable[[Page], None]
 FAILING = "def mine(prompt, step, **columns):\n    return 1 / (len(step) - 19)\n"
@@ -135,17 +132,6 @@ def probe_chosen(page: Page) -> None:
     page.locator("#probe-table p.said").evaluate("node => node.scrollIntoView({ block: 'center' })")
 
 
-def trust_question(page: Page) -> None:
-    _unfold(page)
-    reward = RewardConfig(name="shared_reward", code=FAILING.replace("mine", "shared_reward"))
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "shared.yaml"
-        file.write_text(RunConfig(method={"rewards": [reward]}).to_yaml())
-        open_config(page, file)
-        expect(page.locator("#trust-config")).to_be_visible()
-    page.locator("#open-note").evaluate("node => node.scrollIntoView({ block: 'center' })")
-
-
 def weight_by_step(page: Page) -> None:
     _unfold(page)
     page.locator("#reward-edit-1").click()
@@ -215,7 +201,7 @@ def offline(page: Page) -> None:
 INSPECT: tuple[View, ...] = (
     inspect, pinned, hovered, entropy, no_match, bad_pattern, slow_pattern, presets, reward_error,
     reward_model_form, step_values, two_schemes, no_spread, probes, probe_chosen, own_rollouts,
-    trust_question, weight_by_step, episode, sampling, notebook_code,
+    weight_by_step, episode, sampling, notebook_code,
     help_page, glossary, tour,
 )  # fmt: skip
 

@@ -37,8 +37,7 @@ from workbench.places import absolute
 from workbench.policies.find import check_section
 from workbench.policies.prompts import known_chat_template
 from workbench.rewards.models.formats import guess_format
-from workbench.rewards.saved import list_saved, save_reward
-from workbench.rewards.source import reward_functions
+from workbench.rewards.source import reward_functions, save_reward, saved_rewards
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.upkeep import about
@@ -328,11 +327,10 @@ def test_invariant_what_is_no_file_hides_nothing_else(make: Callable[[Path], Non
     if make is not _sparse:  # which would be downloaded whole
         write_zip(Run(run.path), io.BytesIO())
     for name in ("damaged", "whole"):
-        save_reward(tmp_path, name, "step", "def reward(prompt, step, **columns):\n    return 1.0")
-    for file in sorted((tmp_path / "rewards" / "damaged").iterdir()):
-        file.unlink()
-        make(file)
-        assert {saved.name for saved in list_saved(tmp_path)} == {"whole", "damaged"}
+        save_reward(tmp_path, name, "def reward(prompt, step, **columns):\n    return 1.0")
+    (tmp_path / "rewards" / "damaged.py").unlink()
+    make(tmp_path / "rewards" / "damaged.py")
+    assert saved_rewards(tmp_path) == ["damaged", "whole"]
     for place in ("groups/a.json", ".pages/1-a.json", "labels/a.json"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         make(tmp_path / place)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -26,7 +24,7 @@ from tests.stored_runs import learning, store
 from tests.waiting import wait_for
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
-from workbench.rewards import RewardWorker, TrustStore
+from workbench.rewards import RewardWorker
 from workbench.rundir.checkpoints import seal
 from workbench.ui.handlers.scoring import TRUST_MODEL
 
@@ -143,7 +141,7 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
 def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     page: Page, app: App, folders: dict[str, str], tmp_path: Path
 ) -> None:
-    a_model_with_code_of_its_own_waits_for_trust(page, app, folders, tmp_path)
+    a_model_with_code_of_its_own_opens_switched_off(page, folders, tmp_path)
     prm = {"path": folders["my-prm"], "format": "stepwise"}
     rewards = [
         RewardConfig(name="prm", weight=0.5, model=prm),
@@ -174,17 +172,14 @@ def test_a_configuration_with_models_opens_and_a_run_inherits_them(
     expect(page.locator("#run-state")).to_contain_text("stopped")
 
 
-def a_model_with_code_of_its_own_waits_for_trust(page: Page, app: App, folders: dict[str, str], tmp_path: Path) -> None:
+def a_model_with_code_of_its_own_opens_switched_off(page: Page, folders: dict[str, str], tmp_path: Path) -> None:
     model = {"path": folders["my-prm"], "format": "stepwise", "trust_remote_code": True}
     reward = RewardConfig(name="foreign", model=model)
-    assert reward.foreign is not None
     file = tmp_path / "foreign.yaml"
     file.write_text(RunConfig(method={"rewards": [reward]}).to_yaml())
     open_config(page, file)
-    expect(page.locator("#open-note")).to_contain_text("was not run here before (foreign)")
-    expect(page.locator("#open-note pre")).to_contain_text("model.trust_remote_code runs the modelling code that")
-    expect(page.locator("#reward-on-0")).not_to_contain_text("foreign")
-    assert not TrustStore(app.workspace).is_trusted(reward.foreign)
+    expect(page.locator("#open-note")).to_contain_text("foreign")
+    expect(page.locator("#reward-on-0 input")).not_to_be_checked()
 
 
 # ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────
@@ -240,7 +235,7 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
     browser: Browser, folders: dict[str, str], app: App
 ) -> None:
     """And the page's own process has no torch in its memory, whatever it was asked to score with."""
-    before = {process.pid for process in children(app, "workbench.rewards.worker")}
+    before = {process.pid for process in children(app, "sandbox-")}
     with visit(browser, app.url) as first, visit(browser, app.url) as second:
         for page in (first, second):
             expect(page.locator(CHIPS).first).to_be_visible()
@@ -248,15 +243,10 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
             add_model(page, folders["my-prm"])
             expect(page.locator("#reward-note-2")).to_contain_text("mean")
 
-        def of_these_pages() -> list[bool]:
-            """Whether each was forked by the warm one; what a page before them was still asking for ends with it."""
-            with suppress(psutil.NoSuchProcess):  # it ended while it was looked at
-                parents = {process.pid: process.ppid() for process in children(app, "workbench.rewards.worker")}
-                (warm,) = (pid for pid, parent in parents.items() if parent == app.pid)
-                return [parent == warm for pid, parent in parents.items() if pid not in (warm, *before)]
-            return []
+        def sandboxes() -> int:
+            return len({process.pid for process in children(app, "sandbox-")} - before)
 
-        wait_for(lambda: of_these_pages() == [True, True], "one process of each page, for its pattern")
+        wait_for(lambda: sandboxes() == 2, "one sandbox of each page")
         assert len(children(app, "workbench.rewards.models.worker")) == 1
         with RewardWorker() as worker:
             missing = worker.reduced_isolation()

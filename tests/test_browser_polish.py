@@ -313,7 +313,7 @@ def a_link_that_cannot_be_had_says_so(page: Page) -> None:
 
 def a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
     before = advantages(page)
-    os.kill(children(app, "rewards.worker")[-1].pid, signal.SIGKILL)
+    os.kill(children(app, "sandbox-")[-1].pid, signal.SIGKILL)
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
     expect(page.locator("#preset input")).to_have_value("step-n")
     expect(page.locator("#drawing .stale")).to_be_hidden()

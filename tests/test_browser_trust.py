@@ -1,4 +1,4 @@
-"""In the browser: what the page says of the code it runs, and what waits for Trust before it leaves the seal."""
+"""In the browser: what the page says of the code it runs, and what is isolated."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from tests.browsing import SECONDS, App, expect_reward, open_config, unfold_more
 from tests.judge_server import serving, steps_answer
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
-from workbench.rewards import TrustStore
 from workbench.ui.handlers.scoring import TRUST_MODEL
 
 pytestmark = pytest.mark.browser
 
-CODE = "def shared_reward(prompt, step, **columns):\n    return float(len(step) % 3)\n"
+CODE = "import os\ndef shared_reward(prompt, step, **c):\n    return float(len(os.listdir('/')) + len(step) % 3)\n"
 
 
 @pytest.fixture(scope="module")
@@ -28,32 +27,23 @@ def page(browser: Browser, app: App) -> Iterator[Page]:
         yield page
 
 
-def test_code_of_an_opened_configuration_runs_once_it_is_trusted(page: Page, app: App, tmp_path: Path) -> None:
+def test_an_opened_configuration_is_isolated_until_that_is_switched_off(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#trust-model")).to_contain_text(TRUST_MODEL, timeout=SECONDS)
     expect(page.locator("#drawing")).to_contain_text("Step 1", timeout=SECONDS)
     shared = tmp_path / "shared.yaml"
     shared.write_text(RunConfig(method={"rewards": [RewardConfig(name="shared_reward", code=CODE)]}).to_yaml())
     open_config(page, shared)
 
-    expect(page.locator("#open-note")).to_contain_text("was not run here before (shared_reward)", timeout=SECONDS)
-    expect(page.locator("#open-note pre")).to_contain_text("return float(len(step) % 3)")
-    expect(page.locator("#reward-0")).not_to_contain_text("shared_reward")
-    assert not TrustStore(app.workspace).is_trusted(CODE)
-
-    page.locator("#trust-config").click()
     expect(page.locator("#reward-0")).to_contain_text("shared_reward", timeout=SECONDS)
-    expect(page.locator("#open-note")).to_contain_text("are those of shared.yaml")
-    expect(page.locator("#trust-config")).to_be_hidden()
-    assert TrustStore(app.workspace).is_trusted(CODE)
+    expect(page.locator("#open-note")).to_contain_text("isolated")
+    expect(page.locator("#isolate input")).to_be_checked()
+    note = page.locator("#reward-note-0")
+    expect(note).to_contain_text(re.compile("mean|file access is off"))
+    page.locator("#isolate input").uncheck()
+    expect(note).to_contain_text("mean")
 
 
-def test_code_leaves_the_seal_at_a_press_and_a_judge_says_why_on_the_chip(page: Page) -> None:
-    page.locator("#reward-edit-0").click()
-    page.locator("#reward-trust-0").click()
-    expect(page.locator("#reward-on-0")).to_contain_text("outside the seal")
-    expect(page.locator("#reward-saved-0")).to_contain_text("runs outside the seal, with the network")
-    expect(page.locator("#reward-note-0")).to_contain_text("mean")
-
+def test_a_judge_says_why_on_the_chip(page: Page) -> None:
     def answer(body: dict[str, Any]) -> str:
         texts = re.findall(r"(?m)^\[\d+\] (.*)$", body["messages"][0]["content"])
         return steps_answer(*(0.5 for _ in texts), reason="it <b>adds</b> up", quote="Step")

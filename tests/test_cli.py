@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import stat
 import subprocess
 import sys
 import types
@@ -20,12 +19,10 @@ import yaml
 from workbench import runs
 from workbench.cli import main, make_parser, show
 from workbench.cli.flags import add_flags, flags, read_config
-from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, Normalise, Scheme
 from workbench.credit.schemes.scheme import Range
 from workbench.errors import ConfigError
-from workbench.rewards import TrustStore
 from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
@@ -327,39 +324,6 @@ def test_train_follows_the_run_to_its_end(workspace: Path, capsys: pytest.Captur
     assert "a  step 3/3  reward 0.500  accuracy 0.800" in err.splitlines()[-1]
     assert main(argv) == 0
     assert capsys.readouterr().out == "a-2: finished\n"
-
-
-FOREIGN = "def mine(prompt, step, **columns):\n    return 1.0\n"
-
-
-@pytest.mark.usefixtures("fake_task")
-def test_code_that_a_file_brings_is_shown_and_not_run_until_it_is_trusted(
-    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "shared.yaml"
-    file.write_text(RunConfig(method={"rewards": [RewardConfig(name="mine", code=FOREIGN)]}, task="finish").to_yaml())
-    argv = ["train", "--workspace", str(workspace), "--config", str(file), "--run.steps", "1"]
-    assert main(argv) == 2
-    said = capsys.readouterr().err
-    assert f"--config {file} brings code that was not run here before ('mine')" in said
-    assert FOREIGN.rstrip() in said
-    assert not (workspace / "runs").exists()
-    # A reward of one's own takes the place of the file's.
-    assert main([*argv, "--reward", "step_correctness"]) == 0
-    assert main([*argv, "--trust"]) == 0
-    assert main(argv) == 0
-    file.write_text(file.read_text().replace("1.0", "2.0"))
-    assert main(argv) == 2
-
-
-@pytest.mark.usefixtures("fake_task")
-def test_code_named_on_the_command_line_is_trusted_by_being_named(workspace: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(FOREIGN)
-    argv = ["train", "--workspace", str(workspace), "--task", "finish", "--run.steps", "1"]
-    assert main([*argv, "--reward-file", str(tmp_path / "mine.py")]) == 0
-    store = TrustStore(workspace)
-    assert store.is_trusted(FOREIGN)
-    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
 
 
 @pytest.mark.usefixtures("fake_task")

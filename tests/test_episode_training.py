@@ -14,7 +14,6 @@ from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
 from workbench.credit import loss_weights
 from workbench.errors import ConfigError, EpisodeError
-from workbench.rewards import TrustStore
 from workbench.rundir import RunDir
 from workbench.schema import Credit, HeldOutAnswer, Rollout
 from workbench.training.methods.base import Listeners
@@ -185,16 +184,6 @@ def test_what_does_not_go_with_an_environment_is_refused(tmp_path, monkeypatch):
         build(config({"name": "clerk"}), tmp_path)
     assert RunConfig.parse({"environment": "calculator"}).environment.name == "calculator"
     assert "environment:\n  name: null\n" in RunConfig().to_yaml()
-
-
-def test_an_environments_code_is_asked_for_before_it_runs(tmp_path):
-    store, brought = TrustStore(tmp_path), config()
-    assert [part.name for part in store.untrusted(brought.foreign)] == ["Clerk"]
-    with pytest.raises(ConfigError, match=r"--config x brings code that was not run here before \('Clerk'\)"):
-        store.require(brought.foreign, "--config x")
-    store.trust(CLERK["code"])
-    store.require(brought.foreign, "--config x")
-    assert config({"name": "calculator"}).foreign == []
 
 
 def test_a_run_by_ppo_plays_too(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""A judge, a trusted function and a coroutine function in training itself: what is scored, stored and logged."""
+"""A judge, a coroutine function of own code in training itself: what is scored, stored and logged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from workbench.training.methods.grpo import build
 
 pytestmark = pytest.mark.training
 
-TRUSTED = """
+COROUTINE = """
 import os
 
 async def outside(completions, trainer_state, log_metric, **columns):
     log_metric("seen_at", trainer_state.global_step)
-    return [float("P16_OUTSIDE" in os.environ) for _ in completions]
+    return [float("PUBLIC_SETTING" in os.environ) for _ in completions]
 """
 
 
@@ -34,13 +34,13 @@ def by_length(body: dict[str, Any]) -> str:
 
 
 def test_a_run_is_scored_by_a_judge_and_stores_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("P16_OUTSIDE", "1")
+    monkeypatch.setenv("PUBLIC_SETTING", "1")
     monkeypatch.setattr("workbench.rewards.reward.shared_judges", lambda: judges)
     kept: list[Credit] = []
     with serving(by_length) as endpoint, Judges(tmp_path) as judges:
         rewards = [
             {"name": "judge", "kind": "step", "judge": {"base_url": endpoint.url, "model": "small", "max_calls": 16}},
-            {"name": "outside", "kind": "outcome", "code": TRUSTED, "trusted": True},
+            {"name": "outside", "kind": "outcome", "code": COROUTINE},
         ]
         config = RunConfig.parse(
             {

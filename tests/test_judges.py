@@ -15,21 +15,22 @@ from typing import Any
 
 import pytest
 
+from tests.drafts import draft_of
 from tests.judge_server import Endpoint, serving, steps_answer
 from workbench.cli.flags import add_flags, read_config
 from workbench.config import JudgeConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError
-from workbench.rewards import RewardWorker, TrustStore, load_reward, score_group
+from workbench.rewards import RewardWorker, score_group
 from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
 from workbench.rewards.judges import FILE, Judges, Question, Store, body_of, question, reach, rubric_columns
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers.config_import import open_config, trust_opened
-from workbench.ui.handlers.judges import NEW, add_judge, form_values, judge_facts, trust_row
+from workbench.ui.handlers.config_import import open_config
+from workbench.ui.handlers.judges import NEW, add_judge, form_values, judge_facts
 from workbench.ui.handlers.notebook import train_code
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row
+from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
 from workbench.ui.handlers.rewards import row_label
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
@@ -390,18 +391,6 @@ def test_an_endpoint_that_refuses_is_the_rewards_error(tmp_path: Path) -> None:
     assert e.value.reward == "j"
 
 
-def test_a_judge_is_asked_only_where_somebody_agreed_to_send_it_answers(tmp_path: Path) -> None:
-    store, config = TrustStore(tmp_path), judge("http://127.0.0.1:1/v1", key_variable="P16_JUDGE")
-    with RewardWorker(agreed=store.require_agreed) as worker:
-        with pytest.raises(RewardError, match=r"'j' sends prompts and answers to http://127.0.0.1:1/v1, and nobody"):
-            load_reward(config, worker)
-        store.trust(config.foreign or "")
-        assert load_reward(config, worker).waits
-        moved = judge("http://127.0.0.1:2/v1", key_variable="P16_JUDGE")
-        with pytest.raises(RewardError, match="nobody agreed"):
-            load_reward(moved, worker)
-
-
 def test_only_one_thing_scores() -> None:
     with pytest.raises(ConfigError, match="give one of code, model, judge and monte_carlo"):
         RewardConfig.parse({"name": "j", "code": "x", "judge": {"base_url": "http://x.org/v1", "model": "m"}})
@@ -428,7 +417,6 @@ def test_the_forms_values_become_a_row_once_something_listens(services: Services
         assert isinstance(row, RewardRow)
         reward = row.config()
         assert (reward.name, reward.kind, reward.judge) == ("judge", "outcome", config_of(endpoint.url, max_calls=7))
-        assert services.trust.is_trusted(reward.foreign or "")  # pressing Add is what agrees
         assert row_label(row) == "judge  ·  judge"
         assert dict(judge_facts(row))["at most"] == "7 requests, 8 at once"
         # A change keeps what the form does not show.
@@ -458,33 +446,11 @@ def test_what_does_not_fit_is_said_beside_the_form(services: Services, values: d
     assert message in note.text
 
 
-def test_trust_agrees_to_code_as_it_is_and_a_second_press_takes_it_back(services: Services) -> None:
-    row = code_row("f", "outcome", "def f(completions, **c): return [1]")
-    trusted, said = trust_row(row, services)
-    assert trusted is not None
-    assert trusted.config().trusted
-    assert "runs outside the seal, with the network" in said.text
-    services.trust.require_agreed(trusted.config())
-    edited = trusted.with_values(True, 1.0, "def f(completions, **c): return [2]")
-    with pytest.raises(RewardError, match="nobody agreed to it as it is now"):
-        services.trust.require_agreed(edited.config())
-    assert row_label(edited) == "f  ·  outside the seal"
-    again, _ = trust_row(edited, services)
-    assert again is not None
-    services.trust.require_agreed(again.config())
-    sealed, said = trust_row(again, services)
-    assert (sealed and sealed.config().trusted, said.text) == (False, "runs in the seal again")
-    assert "edit it to make it your own" in trust_row(builtin_row("length_target"), services)[1].text
-
-
-def test_a_judge_of_an_opened_configuration_is_shown_first(services: Services) -> None:
+def test_a_judge_of_an_opened_configuration_is_off_until_it_is_switched_on() -> None:
     config = RunConfig(method={"rewards": [judge("https://judge.example/v1", key_variable="HOME")]})
-    opened = open_config("shared.yaml", config.to_yaml().encode(), services.trust)
-    assert opened.foreign == (
-        ("j", "# judge: prompts and answers, and the key in $HOME, are sent to https://judge.example/v1"),
-    )
-    trust_opened(opened, services.trust)
-    services.trust.require_agreed(config.method.reward_functions[0])
+    opened, note = open_config(draft_of(), "shared.yaml", config.to_yaml().encode())
+    assert [(row.name, row.on) for row in opened.rows if row] == [("j", False)]
+    assert (note.level, "j" in note.text) == ("warning", True)
 
 
 def test_notebook_code_has_the_judge(tmp_path: Path) -> None:
@@ -493,15 +459,15 @@ def test_notebook_code_has_the_judge(tmp_path: Path) -> None:
     assert "'base_url': 'http://127.0.0.1:1/v1'" in code
 
 
-def test_flags_name_a_judges_file_and_trusted_code(tmp_path: Path) -> None:
+def test_flags_name_a_judges_file_and_own_code(tmp_path: Path) -> None:
     (tmp_path / "fair.yaml").write_text("base_url: http://127.0.0.1:1/v1\nmodel: small\n")
     (tmp_path / "mine.py").write_text("def mine(prompts, completions, **columns): return [1.0]\n")
     parser = argparse.ArgumentParser()
     add_flags(parser)
-    flags = ["--judge", f"{tmp_path}/fair.yaml:step:0.5", "--trusted-file", f"{tmp_path}/mine.py"]
+    flags = ["--judge", f"{tmp_path}/fair.yaml:step:0.5", "--reward-file", f"{tmp_path}/mine.py"]
     mine, fair = read_config(parser.parse_args(flags)).method.reward_functions
     assert (fair.name, fair.kind, fair.weight, fair.judge) == ("fair", "step", 0.5, config_of())
-    assert (mine.name, mine.kind, mine.trusted) == ("mine", "outcome", True)
+    assert (mine.name, mine.kind) == ("mine", "outcome")
 
 
 def test_before_a_run_key_columns_and_endpoint_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ class Stopping(RewardWorker):
     def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
         if "hang" in texts:
             super()._split([], pattern, leniently, LONG)
-            os.kill(self.pids[None], signal.SIGSTOP)
+            os.kill(self.pid or 0, signal.SIGSTOP)
         return super()._split(texts, pattern, leniently, limit)
 
 

@@ -26,7 +26,6 @@ from workbench.rewards.models.local import LocalModels
 from workbench.rewards.models.model import classifier_ids
 from workbench.rewards.models.reward import reduced
 from workbench.rewards.models.worker import handle
-from workbench.rewards.trust import TrustStore
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 
@@ -277,16 +276,6 @@ def test_pickled_weights_are_not_read(folders, tmp_path):
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(RewardError, match="safetensors"):
         LocalModels("cpu").take(ModelConfig(path=str(tmp_path), format="stepwise"))
-
-
-def test_a_repositorys_own_code_waits_for_trust_like_any_other(tmp_path):
-    store = TrustStore(tmp_path)
-    rewards = [RewardConfig(name="prm", model={"path": "a/b", "format": "extra-0", "trust_remote_code": True})]
-    with pytest.raises(ConfigError, match="runs the modelling code that a/b brings"):
-        store.require(rewards, "--config run.yaml")
-    store.trust(rewards[0].foreign)
-    store.require(rewards, "--config run.yaml")
-    store.require([RewardConfig(name="prm", model={"path": "a/b", "format": "extra-0"})], "--config run.yaml")
 
 
 def test_what_cannot_work_is_refused():

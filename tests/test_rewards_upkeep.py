@@ -1,21 +1,18 @@
-"""What surrounds reward code: how many workers live, how many errors a run survives, and whose code may run."""
+"""What surrounds reward code: how many sandboxes live, and how many errors a run survives."""
 
 from __future__ import annotations
 
-import stat
 import threading
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from workbench.config import RewardConfig
-from workbench.errors import ConfigError, RewardError
-from workbench.rewards import ErrorBudget, RewardWorker, TrustStore, WorkerPool, load_reward, score_completions
+from workbench.errors import RewardError
+from workbench.rewards import ErrorBudget, RewardWorker, WorkerPool, load_reward, score_completions
 from workbench.rewards.budget import FAILED
 from workbench.rewards.protocol import Batch
-from workbench.rewards.trust import hash_of
 from workbench.schema import Rollout
 from workbench.steps import StepPattern
 
@@ -35,7 +32,8 @@ def pool():
 
 def pid(worker: RewardWorker) -> int:
     worker.split([], PATTERN)
-    return worker.pids[None]
+    assert worker.pid is not None
+    return worker.pid
 
 
 def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: WorkerPool) -> None:
@@ -68,7 +66,7 @@ def test_a_worker_in_the_middle_of_a_call_is_the_last_to_go(pool: WorkerPool) ->
     thread = threading.Thread(target=hang)
     thread.start()
     assert started.wait(60)
-    while not busy.busy:  # until the call has begun
+    while not busy.is_busy:  # until the call has begun
         thread.join(0.01)
     pool.of("c")
     assert pool.of("a") is busy
@@ -141,43 +139,3 @@ def test_scoring_within_a_budget_keeps_what_other_functions_gave_and_leaves_the_
     assert [one.scores["picky"] for one in scored] == [(1.0,), (None,)]
     assert scored[1].scores["step_correctness"] == (0.0,)
     assert scored[1].rewards == (None,)  # without picky's score it would not be comparable with the others'
-
-
-# --- trust --------------------------------------------------------------------------------------------------------
-
-CODE = "def mine(prompt, step, **columns):\n    return 1.0\n"
-
-
-def test_code_is_trusted_by_its_hash_and_remembered(tmp_path: Path) -> None:
-    store = TrustStore(tmp_path / "new")
-    assert not store.is_trusted(CODE)
-    store.trust(CODE)
-    store.trust(CODE)
-    assert TrustStore(tmp_path / "new").is_trusted(CODE)
-    assert not store.is_trusted(CODE + "\n")
-    # SHA-256 of the UTF-8, one a line.
-    assert hash_of("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert store.path.read_text() == f"{hash_of(CODE)}\n"
-    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
-
-
-def test_what_is_not_trusted_is_shown_whole(tmp_path: Path) -> None:
-    store = TrustStore(tmp_path)
-    rewards = [RewardConfig(name="step_correctness"), RewardConfig(name="mine", code=CODE)]
-    assert [one.name for one in store.untrusted(rewards)] == ["mine"]
-    with pytest.raises(ConfigError, match=r"--config x brings code that was not run here before \('mine'\)") as e:
-        store.require(rewards, "--config x")
-    assert CODE.rstrip() in str(e.value)
-    store.trust(CODE)
-    store.require(rewards, "--config x")
-
-
-def test_a_store_that_is_no_file_of_ours_is_named(tmp_path: Path) -> None:
-    store = TrustStore(tmp_path)
-    store.path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match=r"cannot be written .*; nothing was trusted"):
-        store.trust(CODE)
-    store.path.unlink()
-    store.path.mkdir()
-    with pytest.raises(ConfigError, match=r"cannot be read .*; no imported code is trusted"):
-        store.is_trusted(CODE)

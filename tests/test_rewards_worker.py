@@ -151,16 +151,13 @@ def test_a_kind_that_is_not_given_is_the_functions(name: str, code: str | None, 
     assert RewardConfig.parse({"name": name, "code": code}).kind == kind
 
 
-@pytest.mark.parametrize("trusted", [False, True])
-def test_code_from_a_file_imports_modules_that_lie_beside_it(
-    worker: RewardWorker, tmp_path: Path, trusted: bool
-) -> None:
+def test_code_from_a_file_imports_modules_that_lie_beside_it(worker: RewardWorker, tmp_path: Path) -> None:
     (tmp_path / "beside_it.py").write_text("VALUE = 0.25\n")
     code = "import beside_it\n" + HEAD + "    return beside_it.VALUE"
-    config = RewardConfig(name="mine", code=code, folder=str(tmp_path), trusted=trusted)
+    config = RewardConfig(name="mine", code=code, folder=str(tmp_path))
     assert load_reward(config, worker).score_steps(BATCH)[0] == [[0.25, 0.25], [0.25]]
-    with pytest.raises(RewardCodeError, match="beside"):
-        load_reward(RewardConfig(name="mine", code=code + "  "), worker)
+    with pytest.raises(RewardCodeError, match="beside"), RewardWorker() as other:
+        load_reward(RewardConfig(name="mine", code=code), other)
 
 
 TEXTS = Batch(["2 + 2?"], ["4"])
@@ -438,8 +435,8 @@ def test_a_worker_has_the_deadline_of_a_run() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("import os\n    os._exit(3)", "'mine': worker exited 3$"),
-        ("import ctypes\n    ctypes.string_at(0)", r"at line 3: worker died of signal 11 \(SIGSEGV\)"),
+        ("import os\n    os._exit(3)", "'mine': sandbox exited 3$"),
+        ("import ctypes\n    ctypes.string_at(0)", r"at line 3: sandbox died of signal 11 \(SIGSEGV\)"),
         ("import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)", "signal 9 .SIGKILL.; the system may be out of"),
     ],
 )

@@ -16,7 +16,6 @@ from tests.drafts import draft_of
 from tests.stored_runs import store
 from tests.test_references import saved
 from workbench.errors import RunError
-from workbench.rewards import TrustStore
 from workbench.runs import Run
 from workbench.ui.handlers.run_actions import export_run, inspect_policy, use_settings
 from workbench.ui.handlers.run_download import write_folder
@@ -63,24 +62,11 @@ def test_what_is_no_policy_changes_nothing_and_is_said(tmp_path: Path, first: Ru
 
 def test_settings_are_the_run_s_and_the_draft_before_is_left(tmp_path: Path, first: Run) -> None:
     draft = draft_of()
-    after, said = use_settings(draft, "first", tmp_path, TrustStore(tmp_path))
+    after, said = use_settings(draft, "first", tmp_path)
     assert (after.tree["run"]["steps"], after.task) == (7, "finish")
     assert said.text.startswith("the settings are those of run first")
     assert draft.tree["run"]["steps"] != 7
     assert after.config().run == first.config().run
-
-
-def test_settings_with_code_nobody_trusted_are_refused(tmp_path: Path) -> None:
-    reward = {"name": "mine", "code": FOREIGN}
-    store(tmp_path, "theirs", method={"rewards": [reward]})
-    draft, trust = draft_of(), TrustStore(tmp_path)
-    after, said = use_settings(draft, "theirs", tmp_path, trust)
-    assert after is draft
-    assert "brings code that was not run here before (mine)" in said.text
-    trust.trust(FOREIGN)
-    after, said = use_settings(draft, "theirs", tmp_path, trust)
-    assert said.level == "info"
-    assert any(row is not None and row.name == "mine" for row in after.rows)
 
 
 def test_a_run_is_exported_where_the_package_is_not_installed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Text environments: built-in classes in this process, users' code in the sealed worker, and all that can go wrong."""
+"""Text environments: built-in classes in this process, users' code in the sandbox, and all that can go wrong."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_one_instance_a_row_runs_in_the_worker(worker):
         ("raise", r"environment 'Counter' raised ValueError at line 16: no such turn"),
         ("leave", r"environment 'Counter' raised SystemExit at line 18"),
         ("number", r"reply returned 2, a int; return the observation as text, or None where the episode is over"),
-        ("die", r"environment 'Counter': worker exited 3"),
+        ("die", r"environment 'Counter': sandbox exited 3"),
         ("hang", r"ran over its deadline of 0.5 s at line 1[34] and was stopped; .* raise environment.deadline"),
     ],
 )
@@ -101,18 +101,6 @@ def test_an_environment_that_fails_says_so_and_other_episodes_go_on(worker, turn
     assert other.reply("go").text == "= 5\n"
     failing.end()
     other.end()
-
-
-def test_episodes_of_a_batch_are_spread_over_processes_and_each_stays_in_its_own(worker):
-    environment = counter(worker)
-    assert environment.lanes == 4
-    episodes = [environment.begin("", {"start": 10 * lane}, lane) for lane in (0, 1)]
-    first = [episode.reply("go").text for episode in episodes]
-    names = {key[1]: pid for key, pid in worker.pids.items() if key is not None and key[0] == CODE}
-    assert first == ["= 1\n", "= 11\n"]
-    assert names["environment Counter"] != names["environment Counter, lane 1"]
-    for episode in episodes:
-        episode.end()
 
 
 def test_what_it_prints_and_a_megabyte_come_back(worker):
@@ -132,7 +120,7 @@ def test_an_environment_of_chance_is_not_played_again(worker):
     assert environment is not None
     episode = environment.begin("", {})
     assert episode.reply("roll!").error is None
-    worker._children.end((DICE, "environment Dice"))
+    worker.close()
     assert "when its turns were played again it answered otherwise" in (episode.reply("roll!").error or "")
 
 

@@ -8,7 +8,6 @@ import os
 import threading
 from dataclasses import replace
 from itertools import islice
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import PATTERN, draft_of, own_row
 from tests.stored_runs import store
-from workbench.config import RewardConfig, SamplingConfig
+from workbench.config import SamplingConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
@@ -517,39 +516,28 @@ def test_no_pattern_runs_in_the_pages_own_process(services, worker, run, monkeyp
     assert "seed" in run_setup.start_run(bad, services)[1].text
 
 
-def test_a_runs_own_code_is_trusted_and_no_other(services, monkeypatch):
-    monkeypatch.setattr(run_setup, "start", lambda config, workspace: SimpleNamespace(name="started"))
-    code = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    name, _ = run_setup.start_run(training_form(form(own(code))), services)
-    assert name == "started"
-    assert services.trust.is_trusted(code)
-    assert not services.trust.is_trusted(code + "#")
-
-
 # ── configurations opened ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
+def test_an_opened_configuration_is_isolated_and_what_reaches_out_is_off():
     code = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    shared = RunConfig(
-        method={"rewards": [RewardConfig(name="mine", code=code), RewardConfig(name="step_correctness")]}
-    )
-    opened = imports.open_config("shared.yaml", shared.to_yaml().encode(), services.trust)
-    note = imports.opened_note(opened)
-    assert [name for name, _ in opened.foreign] == ["mine"]
-    assert "was not run here before (mine)" in note.text
-    assert note.detail == "# mine\n" + code.rstrip()
-    trusted = imports.trust_opened(opened, services.trust)
-    assert trusted.foreign == ()
+    model = {"path": "a/b", "format": "stepwise", "trust_remote_code": True}
+    rewards = [{"name": "mine", "code": code}, {"name": "prm", "model": model}, {"name": "step_correctness"}]
+    shared = RunConfig.parse({"policy": {"trust_remote_code": True}, "method": {"name": "grpo", "rewards": rewards}})
     other = own("def other(prompt, step, **columns):\n    return 1.0\n", name="other")
-    draft, note = imports.take_over(form(other), trusted)
-    assert note.text == "the settings are those of shared.yaml; your own functions are kept, switched off: other"
+    draft, note = imports.open_config(form(other), "shared.yaml", shared.to_yaml().encode())
+    assert draft.isolates
     assert [(row.name, row.on) for row in draft.rows if row] == [
         ("mine", True),
+        ("prm", False),
         ("step_correctness", True),
         ("other", False),
     ]
-    assert imports.open_config("again.yaml", shared.to_yaml().encode(), services.trust).foreign == ()
+    assert not draft.policy_options.get("loading", {}).get("trust_remote_code")
+    assert all(said in note.text for said in ("shared.yaml", "isolated", "prm", "trust_remote_code", "other"))
+    assert draft.config().method.isolate_rewards
+    own_run, _ = imports.take_over(form(other), "run mine", RunConfig())
+    assert not own_run.isolates
 
 
 @pytest.mark.parametrize(
@@ -561,9 +549,9 @@ def test_code_of_an_opened_configuration_waits_to_be_trusted(services):
         (b"method: {rewards: [" + b",".join(b"{name: r%d}" % i for i in range(SLOTS + 1)) + b"]}", "fit on the page"),
     ],
 )
-def test_what_is_no_configuration_is_refused(services, content, message):
+def test_what_is_no_configuration_is_refused(content, message):
     with pytest.raises(ConfigError, match=message):
-        imports.open_config("c.yaml", content, services.trust)
+        imports.open_config(form(), "c.yaml", content)
 
 
 def test_what_train_inherits_is_said():

@@ -13,13 +13,13 @@ from workbench.config import leaves
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
-from workbench.ui.handlers.config_import import Opened, take_over
+from workbench.ui.handlers.config_import import take_over
 from workbench.ui.handlers.draft import RUN, SAMPLING, Draft
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump, link_of
-from workbench.ui.handlers.run_fields import NUMBER, method_fields, own_defaults, run_fields
+from workbench.ui.handlers.run_fields import INSPECTED, NUMBER, method_fields, own_defaults, run_fields
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.tabs.form import form_note_value, packed_run, read
 from workbench.ui.tabs.run_form import spec
@@ -50,7 +50,7 @@ def changed(method: str) -> Draft:
 def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
     fields = {field.path: field for field in method_fields(method)}
     for leaf in leaves(METHODS[method].section):
-        if leaf.name.partition(".")[0] in ("name", "pattern", "rewards", "credit", "sampling"):
+        if leaf.name.partition(".")[0] in ("name", *INSPECTED):
             continue
         field = fields.pop(f"{method}.{leaf.name}")
         assert field.label
@@ -84,7 +84,7 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     assert (config.method.name, config.run.steps) == (method, 7)
     assert {name: getattr(config.method, name) for name in CHANGED.get(method, {})} == CHANGED.get(method, {})
     assert draft.with_values(draft.values()) == draft
-    opened, _ = take_over(draft_of(), Opened("c.yaml", RunConfig.from_yaml(config.to_yaml()), ()))
+    opened, _ = take_over(draft_of(), "c.yaml", RunConfig.from_yaml(config.to_yaml()))
     assert opened.config() == config
     values = draft.values()
     run = {path: values[path] for path in RUN}

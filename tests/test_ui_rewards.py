@@ -12,6 +12,7 @@ import pytest
 from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
 from workbench.rewards import BUILTINS, RewardWorker
+from workbench.rewards.source import saved_rewards
 from workbench.rewards.watch import CallTimes
 from workbench.schema import RewardSummary
 from workbench.ui.handlers import rewards as handlers
@@ -85,41 +86,27 @@ def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: Reward
         assert view.credit is not None
 
 
-def test_saving_loading_deleting_and_undoing(tmp_path: Path) -> None:
-    def said(note: Note) -> str:
-        return f"{note.level}: {note.text}"
-
-    assert said(handlers.save_row(tmp_path, own(STEP))) == "info: mine v1 saved"
-    assert said(handlers.save_row(tmp_path, own(STEP))) == "info: mine v1 holds this already"
-    assert said(handlers.save_row(tmp_path, own(STEP.replace("1.0", "2.0")))) == "info: mine v2 saved"
-    assert said(handlers.save_row(tmp_path, builtin_row("trl:accuracy_reward"))) == "info: accuracy_reward v1 saved"
-    choices = [value for _, value in handlers.saved_choices(tmp_path)]
-    assert choices == ["accuracy_reward:1", "mine:2", "mine:1"]
-    assert handlers.saved_choices(tmp_path)[1][0].startswith("mine  v2  ·  step  ·  20")
+def test_saving_and_loading(tmp_path: Path) -> None:
+    assert handlers.save_row(tmp_path, own(STEP)).text.endswith("rewards/mine.py")
+    assert handlers.save_row(tmp_path, builtin_row("trl:accuracy_reward")).level == "info"
+    assert saved_rewards(tmp_path) == ["accuracy_reward", "mine"]
 
     rows = form(builtin_row("step_correctness")).rows
-    place, row = handlers.load_choice(tmp_path, rows, "mine:1")  # type: ignore[misc]
+    place, row = handlers.load_choice(tmp_path, rows, "mine")  # type: ignore[misc]
     assert (place, row.code, row.name) == (1, STEP, "mine")
     listed = form(builtin_row("step_correctness"), own(STEP).with_values(False, 0.5, STEP)).rows
-    place, row = handlers.load_choice(tmp_path, listed, "mine:2")  # type: ignore[misc]
+    place, row = handlers.load_choice(tmp_path, listed, "mine")  # type: ignore[misc]
     assert (place, row.weight, row.on) == (1, 0.5, False)  # in its namesake's place
     full = tuple(code_row(f"f{i}", "step", "") for i in range(SLOTS))
-    assert "remove one first" in handlers.load_choice(tmp_path, full, "mine:1").text  # type: ignore[union-attr]
+    assert "remove one first" in handlers.load_choice(tmp_path, full, "mine").text  # type: ignore[union-attr]
 
-    token, note = handlers.delete_choice(tmp_path, "mine:2")
-    assert said(note) == "info: mine deleted, with all its versions"
-    assert [value for _, value in handlers.saved_choices(tmp_path)] == ["accuracy_reward:1"]
-    assert said(handlers.undo_choice(tmp_path, token)) == "info: mine is back"
-    (tmp_path / "rewards" / "mine" / "2.py").write_bytes(b"\xff")
-    assert handlers.saved_choices(tmp_path)[1] == ("mine  v2  ·  cannot be read", "mine:2")
-    assert "mine/2.py): 'utf-8'" in handlers.load_choice(tmp_path, rows, "mine:2").text  # type: ignore[union-attr]
-    assert handlers.undo_choice(tmp_path, token).level == "error"
+    (tmp_path / "rewards" / "mine.py").write_bytes(b"\xff")
+    assert "mine.py): 'utf-8'" in handlers.load_choice(tmp_path, rows, "mine").text  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("choice", [None, "", "mine", "mine:x", "../../x:1", "gone:1"])
+@pytest.mark.parametrize("choice", [None, "", "gone", "../../x"])
 def test_a_choice_that_is_none_is_answered(tmp_path: Path, choice: str | None) -> None:
     assert isinstance(handlers.load_choice(tmp_path, (None,), choice), Note)
-    assert handlers.delete_choice(tmp_path, choice)[0] == ""
 
 
 def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> None:

@@ -24,7 +24,7 @@ from workbench.ui import app as page
 from workbench.ui.handlers import api, models, run_follow, run_setup, scoring
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft, first_group
-from workbench.ui.handlers.judges import add_judge, trust_row
+from workbench.ui.handlers.judges import add_judge
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.run_setup import rows_found
@@ -157,7 +157,7 @@ def test_code_in_an_editor_is_not_run(services: Services) -> None:
     view = scoring.rescore(visiting(draft_of(own_row(CODE))), services.reward_worker("tab"), services.models)
     assert view.rows[0] is not None
     assert "run no code" in view.rows[0].text
-    assert services.reward_worker("tab").pids.keys() <= {None}  # the process for patterns, none for a function
+    assert services.reward_worker("tab")._loaded == {}  # only patterns
 
 
 def test_the_step_pattern_of_a_visitor_is_matched(services: Services) -> None:
@@ -191,15 +191,12 @@ def test_a_link_and_a_browsers_copy_bring_nothing_in(services: Services) -> None
         kept.draft.sampling()
 
 
-def test_judges_models_and_trust_are_refused(services: Services) -> None:
+def test_judges_and_models_are_refused(services: Services) -> None:
     assert REMEDY in add_judge(EXTERNAL, "step", (None,), -1, services).text  # type: ignore[union-attr]
-    assert REMEDY in trust_row(own_row(CODE), services)[1].text
     form = models.ModelForm("org/reward-model", "classifier", "", 1.0, True)
     assert REMEDY in notes(models.load_model(form, (None,), services, "tab"))
     with pytest.raises(WorkbenchError, match="load no models"):
         services.path_of("org/model")
-    with pytest.raises(WorkbenchError, match="run no code"):
-        services.reward_worker("tab").require(RewardConfig(name="mine", code=CODE, trusted=True))
 
 
 def test_values_by_sampling_are_bounded(services: Services) -> None:

@@ -20,7 +20,6 @@ from workbench.cli.flags import add_flags, at_least_one, near_flag
 from workbench.cli.making import add_making_commands
 from workbench.cli.rewards import add_reward_flags
 from workbench.cli.space import CHOICES
-from workbench.cli.trust import add_trust
 from workbench.errors import WorkbenchError, redact
 from workbench.page_link import PORT
 from workbench.views.cards import visible
@@ -146,8 +145,13 @@ def _add_group_commands(command: AddCommand) -> None:
         metavar="FILE",
         help="YAML whose rewards or credit take the place of these for a second credit of the same answers, beside it",
     )
-    add_flags(added, (*SAMPLED, "grpo.pattern", "grpo.rewards", "grpo.reward_deadline", "grpo.credit"))
-    add_trust(added)
+    add_flags(
+        added,
+        (
+            *SAMPLED,
+            *(f"grpo.{name}" for name in ("pattern", "rewards", "reward_deadline", "isolate_rewards", "credit")),
+        ),
+    )
 
     added = command("step-values", models.step_values, "Estimate what each step is worth by sampling on from its end.")
     _add_group(added)
@@ -236,7 +240,6 @@ def _add_run_commands(command: AddCommand) -> None:
     _add_workspace(added)
     add_flags(added)
     added.usage = f"{added.prog} [recipe:NAME] [--FLAG VALUE ...]"
-    add_trust(added)
 
     added = command("resume", commands.resume, "Go on with a stopped or broken run from its newest valid checkpoint.")
     added.add_argument("run", metavar="RUN")
@@ -282,7 +285,6 @@ def _add_run_commands(command: AddCommand) -> None:
     )
     _add_workspace(added)
     add_flags(added)
-    add_trust(added)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 from workbench.cli.flags import add_flags, at_least_one, read_config
 from workbench.cli.groups import read_group
 from workbench.cli.output import print_result
-from workbench.cli.rewards import set_reward_deadline
-from workbench.cli.trust import add_trust, require_trust
+from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.schema import Group
@@ -23,6 +22,7 @@ Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.Argum
 FIELDS = (
     *("task", "policy", "environment", "seed", "grpo.sampling", "grpo.pattern", "grpo.rewards", "grpo.credit"),
     "grpo.reward_deadline",
+    "grpo.isolate_rewards",
 )
 
 
@@ -35,7 +35,6 @@ def add_check_commands(command: Adder) -> None:
         "--group", type=Path, action="append", metavar="FILE", help="look at a sampled group instead; repeatable"
     )
     add_flags(parser, FIELDS)
-    add_trust(parser)
 
     parser = command("probe", run_probe, "What edits without content would earn under each credit scheme.")
     parser.add_argument(
@@ -47,15 +46,14 @@ def add_check_commands(command: Adder) -> None:
         "--index", type=int, default=0, metavar="I", help="which example of the task to sample (default: 0)"
     )
     add_flags(parser, FIELDS)
-    add_trust(parser)
 
 
 def run_preflight(args: argparse.Namespace) -> int:
     from workbench.checks import preflight
 
-    config = require_trust(args, read_config(args))
+    config = read_config(args)
     settings = config.grpo
-    set_reward_deadline(settings.reward_deadline)
+    set_sandbox(settings.reward_deadline, isolate=settings.isolate_rewards)
     seconds = None
     if args.group:
         groups = [read_group(path) for path in args.group]
@@ -70,8 +68,8 @@ def run_preflight(args: argparse.Namespace) -> int:
 def run_probe(args: argparse.Namespace) -> int:
     from workbench.checks import probe, split_step_demo
 
-    config = require_trust(args, read_config(args))
-    set_reward_deadline(config.sampled.reward_deadline)
+    config = read_config(args)
+    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
     group: Group
     pattern: Any
     rewards: list[Any]

@@ -18,9 +18,8 @@ from workbench.cli import show
 from workbench.cli.flags import other_config, read_config
 from workbench.cli.groups import given_group, sampled_group
 from workbench.cli.output import print_result, say
-from workbench.cli.rewards import gives_rewards, set_reward_deadline
+from workbench.cli.rewards import gives_rewards, set_sandbox
 from workbench.cli.space import place_of
-from workbench.cli.trust import require_trust, require_trust_of_other
 from workbench.errors import ConfigError, did_you_mean
 from workbench.files import encode
 from workbench.views.cards import table
@@ -63,9 +62,9 @@ def score(args: argparse.Namespace) -> int:
     from workbench.rewards import score_both, score_group
     from workbench.views.heatmap import heatmap
 
-    config = require_trust(args, read_config(args))
-    side = None if args.other is None else require_trust_of_other(args, other_config(args.other, config), config)
-    set_reward_deadline(config.sampled.reward_deadline)
+    config = read_config(args)
+    side = None if args.other is None else other_config(args.other, config)
+    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
     group, pattern, other = given_group(args, config), config.sampled.pattern, None
     if side is None:
         credit = credit_group(score_group(group, pattern, with_policy(config)), **config.grpo.credit.keywords())
@@ -98,7 +97,7 @@ def train(args: argparse.Namespace) -> int:
         args.base = before.config().model_dump(mode="json")
         for difference in before.differences():
             say(f"note: since {before.name}, {difference}")
-    return _follow(args, runs.start(require_trust(args, read_config(args)), args.workspace, now=args.now))
+    return _follow(args, runs.start(read_config(args), args.workspace, now=args.now))
 
 
 def resume(args: argparse.Namespace) -> int:
@@ -171,7 +170,7 @@ def _compared(args: argparse.Namespace) -> Iterator[tuple[str, runs.ComparedRun 
     if args.methods is None:
         if args.completions is not None:
             raise ConfigError("--completions is the budget of --methods; a scheme's is --run.steps")
-        config = require_trust(args, read_config(args))
+        config = read_config(args)
         schemes = _names(args.schemes)
         for run, row in runs.compare(config, schemes, args.seeds, args.workspace, report=_report, tell=say):
             status = run.status()

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from workbench.cli.flags import read_config
-from workbench.cli.rewards import read_rewards, set_reward_deadline
+from workbench.cli.rewards import read_rewards, set_sandbox
 from workbench.config.task import columns_of_text
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
@@ -94,7 +94,7 @@ def check_reward(args: argparse.Namespace) -> int:
     if args.preset is not None and args.preset not in PRESETS:
         raise ConfigError(f"--preset {args.preset}: choose one of {', '.join(PRESETS)}")
     if args.reward_deadline is not None:
-        set_reward_deadline(args.reward_deadline)
+        set_sandbox(args.reward_deadline)
     rewards = read_rewards(args)
     if not rewards and args.data in TASKS:
         rewards = list(load_task(args.data).rewards)

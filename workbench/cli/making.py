@@ -12,14 +12,22 @@ from typing import Any
 from workbench.cli.flags import add_flags, at_least_one, read_config
 from workbench.cli.groups import read_group
 from workbench.cli.output import print_result, say
-from workbench.cli.rewards import set_reward_deadline
-from workbench.cli.trust import add_trust, require_trust
+from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.runs import making
 
 Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = ("task", "policy", "environment", "seed", "grpo.sampling", "grpo.rewards", "grpo.reward_deadline")
+FIELDS = (
+    "task",
+    "policy",
+    "environment",
+    "seed",
+    "grpo.sampling",
+    "grpo.rewards",
+    "grpo.reward_deadline",
+    "grpo.isolate_rewards",
+)
 
 
 def add_making_commands(command: Adder) -> None:
@@ -102,7 +110,6 @@ def _add_sampled(parser: argparse.ArgumentParser, *, out: bool) -> None:
         "--group", type=Path, action="append", metavar="FILE", help="take a sampled group instead; repeatable"
     )
     add_flags(parser, FIELDS)
-    add_trust(parser)
 
 
 def pairs(args: argparse.Namespace) -> int:
@@ -155,8 +162,8 @@ def mix(args: argparse.Namespace) -> int:
 def _prepared(args: argparse.Namespace) -> RunConfig:
     """Read the configuration, which has an outcome reward; raise TaskError if the file to write is there already."""
     args.base = {"method": {"name": "grpo", "credit": {"scheme": "outcome"}}}  # which needs an outcome reward, as this
-    config = require_trust(args, read_config(args))
-    set_reward_deadline(config.sampled.reward_deadline)
+    config = read_config(args)
+    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
     if args.out is not None:
         making.refuse_to_overwrite(args.out)
     return config

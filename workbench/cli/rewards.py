@@ -47,13 +47,6 @@ def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
         "Rewards given replace the task's own",
     )
     rewards.add_argument(
-        "--trusted-file",
-        action="append",
-        default=[],
-        metavar="FILE.py[::FUNCTION][:KIND[:WEIGHT]]",
-        help="the same, run outside the seal: with the network, your files and modules, and your secrets; repeatable",
-    )
-    rewards.add_argument(
         "--judge",
         action="append",
         default=[],
@@ -85,7 +78,7 @@ def add_model_flags(to: Any) -> None:
 
 def gives_rewards(args: argparse.Namespace) -> bool:
     """Whether flags name rewards, which then replace the task's or a file's."""
-    return any(getattr(args, name, None) for name in ("reward", "reward_file", "reward_model", "trusted_file", "judge"))
+    return any(getattr(args, name, None) for name in ("reward", "reward_file", "reward_model", "judge"))
 
 
 def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
@@ -96,7 +89,6 @@ def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
             for reward in (
                 *map(_built_in, args.reward),
                 *map(_from_file, args.reward_file),
-                *map(_trusted, args.trusted_file),
                 *map(_judge, args.judge),
             )
         ]
@@ -108,7 +100,6 @@ def named_rewards(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The settings of every reward that a flag names, which replace the task's or a file's. Raises ConfigError."""
     rewards = [_built_in(text) for text in options.get("reward", [])]
     rewards += [_from_file(text) for text in options.get("reward_file", [])]
-    rewards += [_trusted(text) for text in options.get("trusted_file", [])]
     rewards += [_judge(text) for text in options.get("judge", [])]
     rewards += [
         _from_model(text, options.get("format"), options.get("reduce"), options.get("workspace"))
@@ -117,11 +108,12 @@ def named_rewards(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rewards
 
 
-def set_reward_deadline(seconds: float) -> None:
-    """Give code of rewards so long for a call in this process."""
+def set_sandbox(deadline: float, *, isolate: bool = False) -> None:
+    """Give code of rewards so many seconds for a call, and isolate it or not."""
     from workbench.rewards.client import shared_worker
 
-    shared_worker().deadline = seconds
+    shared_worker().deadline = deadline
+    shared_worker().set_isolated(isolate)
 
 
 def put_reward_settings(data: dict[str, Any], options: Mapping[str, Any]) -> None:
@@ -180,12 +172,12 @@ def _built_in(text: str) -> dict[str, Any]:
     return {"name": builtin.name, "kind": kind or builtin.kind, "weight": weight}
 
 
-def _from_file(text: str, flag: str = "--reward-file") -> dict[str, Any]:
+def _from_file(text: str) -> dict[str, Any]:
     from workbench.errors import RewardCodeError
     from workbench.rewards.source import function_of_file, imports_beside, kind_in
 
     path, function, kind, weight = _file_parts(text)
-    file, what = Path(path), f"{flag} {cut(path, 300)}"
+    file, what = Path(path), f"--reward-file {cut(path, 300)}"
     code = read_text(file, what)
     try:
         name = function_of_file(code, file, function)
@@ -204,10 +196,6 @@ def _file_parts(text: str) -> tuple[str, str, str, str]:
         return (_reward_parts(text)[0], "", *_reward_parts(text)[1:])
     _, kind, weight = _reward_parts(f":{rest}")
     return path, function, kind, weight
-
-
-def _trusted(text: str) -> dict[str, Any]:
-    return {**_from_file(text, "--trusted-file"), "trusted": True}
 
 
 def _judge(text: str) -> dict[str, Any]:

@@ -167,8 +167,6 @@ class RewardConfig(Section):
     """Python source that defines the function; None for a built-in."""
     folder: str | None = None
     """The folder of modules that `code` imports: that of the file it was read from."""
-    trusted: bool = False
-    """Run `code` outside the seal: with the network, your files and modules, and your environment's secrets."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """A built-in's options, by name: `{target_length: 80}` for `length_target`, say."""
     model: ModelConfig | None = None
@@ -204,25 +202,6 @@ class RewardConfig(Section):
         """What there is one of at most."""
         return self.code, self.model, self.judge, self.monte_carlo
 
-    @property
-    def foreign(self) -> str | None:
-        """What of this reward is asked for before it runs: its code, its model's, whom it tells; None for none."""
-        if self.model is not None and self.model.trust_remote_code:
-            return f"# model.trust_remote_code runs the modelling code that {self.model.path} brings"
-        if self.judge is not None:
-            key = f", and the key in ${self.judge.key_variable}," if self.judge.key_variable else ""
-            return f"# judge: prompts and answers{key} are sent to {self.judge.base_url}"
-        if self.trusted:
-            return f"# trusted: runs outside the seal, with the network, your files and your secrets\n{self.code}"
-        return self.code if self.folder is None else f"# imports modules from {self.folder}\n{self.code}"
-
-    @property
-    def leaves_the_seal(self) -> str | None:
-        """What of it the page asks for before it happens, in words; None where there is nothing to ask for."""
-        if self.judge is not None:
-            return f"sends prompts and answers to {self.judge.base_url}"
-        return "asks to run outside the seal, with the network, your files and your secrets" if self.trusted else None
-
     @model_validator(mode="before")
     @classmethod
     def _kind_is_its_function_s(cls, data: Any) -> Any:
@@ -254,8 +233,6 @@ class RewardConfig(Section):
     def _is_one_thing(self) -> Self:
         if sum(part is not None for part in self._parts) > 1:
             raise ValueError(f"reward {self.name!r}: give one of code, model, judge and monte_carlo")
-        if self.trusted and self.code is None:
-            raise ValueError(f"reward {self.name!r}: trusted is for code of your own, and it has none; leave it out")
         if self.monte_carlo is not None and self.kind != "step":
             raise ValueError(f"reward {self.name!r}: monte_carlo values are a step reward's; set kind to step")
         if self.model is not None and self.model.format == "classifier" and self.kind != "outcome":

@@ -93,6 +93,8 @@ class MethodSection(Section):
     """Names in that configuration → the field that sets them here, beside those of every method."""
     name: str
     """The training method."""
+    isolate_rewards: bool = False
+    """Run own code without network, processes or your files (Linux): for rewards that run what a policy wrote."""
     trl: dict[str, Any] = Field(default_factory=dict, title="Fields of TRL")
     """Other fields of its trainer's configuration in TRL, by their names there: name=value, with commas between."""
 
@@ -247,12 +249,6 @@ class SharedConfig(Section):
                 "policy.lora: over merged adapters it is saved as one LoRA with them, which has no dora, bias or "
                 "modules_to_save; leave these out, or train on a model that is exported with --merged"
             )
-
-    @property
-    def foreign(self) -> list[RewardConfig | EnvironmentSection]:
-        """What of it has code, or tells somebody, that is asked for before it runs."""
-        environment = [self.environment] if self.environment.foreign is not None else []
-        return [*(reward for reward in self.method.reward_functions if reward.foreign is not None), *environment]
 
     def to_yaml(self) -> str:
         return write_yaml(self.model_dump(mode="json"))

@@ -359,8 +359,3 @@ class EnvironmentSection(Section):
         if self.code is not None and self.name is None:
             raise ValueError("name: the class in `code` has no name here; give its name")
         return self
-
-    @property
-    def foreign(self) -> str | None:
-        """What of it is asked for before it runs: its code; None for a built-in."""
-        return self.code

@@ -24,15 +24,15 @@ from workbench.schema.rollouts import state_of
 
 _numbers = itertools.count()
 _ALSO = 200  # characters of a message of the environment's
-THREADS, PROCESSES = 16, 4
-"""Episodes of a batch that are called at a time: of a class of this process, and of code in the worker."""
+THREADS = 16
+"""Episodes of a batch that are called at a time, of a class of this process."""
 
 
 class Host(Protocol):
     """Who runs users' environments elsewhere: ``rewards.RewardWorker``."""
 
     def environment(
-        self, code: str, name: str, request: Mapping[str, Any], deadline: float, lane: int = 0
+        self, code: str, name: str, request: Mapping[str, Any], deadline: float
     ) -> tuple[dict[str, Any], str]: ...
 
 
@@ -147,17 +147,14 @@ def _said(method: str, error: Exception) -> str:
 
 def _hosted(settings: EnvironmentSection, name: str, code: str, host: Host) -> Environment:
     reply, _ = host.environment(code, name, {"call": "describe"}, settings.deadline)
-    stop = reply.get("stop")
-    if not isinstance(stop, list) or not all(isinstance(text, str) and text for text in stop):
-        raise EpisodeError(f"environment {name!r}: malformed reply from the reward worker")
+
+    def ask(request: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        return host.environment(code, name, request, settings.deadline)
 
     def make(prompt: Prompt, columns: Mapping[str, Any], lane: int) -> Episode:
-        def ask(request: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-            return host.environment(code, name, request, settings.deadline, lane)
-
         return _EpisodeInWorker(ask, prompt, columns)
 
-    return Environment(name, tuple(stop), settings, make, PROCESSES)
+    return Environment(name, tuple(reply["stop"]), settings, make, lanes=1)
 
 
 class _EpisodeInWorker:
@@ -205,7 +202,4 @@ class _EpisodeInWorker:
             reply, printed = self._send(request)
         except EpisodeError as error:
             return Reply(error=str(error), seconds=time.perf_counter() - began, printed=error.printed)
-        text, state = reply.get("text"), reply.get("state")
-        if any(value is not None and not isinstance(value, str) for value in (text, state)):
-            return Reply(error="malformed reply from the reward worker", seconds=time.perf_counter() - began)
-        return Reply(text, None, state, time.perf_counter() - began, printed)
+        return Reply(reply.get("text"), None, reply.get("state"), time.perf_counter() - began, printed)

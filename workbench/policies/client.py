@@ -94,11 +94,13 @@ class PolicyWorker:
         loading: Mapping[str, str] | None = None,
         prompting: PromptSection | None = None,
         environment: EnvironmentSection | None = None,
+        isolate: bool = False,
         on_event: OnEvent | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> Group | None:
         """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``),
-        ``prompting`` how the prompt is put to the policy, ``environment`` who answers its turns.
+        ``prompting`` how the prompt is put to the policy, ``environment`` who answers its turns,
+        ``isolate`` whether its code is isolated.
 
         ``on_event`` gets ``{"waiting": what for}`` while another call has its turn, ``{"loading": name}`` while the
         policy loads, and ``{"texts", "finished", "tokens", "seconds"}`` as the rollouts grow.
@@ -117,6 +119,7 @@ class PolicyWorker:
             "seed": seed,
             "prompting": (prompting or PromptSection()).model_dump(),
             "environment": None if environment is None else environment.model_dump(),
+            "isolate": isolate,
         }
         reply = self._in_turn("sample", request, on_event, cancelled)
         return None if reply is None else Group.from_json(reply["group"])

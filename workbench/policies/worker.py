@@ -18,6 +18,7 @@ from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.plain import decoding_of
 from workbench.policies.sampler import sample_group, with_reference
+from workbench.rewards.client import shared_worker
 from workbench.rewards.models.local import changed
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.schema import Example, Group
@@ -100,6 +101,7 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
             return _loaded(policy)
         arguments = request["sample"]
         policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
+        shared_worker().set_isolated(arguments.get("isolate", False))
         group = sample_group(
             policy,
             Example(arguments["prompt"], arguments["columns"]),

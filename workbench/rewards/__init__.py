@@ -7,7 +7,6 @@ from workbench.rewards.client import RewardWorker
 from workbench.rewards.pool import WorkerPool
 from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.score import score_completions, score_group, score_split, split_group
-from workbench.rewards.trust import TrustStore
 
 __all__ = [
     "BUILTINS",
@@ -15,7 +14,6 @@ __all__ = [
     "ErrorBudget",
     "Reward",
     "RewardWorker",
-    "TrustStore",
     "WorkerPool",
     "find_builtin",
     "load_reward",

@@ -1,21 +1,24 @@
-"""The parent's side of the reward worker, where users' code and patterns run, with a deadline and checked replies.
+"""The sandbox, where people's code and patterns run: one child process, with a deadline for each call.
 
-The trust model: this is your own code on your own machine, like Jupyter. The worker's processes (``sealed``) can be
-killed, which limits accidents; they are no sandbox for strangers' code. A layer of the seal that this system lacks is
-in ``RewardWorker.reduced_isolation()``.
+The trust model is Jupyter's: your own code on your own machine. The child (``worker``) can be killed and has limits
+(``sandbox.limits``), so that a hang, a crash or a memory bomb costs one call. With ``isolate`` it has neither network
+nor files of yours (``sandbox.isolate``); what of that this system lacks is in ``RewardWorker.missing_layers()``.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from workbench.config import RewardConfig
 from workbench.errors import (
     ChildDied,
     ChildError,
@@ -30,40 +33,46 @@ from workbench.errors import (
 from workbench.rewards.judges import Judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import Batch, form_of
-from workbench.rewards.returned import Score, check_outcome, check_steps
-from workbench.rewards.sealed import MOST, Key, SealedChildren
-from workbench.rewards.wire import (
-    FILENAME,
-    NonsenseError,
-    check_error,
-    checked_isolation,
-    packed_batch,
-    read_log,
-    read_signature_reply,
-    read_split_reply,
-)
+from workbench.rewards.returned import Score
+from workbench.rewards.worker import FILENAME, LOADED, packed_batch
+from workbench.sandbox.child import Child, child_environment
+from workbench.sandbox.limits import without_secrets
+from workbench.schema import Step
 from workbench.steps import Split, StepPattern, unsplit
 from workbench.steps.split import PREVIEW_TIMEOUT, TIMEOUT
 
 DEADLINE = 30.0
-"""Seconds one call may take, loading of its code and start-up of the worker apart: that of a run by default."""
+"""Seconds one call may take, loading of its code and start-up of the process apart: that of a run by default."""
 LOADING = 60.0
 """Seconds that loading a function's code (its imports, say) may take, or ``deadline`` where that is longer."""
 PATTERN_MARGIN = 1.0
 """Seconds for compiling a pattern and what the ``regex`` package's own time limit misses, over that limit."""
-_HANG_REPORT = re.compile(r"Timeout \([\d:.]+\)!\n(?:(?:Thread|Current thread) .*\n(?: +.*\n)*\n?)*")
-"""What a process writes when a call has nearly used up its time, also one that then ends well."""
+_GRACE = 2.0  # seconds after its deadline in which a process must have ended itself, and said where it hangs
+_HANG = re.compile(r"Timeout \([\d:.]+\)!\n")
+"""What a process writes when a call has run over its deadline, before the lines that its threads are at."""
+
+
+class _StoppedError(Exception):
+    """A call that ended its process: at which line, after it had printed what, and whether it ran over its deadline."""
+
+    def __init__(self, message: str, output: str, *, overran: bool) -> None:
+        super().__init__(message)
+        hangs = list(_HANG.finditer(output))
+        self.overran = overran or bool(hangs)
+        self.printed = output[: hangs[-1].start()] if hangs else output
+        report = hangs[-1].start() if hangs else output.rfind("Fatal Python error")
+        line = re.search(rf'File "{re.escape(FILENAME)}", line (\d+)', output[report:]) if report >= 0 else None
+        self.line = int(line[1]) if line else None
+        self.at = "" if self.line is None else f" at line {self.line}"
 
 
 class RewardWorker:
-    """Runs reward code and patterns in sealed child processes: each reward function in one, patterns in another.
+    """Runs reward functions, environments and patterns in one child process, started at the first call.
 
-    A process is started at the first call and again after it died. Safe between threads, which wait for each other only
-    where they call the same function. ``deadline`` is for a call of a reward, ``loading`` for its code's imports and
-    top level, ``pattern_margin`` what a pattern gets over its own time limits. ``output`` is what the last call
-    printed, at most 64 KB of it. ``most_functions`` have a process at a time. ``agreed`` raises RewardError for a
-    reward that leaves the seal unless somebody agreed to it; without it any may, as in a notebook. Judges among the
-    rewards are asked through ``judges``, by default those that this process shares.
+    Safe between threads, which wait for each other. ``deadline`` is for a call of a reward, ``loading`` for its code's
+    imports and top level, ``pattern_margin`` what a pattern gets over its own time limits. ``output`` is what the last
+    call printed, at most 64 KB of it. With ``isolate`` the code has neither network nor files. Judges among the rewards
+    are asked through ``judges``, by default those that this process shares.
     """
 
     def __init__(
@@ -72,65 +81,94 @@ class RewardWorker:
         *,
         loading: float = LOADING,
         pattern_margin: float = PATTERN_MARGIN,
-        most_functions: int = MOST,
-        agreed: Callable[[RewardConfig], None] | None = None,
         judges: Judges | None = None,
-        unsealed: bool = False,
+        isolate: bool = False,
     ) -> None:
         self.deadline, self.loading = deadline, loading
         self.pattern_margin = pattern_margin
-        self.output = ""
-        self._agreed = agreed
         self.judges = judges
-        self._children = SealedChildren(most_functions, unsealed=unsealed)
-        self._missing: tuple[str, ...] | None = None
-        self._unsealed = (
-            None if unsealed else RewardWorker(deadline, loading=loading, most_functions=most_functions, unsealed=True)
-        )
+        self.isolate = isolate
+        self.output = ""
+        self._lock, self._callers = threading.RLock(), set[int]()
+        self._child: Child | None = None
+        self._remove_folder: Callable[[], object] = lambda: None
+        self._importable: list[str] = []
+        self._loaded: dict[tuple[str, str], tuple[int, WorkerFunction | None]] = {}
+        """What is loaded, by code and name, in which process."""
+
+    def set_isolated(self, isolate: bool) -> None:
+        """Isolate the code from now on, or no longer, in a new process where that is another one."""
+        with self._lock:
+            if isolate != self.isolate:
+                self.isolate = isolate
+                self._end()
 
     def start(self) -> None:
-        """Start the process for patterns now, and what forks all others, so that the first calls need not wait."""
-        with self._children.held(None):
-            pass
-
-    def unsealed_for(self, reward: RewardConfig) -> RewardWorker:
-        """Where a trusted reward's code runs. Raises RewardError as ``require`` does."""
-        self.require(reward)
-        if self._unsealed is not None:
-            self._unsealed.deadline = self.deadline
-        return self._unsealed or self
-
-    def require(self, reward: RewardConfig) -> None:
-        """Raises RewardError for a reward that leaves the seal where nobody agreed to it."""
-        if self._agreed is not None:
-            self._agreed(reward)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call is under way."""
-        return self._children.busy or (self._unsealed is not None and self._unsealed.busy)
-
-    @property
-    def pids(self) -> dict[Key, int]:
-        """The process of each function, by its code and name, and of patterns (None)."""
-        return self._children.pids
-
-    def reduced_isolation(self) -> tuple[str, ...]:
-        """A sentence for each layer of the seal that this system lacks; none where all are in force.
-
-        Starts a process if there is none. Raises RewardError when that fails.
-        """
-        if self._missing is None:
+        """Start the process now, so that the first call need not wait. Raises ChildDied where it cannot be started."""
+        with self._lock:
+            if self._child is not None:
+                return
+            environment = {
+                **without_secrets(child_environment()),
+                "PYTHONSAFEPATH": "1",  # what the process itself imports lies in no folder of the user's
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONIOENCODING": "utf-8:backslashreplace",
+                **{f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")},
+            }
             try:
-                self._missing = checked_isolation(self._ask_for_patterns({"do": "isolation"}, self.deadline))
-            except (ChildError, NonsenseError) as error:
-                raise RewardError(f"the reward worker does not say how it is isolated: {error}") from error
-        return self._missing
+                folder = tempfile.mkdtemp(prefix="sandbox-")
+                self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+                arguments = [folder, *(["--isolated"] if self.isolate else []), *self._importable]
+                self._child = Child("workbench.rewards", args=arguments, name="sandbox", environment=environment)
+            except OSError as error:
+                raise ChildDied(f"its process cannot be started ({error.strerror or error}); try again") from error
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._callers)
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number; None where there is none."""
+        return None if self._child is None else self._child.pid
+
+    def missing_layers(self) -> tuple[str, ...]:
+        """Return a sentence for each limit or layer of isolation that this system lacks; none where all are in force.
+
+        Starts the process if there is none. Raises RewardError when that fails.
+        """
+        try:
+            return tuple(self._ask({"do": "missing"}, self.deadline)[0]["missing"])
+        except (_StoppedError, ChildError) as error:
+            raise RewardError(f"the sandbox does not say how it is isolated: {error}") from error
+
+    def _ask(self, request: Mapping[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
+        """Return the process's reply and what it printed. Raises _StoppedError, or the error that it told."""
+        self._callers.add(threading.get_ident())
+        try:
+            with self._lock:
+                self.start()
+                assert self._child is not None
+                child, self.output, began = self._child, "", time.monotonic()
+                try:
+                    reply = child.call({**request, "deadline": deadline}, deadline=deadline + _GRACE)
+                except (ChildDied, ChildTimeout) as error:
+                    # Where it prints without end, what it says of the hang does not last.
+                    ended_itself = str(error).endswith("exited 1") and time.monotonic() - began >= deadline
+                    overran = ended_itself or getattr(error, "seconds", None) == deadline + _GRACE
+                    stopped = _StoppedError(str(error), child.output, overran=overran)
+                    self.output = stopped.printed
+                    raise stopped from error
+                self.output = child.output
+                return reply, self.output
+        finally:
+            self._callers.discard(threading.get_ident())
 
     # -- patterns ------------------------------------------------------------------------------------------------------
 
     def split(self, texts: Sequence[str], pattern: StepPattern, *, leniently: bool = False) -> list[Split]:
-        """Each text's steps and matches, by a pattern that never runs in this process.
+        """Return each text's steps and matches, by a pattern that never runs in this process.
 
         A preview (the default) has 0.25 s a text and 1 s for all, and raises PatternTooSlow for the first text that is
         too slow. ``leniently`` only a pattern that cannot be used at all raises; a text that is too slow is one
@@ -151,19 +189,23 @@ class RewardWorker:
             "do": "split", "texts": texts, "regex": pattern.regex, "kind": pattern.kind, "leniently": leniently,
         }  # fmt: skip
         try:
-            reply = self._ask_for_patterns(request, limit)
-            with self._ended_if_unsound(None):
-                return read_split_reply(reply, texts)
-        except ChildTimeout as error:
-            if error.seconds != limit:  # it did not even start
-                raise PatternError(f"the step pattern was not tried: {error}") from error
-            raise PatternTooSlow(
-                f"the step pattern is too slow ({limit:g} s to compile and match) and was stopped"
-            ) from error
-        except ChildDied as error:
+            reply, _ = self._ask(request, limit)
+        except _StoppedError as error:
+            if error.overran:
+                raise PatternTooSlow(
+                    f"the step pattern is too slow ({limit:g} s to compile and match) and was stopped"
+                ) from error
             raise PatternError(f"the step pattern cannot be used: {error} while it compiled or matched") from error
-        except (ChildError, NonsenseError) as error:
+        except ChildError as error:
             raise PatternError(f"the step pattern was not tried: {error}") from error
+        return [
+            Split(
+                [Step(start, end, matched=split["matched"]) for start, end in split["steps"]],
+                [(start, end) for start, end in split["matches"]],
+                split["failed"],
+            )
+            for split in reply["splits"]
+        ]
 
     def _split_or_give_up(self, text: str, pattern: StepPattern) -> Split:
         try:
@@ -173,149 +215,119 @@ class RewardWorker:
 
     # -- reward code ---------------------------------------------------------------------------------------------------
 
-    def describe(self, code: str, name: str) -> inspect.Signature:
-        """The signature of the function ``name`` of ``code``, or of the only one or ``reward`` if none has that name.
-
-        Raises as ``function`` does.
-        """
-        return self.function(code, name).signature
-
     def function(self, code: str, name: str, folder: str | None = None) -> WorkerFunction:
-        """The function ``name`` of ``code`` (or the only one, or ``reward``), to be called here and to run there.
+        """Return the function ``name`` of ``code`` (or the only one, or ``reward``), to be called here and run there.
 
         It may import modules that lie in ``folder``. Raises RewardCodeError for code that does not compile, fails on
         import or defines no such function, with its line; RewardTimeout for code that does not end.
         """
-        if folder is not None and self._children.folders.get((code, name)) != folder:
-            self._children.end((code, name))
-            self._children.folders[code, name] = folder
-        reply, _ = self._ask({"do": "describe", "code": code, "name": name})
-        try:
-            with self._ended_if_unsound((code, name)):
-                return WorkerFunction(name, code, read_signature_reply(reply), self, reply.get("async") is True)
-        except NonsenseError as error:
-            raise RewardError(f"reward {name!r}: {error}", reward=name) from error
+        with self._lock:
+            if folder is not None and folder not in self._importable:
+                self._importable.append(folder)
+                self._end()  # what may be imported is said when the process starts
+            function = self._loaded[code, name][1] if self._is_loaded(code, name) else None
+            if function is not None:
+                return function
+            limit = max(self.loading, self.deadline)
+            reply, _ = self._run({"do": "load", "code": code, "name": name}, limit, "loaded its code")
+            parameters = [
+                inspect.Parameter(one, inspect._ParameterKind[kind], default=... if has_default else inspect._empty)
+                for one, kind, has_default in reply["parameters"]
+            ]
+            signature = inspect.Signature(parameters, __validate_parameters__=False)
+            function = WorkerFunction(name, code, signature, self, reply["async"])
+            self._note_loaded(code, name, function)
+            return function
+
+    def _is_loaded(self, code: str, name: str) -> bool:
+        pid, _ = self._loaded.get((code, name), (None, None))
+        return self._child is not None and self._child.alive and pid == self._child.pid
+
+    def _note_loaded(self, code: str, name: str, function: WorkerFunction | None) -> None:
+        self._loaded[code, name] = self.pid or 0, function
+        while len(self._loaded) > LOADED:
+            del self._loaded[next(iter(self._loaded))]
 
     def score_outcome(self, code: str, name: str, batch: Batch) -> tuple[list[Score], str]:
-        """One score a completion, and what the code printed. Raises RewardError and the errors under it."""
-        reply, printed = self._score(code, name, batch)
-        with self._ended_if_unsound((code, name)):
-            scores = check_outcome(name, reply.get("scores"), len(batch))
-            read_log(reply, batch, name)
-            return scores, printed
+        """Return one score a completion, and what the code printed. Raises RewardError and the errors under it."""
+        return self._score(code, name, batch)
 
     def score_steps(self, code: str, name: str, batch: Batch) -> tuple[list[list[Score]], str]:
-        """One score a step of each completion, and what the code printed. Raises RewardError and those under it."""
-        reply, printed = self._score(code, name, batch)
-        with self._ended_if_unsound((code, name)):
-            scores = check_steps(name, reply.get("scores"), batch.steps)
-            read_log(reply, batch, name)
-            return scores, printed
+        """Return one score a step of each completion, and what the code printed. Raises as ``score_outcome`` does."""
+        return self._score(code, name, batch)
 
-    @contextmanager
-    def _ended_if_unsound(self, key: Key) -> Iterator[None]:
-        """The process has made the same checks: one that let something through was tampered with, and is replaced."""
-        try:
-            yield
-        except (RewardError, NonsenseError):
-            self._children.end(key)
-            raise
-
-    def _score(self, code: str, name: str, batch: Batch) -> tuple[dict[str, Any], str]:
+    def _score(self, code: str, name: str, batch: Batch) -> tuple[Any, str]:
         sent, texts, left_out = packed_batch(batch)
-        try:
-            return self._ask({"do": "score", "code": code, "name": name, "batch": sent, "texts": texts}, len(batch))
-        except RewardError as error:
-            if missed := [column for column in left_out if column in str(error)]:
-                error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
-            raise
+        request = {"do": "score", "code": code, "name": name, "batch": sent, "texts": texts}
+        with self._lock:
+            self.function(code, name)  # loads it if the process is another one by now
+            try:
+                reply, printed = self._run(request, self.deadline, "ran")
+            except RewardError as error:
+                if missed := [column for column in left_out if column in str(error)]:
+                    error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
+                raise
+        batch.log.extra.update(reply["logged"]["extra"])
+        batch.log.metrics.extend((metric, value) for metric, value in reply["logged"]["metrics"])
+        return reply["scores"], printed
 
-    def _ask(self, request: dict[str, Any], count: int = 0) -> tuple[dict[str, Any], str]:
-        """The reply of the request's function, and what it printed. A process that has not loaded it does so first."""
-        code, name, printed, doing = request["code"], request["name"], "", "loaded its code"
-        deadline = self.deadline
-        limit = max(self.loading, deadline)
+    def _run(self, request: dict[str, Any], limit: float, doing: str) -> tuple[dict[str, Any], str]:
+        name = request["name"]
         try:
-            with self._children.held((code, name)) as sealed:
-                try:
-                    if request["do"] == "describe" or not sealed.has_loaded:
-                        loading = {"do": "describe", "code": code, "name": name, "deadline": limit}
-                        reply = self._children.ask(sealed, loading, limit)
-                        sealed.loaded = sealed.child.pid
-                    if request["do"] != "describe":
-                        limit, doing = deadline, "ran"
-                        reply = self._children.ask(sealed, {**request, "deadline": limit}, limit)
-                finally:
-                    printed = sealed.child.output
-                    self.output = _HANG_REPORT.sub("", printed)
-            return reply, _HANG_REPORT.sub("", printed)
-        except ChildTimeout as error:
-            if error.seconds != limit:  # it did not even start
-                raise RewardError(f"reward {name!r}: {error}", reward=name) from error
-            line = _line_in(printed)
+            return self._ask(request, limit)
+        except _StoppedError as error:
+            if not error.overran:
+                raise RewardError(f"reward {name!r}{error.at}: {error}", reward=name, line=error.line) from error
             raise RewardTimeout(
-                f"reward {name!r} {doing} over its deadline of {limit:g} s{_at(line)} and was stopped; make it "
+                f"reward {name!r} {doing} over its deadline of {limit:g} s{error.at} and was stopped; make it "
                 "faster, or raise method.reward_deadline (in Python: RewardWorker(deadline=…))",
                 reward=name,
-                line=line,
+                line=error.line,
             ) from error
-        except ChildDied as error:
-            line = _line_in(printed)
-            raise RewardError(f"reward {name!r}{_at(line)}: {error}", reward=name, line=line) from error
-        except WorkbenchError as error:
-            checked = check_error(error, name, count)
-            if checked is error:
-                raise
-            raise checked from error
+        except ChildError as error:
+            raise RewardError(f"reward {name!r}: {error}", reward=name) from error
 
     # -- environments --------------------------------------------------------------------------------------------------
 
     def environment(
-        self, code: str, name: str, request: Mapping[str, Any], deadline: float, lane: int = 0
+        self, code: str, name: str, request: Mapping[str, Any], deadline: float
     ) -> tuple[dict[str, Any], str]:
-        """The reply of the environment that ``code`` defines (``environments.hosted``), and what it printed.
+        """Return the reply of the environment that ``code`` defines (``worker.Instances``), and what it printed.
 
-        Its process is its own, one a ``lane``, and is replaced where a call has not ended in ``deadline`` seconds.
         Raises EpisodeError, whose ``printed`` is what the code printed.
         """
-        printed = ""
-        key = code, f"environment {name}" + (f", lane {lane}" if lane else "")
-        asked = {**request, "do": "environment", "code": code, "name": name}
-        try:
-            with self._children.held(key) as sealed:
-                if not sealed.has_loaded:
-                    deadline = max(self.loading, deadline)
-                try:
-                    reply = self._children.ask(sealed, {**asked, "deadline": deadline}, deadline)
-                    sealed.loaded = sealed.child.pid
-                    return reply, _HANG_REPORT.sub("", sealed.child.output)
-                finally:
-                    printed = sealed.child.output
-        except ChildTimeout as error:
-            line = _line_in(printed)
-            slow = error.seconds == deadline  # or it did not even start
-            message = (
-                f"ran over its deadline of {deadline:g} s{_at(line)} and was stopped; make it faster, or raise "
-                "environment.deadline"
-            )
-            raise _episode_error(f"environment {name!r} {message if slow else error}", printed, line) from error
-        except EpisodeError as error:
-            line = error.line if type(error.line) is int else None
-            raise _episode_error(str(error), printed, line) from error
-        except WorkbenchError as error:
-            line = _line_in(printed)
-            raise _episode_error(f"environment {name!r}{_at(line)}: {error}", printed, line) from error
+        key = (code, f"environment {name}")
+        with self._lock:
+            if not self._is_loaded(*key):
+                deadline = max(self.loading, deadline)
+            try:
+                answer = self._ask({**request, "do": "environment", "code": code, "name": name}, deadline)
+                self._note_loaded(*key, None)
+                return answer
+            except _StoppedError as error:
+                said = (
+                    f" ran over its deadline of {deadline:g} s{error.at} and was stopped; make it faster, or raise "
+                    "environment.deadline"
+                    if error.overran
+                    else f"{error.at}: {error}"
+                )
+                raise EpisodeError(f"environment {name!r}{said}", line=error.line, printed=error.printed) from error
+            except WorkbenchError as error:
+                message = str(error) if isinstance(error, EpisodeError) else f"environment {name!r}: {error}"
+                raise EpisodeError(message, line=getattr(error, "line", None), printed=self.output) from error
 
-    def _ask_for_patterns(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """The reply of the process in which patterns match. Raises ChildError, or whatever that process raised."""
-        with self._children.held(None) as sealed:
-            return self._children.ask(sealed, request, deadline)
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._remove_folder()
+            self._child = None
 
     def close(self) -> None:
-        """End all processes. A later call starts new ones."""
-        self._children.close()
-        if self._unsealed is not None:
-            self._unsealed.close()
+        """End the process, also under the call of another thread. A later call starts a new one."""
+        if (child := self._child) is not None:
+            child.kill()
+        with self._lock:
+            self._end()
 
     def __enter__(self) -> RewardWorker:
         return self
@@ -326,7 +338,7 @@ class RewardWorker:
 
 @cache
 def shared_worker() -> RewardWorker:
-    """The worker of whoever brings none of their own; it ends with this process."""
+    """Return the sandbox of whoever brings none of their own; it ends with this process."""
     return RewardWorker()
 
 
@@ -374,18 +386,3 @@ class WorkerFunction:
             scores = score(self.code, self.name, batch)[0]
         batch.log.tell(*loggers)
         return scores
-
-
-def _episode_error(message: str, printed: str, line: int | None) -> EpisodeError:
-    return EpisodeError(message, line=line, printed=_HANG_REPORT.sub("", printed))
-
-
-def _line_in(output: str) -> int | None:
-    """The innermost line of the user's code in the last of Python's own fault reports."""
-    report = max(output.rfind("Timeout ("), output.rfind("Fatal Python error"))
-    match = re.search(rf'File "{re.escape(FILENAME)}", line (\d+)', output[report:]) if report >= 0 else None
-    return int(match[1]) if match else None
-
-
-def _at(line: int | None) -> str:
-    return "" if line is None else f" at line {line}"

@@ -5,27 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
 
-from workbench.child import Zygote
-from workbench.config import RewardConfig
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.judges import Judges
-from workbench.rewards.sealed import warm_zygote
 
 KEPT = 8
 IDLE_SECONDS = 600.0
-FUNCTIONS = 8
-"""Reward functions of a tab that have a process at a time: each edit of one is another function."""
 
 
 class WorkerPool:
     """Gives each key a worker of its own. Safe from any thread.
 
     Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other. One that
-    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one, which finds the process that it
-    is forked from until all have been idle. ``agreed`` and ``judges`` are all workers'.
+    was not asked for in ``idle_seconds`` ends too. Whoever asks again gets a new one. ``judges`` are all workers'.
     """
 
     def __init__(
@@ -33,20 +25,18 @@ class WorkerPool:
         kept: int = KEPT,
         idle_seconds: float = IDLE_SECONDS,
         *,
-        agreed: Callable[[RewardConfig], None] | None = None,
         judges: Judges | None = None,
     ) -> None:
         self._kept, self._idle_seconds = kept, idle_seconds
-        self._agreed, self._judges = agreed, judges
+        self._judges = judges
         self._lock = threading.Lock()
         self._workers: OrderedDict[str, tuple[RewardWorker, float]] = OrderedDict()
-        self._zygote: Zygote | None = None
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
 
     def of(self, key: str) -> RewardWorker:
         with self._lock:
-            worker = self._workers.pop(key)[0] if key in self._workers else self._new()
+            worker = self._workers.pop(key)[0] if key in self._workers else RewardWorker(judges=self._judges)
             self._workers[key] = worker, time.monotonic()
             ended = [self._take_oldest() for _ in range(len(self._workers) - self._kept)]
             if self._watcher is None:
@@ -55,11 +45,6 @@ class WorkerPool:
         for old in ended:
             old.close()
         return worker
-
-    def _new(self) -> RewardWorker:
-        with suppress(OSError):  # said where a reward is called
-            self._zygote = warm_zygote()
-        return RewardWorker(most_functions=FUNCTIONS, agreed=self._agreed, judges=self._judges)
 
     def end(self, key: str) -> None:
         """End the worker of ``key``."""
@@ -74,11 +59,9 @@ class WorkerPool:
             idle = [
                 key
                 for key, (worker, used) in self._workers.items()
-                if now - used >= self._idle_seconds and not worker.busy
+                if now - used >= self._idle_seconds and not worker.is_busy
             ]
             ended = [self._workers.pop(key)[0] for key in idle]
-            if not self._workers:
-                self._zygote = None
         for worker in ended:
             worker.close()
 
@@ -87,7 +70,6 @@ class WorkerPool:
         with self._lock:
             workers = [worker for worker, _ in self._workers.values()]
             self._workers.clear()
-            self._zygote = None
         for worker in workers:
             worker.close()
 
@@ -96,7 +78,7 @@ class WorkerPool:
 
     def _take_oldest(self) -> RewardWorker:
         *rest, newest = self._workers
-        key = next((key for key in rest if not self._workers[key][0].busy), (rest or [newest])[0])
+        key = next((key for key in rest if not self._workers[key][0].is_busy), (rest or [newest])[0])
         return self._workers.pop(key)[0]
 
     def _watch(self) -> None:

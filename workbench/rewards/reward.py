@@ -159,8 +159,6 @@ def _of_config(
             f"{', '.join(spec.options)} into the code",
             reward=spec.name,
         )
-    if spec.trusted:
-        worker = (worker or shared_worker()).unsealed_for(spec)
     return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker, spec.folder)
 
 
@@ -188,8 +186,6 @@ def _in_worker(
 
 def _of_judge(spec: RewardConfig, judge: JudgeConfig, worker: RewardWorker | None) -> Reward:
     judges = None if worker is None else worker.judges
-    if worker is not None:
-        worker.require(spec)
     function = judge_function(spec.name, spec.kind, judge, judges or shared_judges())
     return Reward(spec.name, spec.kind, function, spec.weight, waits=True, judges_all=True)
 

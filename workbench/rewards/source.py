@@ -1,4 +1,4 @@
-"""Static analysis of reward code: its function, the kind and the docstring, without running it.
+"""Source code of rewards: what it defines, without running it, and the files of the workspace that hold one's own.
 
 All of it is a guess for the page and the command line to start from; what counts is what the worker finds when it runs
 the code (``client``). Code that does not parse has no answers.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import threading
 from functools import lru_cache
 from pathlib import Path
 
 from workbench.errors import RewardCodeError
+from workbench.files import replace_file
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.protocol import form_of, is_prompt_and_step, kind_of
 from workbench.schema import RewardKind
@@ -138,3 +140,48 @@ def _chosen(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | No
     public = [function for key, function in functions.items() if not key.startswith("_")]
     only = public[0] if len(public) == 1 else None
     return functions.get(name) or functions.get("reward") or only
+
+
+# --- one's own functions: <workspace>/rewards/NAME.py -----------------------------------------------------------------
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
+LARGEST = 256 * 1024
+"""Bytes of code that are saved or loaded at most."""
+
+
+def saved_rewards(workspace: Path) -> list[str]:
+    """Return the names of the saved functions, in order."""
+    return sorted(path.stem for path in (workspace / "rewards").glob("*.py") if _NAME.fullmatch(path.stem))
+
+
+def save_reward(workspace: Path, name: str, code: str) -> Path:
+    """Write code to the function's file, in place of what it held.
+
+    Raises RewardCodeError for a name or a size that will not do, and OSError where the disk refuses.
+    """
+    path = _file(workspace, name)
+    data = code.encode("utf-8", "replace")
+    if not data.strip() or len(data) > LARGEST:
+        raise RewardCodeError(f"reward {name!r} has {len(data):,} bytes of code; save 1 to {LARGEST:,}", reward=name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, data)
+    return path
+
+
+def load_saved(workspace: Path, name: str) -> str:
+    """Return the code of a saved function. Raises RewardCodeError where there is none, or none that can be read."""
+    path = _file(workspace, name)
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise RewardCodeError(f"{path} is no file of at most {LARGEST:,} bytes", reward=name)
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RewardCodeError(f"saved reward {name!r} cannot be read ({path}): {error}", reward=name) from error
+
+
+def _file(workspace: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise RewardCodeError(
+            f"{name[:100]!r} cannot be a saved reward's name; use 1 to 80 letters, digits and underscores", reward=name
+        )
+    return workspace / "rewards" / f"{name}.py"

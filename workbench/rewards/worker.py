@@ -1,45 +1,42 @@
-"""Where users' reward code and patterns run, as ``python -m workbench.rewards.worker``: a warm process and its forks.
+"""What the sandbox's process does, ``python -m workbench.rewards``: patterns, reward functions, environments.
 
-The process imports what rewards commonly need and forks a child for each reward function, and another one for patterns,
-so that no function can change what another one returns. A child seals itself (``seal``) before it serves. Code that was
-trusted runs in a process without a seal, which is none of these forks (``--unsealed``). A request
-names the code or the pattern each time, so a child that was replaced needs telling nothing; code it has run before is
-not run again. Users' environments run in children of their own in the same way (``environments.hosted``). The parent
-(``client``) keeps the deadline, and checks every reply. A child works in a folder of its own, the only one it may
-write to.
+``client`` is the other side. A request names the code or the pattern each time, so a process that was replaced needs
+telling nothing; code that was loaded before is not run again. What a function returned is checked here, and nowhere
+else.
 """
 
 from __future__ import annotations
 
-# Imported before the seal, so that a call need not wait for them. Larger libraries can still be imported after it.
+# What rewards commonly need, so that a call need not wait for it. Larger libraries are imported when the code loads.
 import collections  # noqa: F401
 import faulthandler
 import fractions  # noqa: F401
 import hashlib
 import inspect
 import itertools  # noqa: F401
-import json  # noqa: F401
+import json
 import math  # noqa: F401
-import os
 import random  # noqa: F401
 import re  # noqa: F401
 import statistics  # noqa: F401
 import sys
-import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from types import ModuleType
-from typing import Any, NoReturn
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy  # noqa: F401
 
-from workbench.child import Emitter, Handler, serve, serve_forks
-from workbench.environments.hosted import Instances
+from workbench.environments.protocol import Reply, check_class, reply, reset
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
+from workbench.rewards.logged import packed_state
 from workbench.rewards.protocol import (
+    Batch,
     as_reward,
     call_outcome,
     call_steps,
@@ -48,74 +45,192 @@ from workbench.rewards.protocol import (
     message_of,
     read_signature,
 )
-from workbench.rewards.seal import seal, sealed_folder, what_is_off
-from workbench.rewards.wire import FILENAME, UNSEALED, packed_log, packed_signature, packed_split, unpacked_batch
+from workbench.sandbox.child import Emitter
+from workbench.sandbox.isolate import what_is_off
+from workbench.sandbox.limits import what_ran_out
+from workbench.schema.rollouts import state_of
 from workbench.steps import StepPattern, split_leniently, split_preview
 
-MISSING: list[str] = []
-"""The layers of the seal that this system lacks."""
+FILENAME = "<reward>"
+"""What a user's code is called in its tracebacks."""
+LOADED = 64
+"""Functions that stay loaded: each edit of one is another function."""
 MOST_THREADS = 32
 """Threads that may be left when a call is over; a pool that code keeps is fine, a flood of them is not."""
+MISSING: list[str] = []
+"""The limits, and layers of isolation, that this system lacks."""
 _MODULE = "reward_code"
-_worn: list[str] = []  # rewards that ran out of memory, which what they left behind may still hold
-
-
-class WorkerExhausted(Exception):
-    """This worker should be replaced; its parent does so and asks again (``ChildFailed``)."""
-
-
-def start(about: Mapping[str, Any]) -> Handler:
-    """Seal this process, which works in the ``folder`` of ``about`` and may import what lies in ``beside``."""
-    folder = Path(about["folder"])
-    if about["beside"] is not None:
-        sys.path.append(about["beside"])  # before the seal, which lets what is on the path be read
-    os.chdir(folder)
-    os.environ.update(sealed_folder(folder))
-    tempfile.tempdir = None
-    MISSING.extend(seal(folder))
-    return handle
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
-    """``describe`` a function of the request's code, ``score`` a batch with it, ``split`` texts by a pattern, or play
-    a turn of an ``environment``."""
-    if _worn or threading.active_count() > MOST_THREADS:
-        raise WorkerExhausted("earlier calls have left this worker without memory, or with threads that still run")
-    if request["do"] == "isolation":
+    """``load`` a function of the request's code, ``score`` a batch with it, ``split`` texts by a pattern, play a turn
+    of an ``environment``, or tell what is ``missing``."""
+    if request["do"] == "missing":
         return {"missing": MISSING}
-    if request["do"] == "split":
-        split = split_leniently if request["leniently"] else split_preview
-        pattern = StepPattern(request["regex"], request["kind"])
-        _ = pattern.compiled  # also where there are no texts
-        return {"splits": [packed_split(text_split) for text_split in split(request["texts"], pattern)]}
-    # Says which line a call hangs in before the parent kills this process. Nothing the code does can hold it up.
-    deadline = request["deadline"]
-    faulthandler.dump_traceback_later(max(deadline / 2, deadline - 0.5), file=2)
+    # Ends this process, and says in which line it hangs. Nothing the code does can hold it up.
+    faulthandler.dump_traceback_later(request["deadline"], exit=True, file=2)
     try:
-        return _played(request) if request["do"] == "environment" else _run(request)
-    except RewardError as error:
-        if isinstance(error.__cause__, MemoryError):
-            _worn.append(error.reward or "")
-        if UNSEALED not in sys.argv and (off := what_is_off(error.__cause__)):
-            error.args = (f"{error} ({off} in the reward worker)",)
+        return _ANSWERS[request["do"]](request)
+    except (RewardError, EpisodeError) as error:
+        emit.is_last = isinstance(error.__cause__, MemoryError)  # what the code left behind may still hold it
+        off = what_is_off(error.__cause__) if "--isolated" in sys.argv else None
+        if reason := off or what_ran_out(error.__cause__):
+            error.args = (f"{error} ({reason} in the sandbox)",)
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()
+        emit.is_last = emit.is_last or threading.active_count() > MOST_THREADS
 
 
-def _run(request: dict[str, Any]) -> dict[str, Any]:
+def _split(request: dict[str, Any]) -> dict[str, Any]:
+    split = split_leniently if request["leniently"] else split_preview
+    pattern = StepPattern(request["regex"], request["kind"])
+    _ = pattern.compiled  # also where there are no texts
+    return {
+        "splits": [
+            {
+                "steps": [[step.start, step.end] for step in text.steps],
+                "matched": text.matched,
+                "matches": text.matches,
+                "failed": text.failed,
+            }
+            for text in split(request["texts"], pattern)
+        ]
+    }
+
+
+# --- reward functions -------------------------------------------------------------------------------------------------
+
+
+def _load(request: dict[str, Any]) -> dict[str, Any]:
+    function, signature = _function(request["code"], request["name"])
+    parameters = [[one.name, one.kind.name, one.default is not one.empty] for one in signature.parameters.values()]
+    return {"parameters": parameters, "async": is_async(function)}
+
+
+def _score(request: dict[str, Any]) -> dict[str, Any]:
     name = request["name"]
     function, signature = _function(request["code"], name)
-    if request["do"] == "describe":
-        return {"parameters": packed_signature(signature), "async": is_async(function)}
     call = call_outcome if form_of(signature) == "outcome" else call_steps
-    batch = unpacked_batch(request["batch"], request["texts"])
-    # User code may raise SystemExit or KeyboardInterrupt, which must not end the worker.
+    batch = _unpacked(request["batch"], request["texts"])
+    # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
     scores = call(name, function, batch, catch=BaseException)
-    return {"scores": scores, "logged": packed_log(batch.log)}
+    return {"scores": scores, "logged": {"extra": batch.log.extra, "metrics": batch.log.metrics}}
 
 
-def _played(request: dict[str, Any]) -> dict[str, Any]:
+@lru_cache(LOADED)
+def _function(code: str, name: str) -> tuple[Any, inspect.Signature]:
+    function = as_reward(_chosen(_executed(code, name, "reward"), name))
+    return function, read_signature(function, name)
+
+
+def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return a batch as JSON without its texts, these, and the names of the columns left out because they are not JSON.
+
+    A prompt or a completion that is a text is there as ``[]``, another one as ``[value]``; steps as their number.
+    """
+    columns, left_out = {}, []
+    for name, values in batch.columns.items():
+        try:
+            json.dumps(values)
+        except (TypeError, ValueError, RecursionError):
+            left_out.append(name)
+        else:
+            columns[name] = values
+    sent = {
+        "prompts": [[] if isinstance(prompt, str) else [prompt] for prompt in batch.prompts],
+        "completions": [[] if isinstance(completion, str) else [completion] for completion in batch.completions],
+        "columns": columns,
+        "steps": [len(steps) for steps in batch.steps],
+        "completion_ids": None if batch.completion_ids is None else [list(ids) for ids in batch.completion_ids],
+        "turn": batch.turn,
+        "observation": batch.observation,
+        "trainer_state": None if batch.trainer_state is None else packed_state(batch.trainer_state),
+    }
+    texts = [text for text in (*batch.prompts, *batch.completions) if isinstance(text, str)]
+    return sent, [*texts, *chain.from_iterable(batch.steps)], left_out
+
+
+def _unpacked(sent: Mapping[str, Any], texts: Sequence[str]) -> Batch:
+    """Return the batch that ``packed_batch`` packed, as a function gets it."""
+    rest = iter(texts)
+    turns = {name: [value[0] if value else next(rest) for value in sent[name]] for name in ("prompts", "completions")}
+    steps = [list(islice(rest, count)) for count in sent["steps"]]
+    state = None if sent["trainer_state"] is None else SimpleNamespace(**sent["trainer_state"])
+    return Batch(**{**sent, **turns, "steps": steps, "trainer_state": state})
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+MOST_EPISODES = 4096
+"""Episodes at a time; the oldest one leaves, and is played again where it still goes on."""
+
+
+@dataclass
+class _Playing:
+    environment: Any
+    turns: int
+    state: str | None
+
+
+class Instances:
+    """The environments of this process: one a running episode.
+
+    Every request brings the episode's turns and hashes of what they were answered, so that a process that was replaced
+    plays it again and goes on: what the environment answered then must be what it answers now.
+    """
+
+    def __init__(self) -> None:
+        self._playing: OrderedDict[str, _Playing] = OrderedDict()
+
+    def handle(self, kind: Callable[[], Any], name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """``describe`` the class, ``begin`` an episode, ``reply`` to its newest turn, or ``end`` it.
+
+        Raises whatever the environment raises, and EpisodeError for what it may not do.
+        """
+        call, episode = request["call"], str(request.get("episode"))
+        if call == "describe":
+            return {"stop": list(check_class(kind, name))}
+        if call == "end":
+            self._playing.pop(episode, None)
+            return {}
+        turns, replies = list(request["turns"]), list(request["replies"])
+        playing = self._playing.get(episode)
+        if playing is None or playing.turns != len(replies):
+            playing = self._played(kind, name, request["prompt"], request["columns"], turns[: len(replies)], replies)
+            self._playing[episode] = playing
+            while len(self._playing) > MOST_EPISODES:
+                self._playing.popitem(last=False)
+        if call == "begin":
+            return {"state": playing.state}
+        try:
+            answer = reply(playing.environment, turns[-1])
+        except BaseException:
+            self._playing.pop(episode, None)
+            raise
+        playing.turns += 1
+        return {"text": answer.text, "state": answer.state}
+
+    def _played(
+        self, kind: Callable[[], Any], name: str, prompt: Any, columns: Mapping[str, Any], turns: Any, replies: Any
+    ) -> _Playing:
+        environment = kind()
+        state = reset(environment, prompt, columns)
+        for turn, before in zip(turns, replies, strict=True):
+            answer: Reply = reply(environment, turn)
+            if state_of(answer.text or "") != before:
+                raise EpisodeError(
+                    f"environment {name!r}: its process was replaced in the middle of an episode, and when its turns "
+                    "were played again it answered otherwise; make it answer alike to the same turns"
+                )
+            state = answer.state
+        return _Playing(environment, len(replies), state)
+
+
+_instances = Instances()
+
+
+def _play(request: dict[str, Any]) -> dict[str, Any]:
     """One call of the environment that the request's code defines."""
     name = request["name"]
     kind = _class(request["code"], name)
@@ -124,27 +239,14 @@ def _played(request: dict[str, Any]) -> dict[str, Any]:
     except EpisodeError:
         raise
     except BaseException as error:  # whatever the user's code raises
-        if isinstance(error, MemoryError):
-            _worn.append(name)
         line = line_of(error, FILENAME)
         where = "" if line is None else f" at line {line}"
-        off = what_is_off(error)
-        why = f" ({off} in the reward worker)" if off else ""
         raise EpisodeError(
-            f"environment {name!r} raised {type(error).__name__}{where}: {message_of(error)}{why}", line=line
+            f"environment {name!r} raised {type(error).__name__}{where}: {message_of(error)}", line=line
         ) from error
 
 
-_instances = Instances()
-
-
-@cache
-def _function(code: str, name: str) -> tuple[Any, inspect.Signature]:
-    function = as_reward(_chosen(_executed(code, name, "reward"), name))
-    return function, read_signature(function, name)
-
-
-@cache
+@lru_cache(LOADED)
 def _class(code: str, name: str) -> Any:
     """The code's class of that name, or its only public class with a method ``reply``."""
     try:
@@ -165,6 +267,9 @@ def _class(code: str, name: str) -> Any:
         f"environment {name!r}: define a class of that name with the methods reset and reply; the code defines "
         f"{', '.join(kinds) or 'no class'}"
     )
+
+
+# --- code -------------------------------------------------------------------------------------------------------------
 
 
 def _executed(code: str, name: str, what: str) -> ModuleType:
@@ -221,14 +326,4 @@ def _is_function(value: Any) -> bool:
     return not inspect.isclass(value) and (callable(value) or callable(getattr(value, "forward", None)))
 
 
-def main(arguments: Sequence[str]) -> NoReturn:
-    if UNSEALED not in arguments:
-        serve_forks(start)
-    if os.getcwd() not in sys.path:  # the user's own modules, which PYTHONSAFEPATH leaves out
-        sys.path.insert(0, os.getcwd())
-    sys.path += arguments[1:]  # the folder of the file that the code was read from
-    serve(handle)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+_ANSWERS = {"split": _split, "load": _load, "score": _score, "environment": _play}

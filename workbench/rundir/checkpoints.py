@@ -314,8 +314,7 @@ def write_rewards(folder: Path, config: SharedConfig, sources: Mapping[str, str]
             file, text = f"{stem}.py", redact_known(code)
         data = text.encode("utf-8", "replace")
         (folder / file).write_bytes(data)
-        trusted = {"trusted": True} if reward.trusted else {}
-        manifest.append({"name": reward.name, "file": file, "sha256": hashlib.sha256(data).hexdigest(), **trusted})
+        manifest.append({"name": reward.name, "file": file, "sha256": hashlib.sha256(data).hexdigest()})
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 

@@ -25,6 +25,7 @@ from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.find import check_section
 from workbench.rewards import RewardWorker, find_builtin, load_reward
+from workbench.rewards.client import DEADLINE
 from workbench.rewards.judges import key_of, reach, rubric_columns
 from workbench.rewards.models.formats import model_path
 from workbench.rewards.protocol import columns_of
@@ -63,7 +64,8 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     if task is not None and config.run.eval_every and task.can_check:
         attempt(config.run.measured, len(task.held_out))
     deadline = getattr(config.method, "reward_deadline", None)
-    with RewardWorker() if deadline is None else RewardWorker(deadline) as worker:  # started by its first call
+    isolate = config.method.isolate_rewards
+    with RewardWorker(deadline or DEADLINE, isolate=isolate) as worker:  # started by its first call
         attempt(_check_pattern, getattr(config.method, "pattern", None), worker)
         attempt(load_environment, config.environment, lambda: worker)
         columns = None if task is None else _columns(task)

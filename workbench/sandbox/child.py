@@ -101,7 +101,7 @@ class Child:
 
     @property
     def output(self) -> str:
-        """What the child printed during the last call (or since it started): the first and last 32 KB of it."""
+        """What the child printed during the last call (or while it started): the first and last 32 KB of it."""
         return self._process.output.text()
 
     def call(
@@ -167,6 +167,7 @@ class Child:
             silent_since = time.monotonic()
             if "ready" in message:
                 process.ready, limit = True, max(deadline, CANCEL_SECONDS) if cancel_sent else deadline
+                process.output.clear()
             elif "event" not in message:
                 return message
             elif on_event is not None:

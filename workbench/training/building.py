@@ -396,7 +396,7 @@ def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, liste
     if not config.run.eval_every or not task.can_check or not len(task.held_out):
         return []
     rows_at_once = trainer.args.per_device_train_batch_size
-    environment = load_environment(config.environment, RewardWorker)
+    environment = load_environment(config.environment, lambda: RewardWorker(isolate=config.method.isolate_rewards))
     sampler = PolicySampler(trainer, sampling, rows_at_once, config.prompt.template_kwargs, environment)
     return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern, on_answers=listeners.on_answers)]
 
@@ -427,7 +427,7 @@ def sampled_trainer(
         _say(f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out")
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0].prompt):
         _say(f"note: {note}")
-    worker = RewardWorker(method.reward_deadline)
+    worker = RewardWorker(method.reward_deadline, isolate=method.isolate_rewards)
     rewards = _rewards(config, policy, worker)
     budget = None  # the first error of a reward function stops the run
     if method.on_reward_error == "unscored":

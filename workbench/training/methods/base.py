@@ -230,7 +230,7 @@ class SampledSection(MethodSection):
             ) from error
 
     def facts(self) -> list[tuple[str, str]]:
-        rewards = (f"{r.name}{' (outside the seal)' if r.trusted else ''}{r.weight_text}" for r in self.rewards)
+        rewards = (f"{r.name}{r.weight_text}" for r in self.rewards)
         return [
             ("pattern", f"{self.pattern.regex}  ({self.pattern.kind})"),
             ("rewards", ", ".join(rewards)),

@@ -139,7 +139,7 @@ def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckV
             groups.append(group)
         seconds = time.monotonic() - began
         yield CheckView(to_json({"busy": "scoring"}), running=True)
-        worker = services.reward_worker(tab, draft.reward_deadline)
+        worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
         report = preflight(
             groups, pattern, rewards, credit, worker=worker, models=services.models, sampling_seconds=seconds
         )

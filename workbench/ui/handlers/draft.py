@@ -64,10 +64,12 @@ _SAMPLED = [
     Field("page.seed", NUMBER),
     Field("page.reference", TEXT),
 ]
+ISOLATE = "method.isolate_rewards"
 _PATTERN = [
     Field("method.pattern.regex", TEXT),
     Field("method.pattern.kind", get_args(PatternKind)),
     Field("method.pattern.leave_out_thinking", SWITCH),
+    Field(ISOLATE, SWITCH),
 ]
 FIELDS: Mapping[str, Field] = {
     **{field.path: field for field in (*_PATTERN, *_SAMPLED)},
@@ -95,6 +97,7 @@ SCORING = (
     "method.pattern.regex",
     "method.pattern.kind",
     "method.pattern.leave_out_thinking",
+    ISOLATE,
     *credit_paths(CREDIT),
     *credit_paths(COMPARE),
     *(path for place in range(SLOTS) for path in row_paths(place)),
@@ -148,7 +151,7 @@ class Draft:
         if takes(name, "credit"):
             draft = replace(draft, credit=section_of(getattr(method, "credit")))  # noqa: B009  # a field of some methods
         tree = {**self.tree, **shared_settings(config), name: own_settings(method)}
-        inspected = method.model_dump(include={"pattern", "sampling"})
+        inspected = method.model_dump(include={"pattern", "sampling", "isolate_rewards"})
         return replace(draft, tree=tree | {"method": {**self.tree["method"], "name": name, **inspected}})
 
     def config(self) -> RunConfig:
@@ -286,6 +289,11 @@ class Draft:
     def reward_deadline(self) -> float:
         """Seconds that one call of a reward's code may take; a run's default where the method has no rewards."""
         return float(self.tree[self.method].get("reward_deadline", DEADLINE))
+
+    @property
+    def isolates(self) -> bool:
+        """Whether own code is isolated."""
+        return bool(get(self.tree, ISOLATE))
 
     def pattern(self) -> StepPattern:
         """Raises PatternError for one that is empty or too long; it is compiled in the reward worker only."""

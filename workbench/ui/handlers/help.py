@@ -32,9 +32,10 @@ SHORTCUTS = (
 )
 TRUST = (
     TRUST_MODEL,
-    "Reward code and patterns run in a process of their own, without network, other programs or your files, with "
-    "limits on time and memory; what this system cannot enforce is said under Rewards.",
-    "Code that came with somebody else's configuration is shown first and does not run until you trust it. "
+    "Reward code and patterns run in a process of their own, with limits on time and memory and without your "
+    "environment's secrets; isolated, without network, other programs or your files, too. What this system cannot "
+    "enforce is said under Rewards.",
+    "A configuration from a file opens with its code isolated, and with judges switched off. "
     "Only safetensors weights are loaded, and a model's own code only if you say so.",
     "The page answers on this machine only, to whoever has the link's token, and loads nothing from elsewhere.",
 )

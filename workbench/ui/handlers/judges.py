@@ -1,6 +1,7 @@
 """Judges on the page: the form's values to a reward, and what a row of one shows.
 
-Pressing Add is what agrees to send answers to the endpoint; a judge that came with a configuration waits for Trust.
+Pressing Add is what agrees to send answers to the endpoint; a judge that came with a configuration is off until
+somebody switches it on.
 """
 
 from __future__ import annotations
@@ -62,7 +63,6 @@ def add_judge(
         row = judge_reward(values, kind, rows, place)
         assert row.judge is not None
         reach(row.judge)
-        services.trust.trust(row.unweighted().foreign or "")
     except WorkbenchError as error:
         return Note(str(error))
     return row
@@ -88,26 +88,3 @@ def judge_facts(row: RewardRow) -> list[tuple[str, str]]:
         ("at most", f"{judge.max_calls:,} requests, {judge.concurrency} at once"),
     ]
     return [*facts, ("key", f"in ${judge.key_variable}")] if judge.key_variable else facts
-
-
-def trust_row(row: RewardRow | None, services: Services) -> tuple[RewardRow | None, Note]:
-    """Agree to what a row does outside the seal, as it is now; of code that was agreed to, take it back."""
-    if row is None or row.model is not None or row.monte_carlo is not None:
-        return row, Note("there is nothing to trust here", level="info")
-    if row.is_builtin:
-        return row, Note("a built-in function runs in the seal; edit it to make it your own first", level="info")
-    try:
-        services.refuse_visitors("run no code of their own")
-        reward = row.unweighted()
-        if reward.trusted and services.trust.is_trusted(reward.foreign or ""):
-            sealed = {name: value for name, value in row.fields.items() if name != "trusted"}
-            return RewardRow(sealed, row.on), Note("runs in the seal again", level="info")
-        if row.judge is None:
-            row = RewardRow({**row.fields, "trusted": True}, row.on)
-        services.trust.trust(row.unweighted().foreign or "")
-    except (WorkbenchError, ValueError) as error:
-        return row, Note(str(error))
-    if row.judge is not None:
-        return row, Note(f"prompts and answers may be sent to {row.judge.base_url}", level="info")
-    said = "runs outside the seal, with the network, your files and your secrets, until it is edited; again undoes it"
-    return row, Note(said, level="warning")

@@ -105,10 +105,6 @@ class RewardRow:
         return None if self.fields.get("judge") is None else self.unweighted().judge
 
     @property
-    def trusted(self) -> bool:
-        return self.fields.get("trusted") is True
-
-    @property
     def monte_carlo(self) -> MonteCarloConfig | None:
         return None if self.fields.get("monte_carlo") is None else self.unweighted().monte_carlo
 
@@ -155,10 +151,8 @@ class RewardRow:
             fields = {name: value for name, value in fields.items() if name != "weight"}
             fields |= {} if weight == self._usual_weight else {"weight": weight}
         if self.has_editor and (code or "") != self.code:
-            kept = {name: fields[name] for name in ("weight", "schedule", "trusted", "folder") if name in fields}
+            kept = {name: fields[name] for name in ("weight", "schedule", "folder") if name in fields}
             fields = self._of_code(code or "") | kept
-            if "code" not in fields:
-                fields.pop("trusted", None)
         return row if fields is self.fields else replace(row, fields=fields)
 
     def _of_code(self, code: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -16,16 +15,7 @@ from workbench.config import EnvironmentSection, PolicySection
 from workbench.data import Task
 from workbench.errors import WorkbenchError, cut
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.saved import (
-    SavedReward,
-    UnreadableReward,
-    delete_saved,
-    list_saved,
-    load_saved,
-    save_reward,
-    undo_delete,
-)
-from workbench.rewards.source import kind_in
+from workbench.rewards.source import kind_in, load_saved, save_reward
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places
@@ -183,7 +173,7 @@ def row_label(row: RewardRow | None) -> str:
         return f"{what} (k={row.monte_carlo.continuations})"
     what = "judge" if row.judge is not None else "" if row.has_editor else "model"
     weight = f"weight{row.unweighted().weight_text.replace(' ×', '')}" if row.is_scheduled else ""
-    return "  ·  ".join(filter(None, (row.name, what, weight, "outside the seal" if row.trusted else "")))
+    return "  ·  ".join(filter(None, (row.name, what, weight)))
 
 
 def row_classes(row: RewardRow | None) -> list[str]:
@@ -207,69 +197,31 @@ def free_place(rows: Rows) -> int | None:
 # ── saving and loading ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def saved_choices(workspace: Path) -> list[tuple[str, str]]:
-    """Every saved version, as (label, value); why one cannot be read is said when it is loaded."""
-    return [(_label(reward), f"{reward.name}:{reward.version or 1}") for reward in list_saved(workspace)]
-
-
-def _label(reward: SavedReward | UnreadableReward) -> str:
-    version = f"  v{reward.version}" if reward.version else ""
-    known = (reward.kind, _when(reward.saved)) if isinstance(reward, SavedReward) else ("cannot be read",)
-    return "  ·  ".join((f"{reward.name}{version}", *known))
-
-
 def save_row(workspace: Path, row: RewardRow | None) -> Note:
-    """Save a row's code under its function's name, and say as what."""
-    if row is None:
-        return Note("there is nothing to save", level="info")
-    if not row.has_editor:
+    """Save a row's code under its function's name, and say where."""
+    if row is None or not row.has_editor:
         return Note("there is no code to save; a run's configuration holds a model's or judge's settings", level="info")
     try:
-        before = {(saved.name, saved.version) for saved in list_saved(workspace)}
-        saved = save_reward(workspace, row.name.removeprefix("trl:"), row.kind, row.code)
-    except WorkbenchError as error:
+        path = save_reward(workspace, row.name.removeprefix("trl:"), row.code)
+    except (WorkbenchError, OSError) as error:
         return Note(str(error))
-    known = (saved.name, saved.version) in before
-    return Note(f"{saved.name} v{saved.version} {'holds this already' if known else 'saved'}", level="info")
+    return Note(f"saved in {path}", level="info")
 
 
-def load_choice(workspace: Path, rows: Rows, choice: str | None) -> tuple[int, RewardRow] | Note:
-    """Where a saved version goes and what that row then holds: in place of its namesake, or in a free row."""
-    name, _, version = (choice or "").partition(":")
-    if not version.isdecimal():
+def load_choice(workspace: Path, rows: Rows, name: str | None) -> tuple[int, RewardRow] | Note:
+    """Where a saved function goes and what that row then holds: in place of its namesake, or in a free row."""
+    if not name:
         return Note("choose a saved function first", level="info")
     try:
-        saved = load_saved(workspace, name, int(version))
+        code = load_saved(workspace, name)
     except WorkbenchError as error:
         return Note(str(error))
-    row = code_row(name, saved.kind, saved.code)
+    row = code_row(name, kind_in(code, name) or "step", code)
     for place, before in enumerate(rows):
         if before is not None and before.name == name:
             return place, replace(row, on=before.on, fields={**row.fields, "weight": before.weight})
     free = free_place(rows)
     return Note(f"{SLOTS} functions are the most; remove one first", level="info") if free is None else (free, row)
-
-
-def delete_choice(workspace: Path, choice: str | None) -> tuple[str, Note]:
-    """Delete all versions of a saved function; what undoes it ("" if nothing was deleted), and what to say."""
-    name = (choice or "").partition(":")[0]
-    if not name:
-        return "", Note("choose a saved function first", level="info")
-    try:
-        return delete_saved(workspace, name), Note(f"{name} deleted, with all its versions", level="info")
-    except WorkbenchError as error:
-        return "", Note(str(error))
-
-
-def undo_choice(workspace: Path, token: str) -> Note:
-    try:
-        return Note(f"{undo_delete(workspace, token)} is back", level="info")
-    except WorkbenchError as error:
-        return Note(str(error))
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 # ── watching ─────────────────────────────────────────────────────────────────────────────────────────────────────

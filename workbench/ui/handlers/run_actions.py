@@ -10,11 +10,10 @@ from pathlib import Path
 
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut
 from workbench.places import RUN
-from workbench.rewards import TrustStore
 from workbench.runs import open_run
 from workbench.runs.launch import find_checkpoint
 from workbench.sandbox.child import child_environment
-from workbench.ui.handlers.config_import import open_config, take_over
+from workbench.ui.handlers.config_import import take_over
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.tree import with_path
@@ -46,18 +45,11 @@ def inspect_policy(draft: Draft, reference: str, workspace: Path) -> tuple[Draft
     return replace(draft, tree=with_path(draft.tree, "policy", section)), note
 
 
-def use_settings(draft: Draft, name: str, workspace: Path, store: TrustStore) -> tuple[Draft, Note]:
+def use_settings(draft: Draft, name: str, workspace: Path) -> tuple[Draft, Note]:
     """The page with a run's configuration; unchanged, with the reason, where it cannot be taken over."""
     try:
         run = open_run(name, workspace)
-        opened = open_config(f"run {run.name}", run.dir.config_text().encode(), store)
-        if opened.foreign:
-            code = ", ".join(name for name, _ in opened.foreign)
-            raise ConfigError(
-                f"run {run.name} brings code that was not run here before ({code}); open {run.path / 'run.yaml'} with "
-                "“Open a configuration …” on Inspect to read and trust it"
-            )
-        return take_over(draft, opened)
+        return take_over(draft, f"run {run.name}", run.config())
     except WorkbenchError as error:
         return draft, Note(str(error))
 

@@ -25,7 +25,7 @@ LINES, PAIRS = "lines", "pairs"
 """Text that stands for a list, an entry a line with ``\\n`` for a line's end; and for values by name, ``a=1, b=2``."""
 FieldKind = str | tuple[str, ...]
 """NUMBER, TEXT, SWITCH, or the names to choose from."""
-INSPECTED = ("pattern", "rewards", "credit", "sampling")
+INSPECTED = ("pattern", "rewards", "credit", "sampling", "isolate_rewards")
 """The parts of a method's section that Inspect edits."""
 COLUMNS = ("columns", "data_columns")
 """Fields of a task that are a table, and one text on the page."""

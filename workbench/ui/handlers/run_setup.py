@@ -97,8 +97,6 @@ def _reward_line(row: RewardRow) -> str:
         name = f"{row.name} (model)"
     elif row.judge is not None:
         name = f"{row.name} (judge)"
-    elif row.trusted:
-        name = f"{row.name} (outside the seal)"
     else:
         name = f"{row.name}{'' if row.is_builtin else ' (edited)'}"
     if row.is_scheduled:
@@ -107,13 +105,9 @@ def _reward_line(row: RewardRow) -> str:
 
 
 def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None]:
-    """Start a run; its name, or what to put right. Code that was typed here is trusted from now on."""
+    """Start a run; its name, or what to put right."""
     try:
         config = draft.config()
-        for reward in config.method.reward_functions:
-            services.trust.require_agreed(reward)
-        for part in config.foreign:
-            services.trust.trust(part.foreign or "")
         if services.visitors is not None:
             services.visitors.admit(config)
         run = start(config, services.workspace)

@@ -68,7 +68,7 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
         began = time.monotonic()
         options = {**draft.policy_options, "prompting": prompting}
         if environment is not None:
-            options["environment"] = environment
+            options |= {"environment": environment, "isolate": draft.isolates}
         request = _Request(draft.policy, options, example, sampling, seed, draft.reference.strip())
 
         def ask(report: Callable[[dict[str, Any]], None]) -> tuple[Group | None, str]:

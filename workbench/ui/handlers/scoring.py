@@ -26,10 +26,9 @@ from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.views.payloads import GroupPayload, WhyPayload
 
-SEAL = "Reward code runs sealed: no network, no processes, no writing to your files."
 TRUST_MODEL = (
-    "This is your own code on your own machine, like Jupyter; the seal limits accidents, it is not a sandbox for "
-    "strangers' code."
+    "This is your own code on your own machine, like Jupyter: a hang, a crash or a memory bomb costs one call. "
+    "Isolate it where it is somebody else's, or runs what a policy wrote."
 )
 
 
@@ -249,9 +248,9 @@ def _about(group: Group) -> str:
 
 
 def isolation_note(worker: RewardWorker) -> Note | None:
-    """What of the seal around reward code this system lacks."""
+    """What of the limits and the isolation of reward code this system lacks."""
     try:
-        missing = worker.reduced_isolation()
+        missing = worker.missing_layers()
     except RewardError as error:
         return Note(str(error))
     return Note(f"reduced isolation: {'; '.join(missing)}", level="warning") if missing else None

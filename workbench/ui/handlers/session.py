@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workbench.checks import ProbeReport
-from workbench.config import RewardConfig
 from workbench.errors import ConfigError
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyWorker
-from workbench.rewards import RewardWorker, TrustStore, WorkerPool
+from workbench.rewards import RewardWorker, WorkerPool
 from workbench.rewards.judges import Judges
 from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
@@ -49,7 +48,7 @@ class Services:
         self._stores: OrderedDict[Path, GroupStore] = OrderedDict()
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
-        self._rewards = WorkerPool(agreed=self._require_agreed, judges=self.judges)
+        self._rewards = WorkerPool(judges=self.judges)
         self.sampling, self.preflight = Works(), Works()
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
@@ -66,10 +65,6 @@ class Services:
     def limits(self) -> Limits | None:
         """What a visitor's settings may be."""
         return None if self.visitors is None else self.visitors.limits
-
-    @property
-    def trust(self) -> TrustStore:
-        return TrustStore(self.workspace)
 
     @property
     def groups(self) -> GroupStore:
@@ -103,16 +98,13 @@ class Services:
             self.limits.check_policy("policy", name)
         return str(find_checkpoint(name, self.workspace)) if is_of_run(name) else name
 
-    def _require_agreed(self, reward: RewardConfig) -> None:
-        if self.limits is not None:
-            self.limits.check_reward(reward)
-        self.trust.require_agreed(reward)
-
-    def reward_worker(self, tab: str, deadline: float | None = None) -> RewardWorker:
-        """The reward worker of a tab, with the deadline of its configuration, but for a visitor's."""
+    def reward_worker(self, tab: str, deadline: float | None = None, *, isolate: bool | None = None) -> RewardWorker:
+        """The sandbox of a tab, with the deadline of its configuration, but for a visitor's, and isolated or not."""
         worker = self._rewards.of(tab)
         if deadline is not None and self.limits is None:
             worker.deadline = deadline
+        if isolate is not None:
+            worker.set_isolated(isolate)
         return worker
 
     @property

@@ -60,5 +60,11 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
 @cache
 def default_tree() -> Mapping[str, Any]:
     """Every setting as it is by default, of every method."""
-    inspected = {"name": FIRST, "pattern": asdict(StepPattern()), "sampling": SamplingConfig().model_dump()}
+    inspected: dict[str, Any] = {
+        "name": FIRST,
+        "pattern": asdict(StepPattern()),
+        "sampling": SamplingConfig().model_dump(),
+    }
+    inspected["isolate_rewards"] = False
+
     return {**shared_settings(RunConfig()), "method": inspected, **{name: own_defaults(name) for name in METHODS}}

@@ -113,7 +113,7 @@ class Limits:
     def check_reward(self, reward: RewardConfig) -> None:
         """Raises RewardError for anything but built-in functions, reward models of runs, and values by sampling."""
         what = None
-        if reward.code is not None or reward.trusted:
+        if reward.code is not None:
             what = "run no code of their own"
         elif reward.judge is not None:
             what = "ask no judges"
@@ -131,7 +131,7 @@ class Limits:
         """Raises ConfigError for an environment that brings code, and for longer episodes than by default."""
         if environment is None:
             return
-        if environment.foreign is not None:
+        if environment.code is not None:
             raise ConfigError(
                 "environment.code: visitors of this Space run no code of their own; take a built-in environment, or "
                 f"{REMEDY}"

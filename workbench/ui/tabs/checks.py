@@ -36,7 +36,7 @@ def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score
     def run(request: gr.Request, chosen: list[str], *held: Any) -> list[Any]:
         tab = request.session_hash or ""
         draft, keep = read(*held), partial(services.keep_probes, tab)
-        worker = services.reward_worker(tab, draft.reward_deadline)
+        worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
         view = handlers.probe_setup(draft, chosen or [], worker, services.models, keep)
         return [view.drawing, note_value(view.note)]
 

@@ -12,9 +12,9 @@ from workbench.data import TASKS
 from workbench.steps import PRESETS
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import NONE
-from workbench.ui.handlers.draft import COMPARE, CREDIT, SAMPLING, Draft
+from workbench.ui.handlers.draft import COMPARE, CREDIT, ISOLATE, SAMPLING, Draft
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
-from workbench.ui.handlers.scoring import SEAL, TRUST_MODEL, explain_token, scheme_note
+from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table, visitors_note
@@ -62,7 +62,14 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             build_model_status(services)
             isolation = note("isolation-note")
             credit, sampling = _credit_widgets(first), _sampling_widgets(first)
-            drawn("trust-model", "note", note_value(f"{SEAL} {TRUST_MODEL}"), classes=["note"])
+            drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
+            isolate = gr.Checkbox(
+                first.isolates,
+                label="Isolate reward code: no network, processes or files of yours",
+                elem_id="isolate",
+                elem_classes=["inline"],
+                min_width=0,
+            )
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
                 fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources())
                 rollout_import, config_import = build_rollout_import(), build_import()
@@ -81,6 +88,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
         "method.pattern.regex": steps.pop("regex"),
         "method.pattern.kind": steps.pop("kind"),
         "method.pattern.leave_out_thinking": steps.pop("thinking"),
+        ISOLATE: isolate,
         **bound_credit(CREDIT, fields["credit"]),
         **bound_credit(COMPARE, fields["compare"]),
         **bound_rows(fields["rewards"]),

@@ -14,7 +14,7 @@ from workbench.data import HUB
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, PatternKind, StepPattern
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.draft import ISOLATE, Draft
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.rewards import with_task
@@ -59,6 +59,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
     _wire_scoring(form, widgets, services, again)
+    _wire_isolation(form, widgets, services)
     _wire_remedies(form, widgets, services, then_score)
     wire_credit(form.credit)
     wire_credit(form.compare)
@@ -78,6 +79,16 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     return InspectEvents(then_score, sample_now)
 
 
+def _wire_isolation(form: Form, widgets: InspectWidgets, services: Services) -> None:
+    """Say what this system lacks of the isolation that is asked for."""
+
+    def isolate(request: gr.Request, isolated: bool) -> str:
+        worker = services.reward_worker(request.session_hash or "", isolate=isolated)
+        return note_value(isolation_note(worker))
+
+    form.bound[ISOLATE].change(isolate, form.bound[ISOLATE], widgets.isolation, queue=False, **PRIVATE)
+
+
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -90,7 +101,9 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
             return gr.skip()
         draft = read(*held)
-        view = rescore(draft, services.reward_worker(tab, draft.reward_deadline), services.models)
+        view = rescore(
+            draft, services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates), services.models
+        )
         services.keep_credit(tab, view.credit, view.other)
         watch, row_notes = watched(services, tab, draft, view)
         return [
@@ -348,7 +361,7 @@ def opening(
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
     restored = restore(kept, query, services.groups, services.limits)
     draft = restored.draft if restored is not None else before
-    worker = services.reward_worker(tab, draft.reward_deadline)
+    worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
     view = rescore(draft, worker, services.models)
     services.keep_credit(tab, view.credit, view.other)
     services.warm()

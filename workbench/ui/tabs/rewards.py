@@ -13,9 +13,9 @@ from typing import Any
 import gradio as gr
 
 from workbench.errors import ConfigError
+from workbench.rewards.source import saved_rewards
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.draft import Draft, row_paths
-from workbench.ui.handlers.judges import trust_row
 from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
 from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
@@ -106,19 +106,13 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
     def save(event: gr.EventData, *held: Any) -> Updates:
         refused, place = services.refusal("keep no functions"), place_of(event)
         said = Note(refused) if refused else handlers.save_row(services.workspace, read(*held).rows[place])
-        choices = gr.update(choices=handlers.saved_choices(services.workspace))
+        choices = gr.update(choices=saved_rewards(services.workspace))
         return {rows[place].saved: note_value(said), saved.choice: choices}
 
     told = [row.saved for row in rows]
     gr.on([row.save.click for row in rows], save, form.inputs, [*told, saved.choice], **ANY_ROW)
 
-    def trust(event: gr.EventData, *held: Any) -> Updates:
-        draft, place = read(*held), place_of(event)
-        changed, said = trust_row(draft.rows[place], services)
-        return shown(form, draft, draft.with_row(place, changed)) | {rows[place].saved: note_value(said)}
-
     outputs = [*told, *form.outputs]
-    then_score(gr.on([row.trust.click for row in rows], trust, form.inputs, outputs, **ANY_ROW))
 
     def schedule(event: gr.EventData, *held: Any) -> Updates:
         """Read once it is written: a half typed one says nothing."""
@@ -160,7 +154,7 @@ def _wire_saved(form: Form, services: Services, then_score: Callable[[Any], None
     saved = form.rewards.saved
 
     def refresh() -> Any:
-        return gr.update(choices=handlers.saved_choices(services.workspace))
+        return gr.update(choices=saved_rewards(services.workspace))
 
     def load(choice: str | None, *held: Any) -> Updates:
         draft = read(*held)
@@ -169,21 +163,9 @@ def _wire_saved(form: Form, services: Services, then_score: Callable[[Any], None
             return {saved.note: note_value(loaded)}
         return shown(form, draft, draft.with_row(*loaded)) | {saved.note: ""}
 
-    def delete(choice: str | None) -> list[Any]:
-        token, said = handlers.delete_choice(services.workspace, choice)
-        choices = gr.update(choices=handlers.saved_choices(services.workspace), value=None)
-        return [choices, token or gr.skip(), gr.update(visible=bool(token)), note_value(said)]
-
-    def undo(token: str) -> list[Any]:
-        said = handlers.undo_choice(services.workspace, token)
-        return [refresh(), gr.update(visible=said.level == "error"), note_value(said)]
-
     saved.panel.expand(refresh, None, saved.choice, queue=False, **PRIVATE)
     outputs = [saved.note, *form.outputs]
     then_score(saved.load.click(load, [saved.choice, *form.inputs], outputs, queue=False, **PRIVATE))
-    gone = [saved.choice, saved.deleted, saved.undo, saved.note]
-    saved.delete.click(delete, saved.choice, gone, queue=False, **PRIVATE)
-    saved.undo.click(undo, saved.deleted, [saved.choice, saved.undo, saved.note], queue=False, **PRIVATE)
 
 
 def watched(services: Services, tab: str, draft: Draft, view: ScoringView) -> tuple[Any, list[Any]]:
@@ -238,13 +220,11 @@ def bound_rows(rewards: RewardWidgets) -> dict[str, Any]:
 
 def _saved_panel() -> SavedWidgets:
     with gr.Accordion("Saved functions", open=False, elem_id="saved-rewards", elem_classes=["fold"]) as panel:
-        choice = gr.Dropdown([], value=None, label="Name and version", elem_id="saved-choice", min_width=0)
+        choice = gr.Dropdown([], value=None, label="Name", elem_id="saved-choice", min_width=0)
         with gr.Row(elem_classes=["slot-foot"]):
             load = gr.Button("load", elem_id="saved-load", elem_classes=["small"], min_width=0)
-            delete = gr.Button("delete", elem_id="saved-delete", elem_classes=["small"], min_width=0)
-            undo = gr.Button("undo", elem_id="saved-undo", elem_classes=["small"], min_width=0, visible=False)
         said = note("saved-note")
-    return SavedWidgets(panel, choice, load, delete, undo, said, gr.State(""))
+    return SavedWidgets(panel, choice, load, said)
 
 
 def _row(i: int, row: RewardRow | None, *, editable: bool) -> RowWidgets:
@@ -282,6 +262,5 @@ def _row(i: int, row: RewardRow | None, *, editable: bool) -> RowWidgets:
         )
         with gr.Row(elem_classes=["slot-foot", "slot-save"]):
             save = gr.Button("save", elem_id=f"reward-save-{i}", elem_classes=["small", "save"], min_width=0)
-            trust = gr.Button("trust", elem_id=f"reward-trust-{i}", elem_classes=["small"], min_width=0)
             saved = note(f"reward-saved-{i}")
-    return RowWidgets(holder, switch, weighs, schedule, editor, facts, change, row_note, remove, save, saved, trust)
+    return RowWidgets(holder, switch, weighs, schedule, editor, facts, change, row_note, remove, save, saved)

@@ -47,7 +47,7 @@ def wire_run_actions(
         )
 
     def settings(draft: Draft, name: str) -> Updates:
-        after, said = use_settings(draft, name, services.workspace, services.trust)
+        after, said = use_settings(draft, name, services.workspace)
         shows = {tabs: gr.Tabs(selected="train")}
         if after is draft:
             return shows | {train.start_note: note_value(said)}

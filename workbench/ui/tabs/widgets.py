@@ -34,20 +34,16 @@ class RowWidgets:
     remove: gr.Button
     save: gr.Button
     saved: gr.HTML
-    trust: gr.Button
 
 
 @dataclass(frozen=True)
 class SavedWidgets:
-    """The functions saved in the workspace. ``deleted`` holds what undoes the last deletion."""
+    """The functions saved in the workspace."""
 
     panel: gr.Accordion
     choice: gr.Dropdown
     load: gr.Button
-    delete: gr.Button
-    undo: gr.Button
     note: gr.HTML
-    deleted: gr.State
 
 
 @dataclass(frozen=True)
@@ -193,7 +189,6 @@ class Form:
 @dataclass(frozen=True)
 class ConfigImportWidgets:
     opener: gr.UploadButton
-    trust: gr.Button
     note: gr.HTML
 
 

@@ -1,0 +1,363 @@
+"""The sandbox: one process with limits and no secrets, isolated if that is asked for; what the system lacks is told."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from workbench.config import RewardConfig
+from workbench.errors import RewardError
+from workbench.rewards import RewardWorker, load_reward
+from workbench.rewards.protocol import Batch
+from workbench.sandbox import isolate, limits
+from workbench.steps import StepPattern
+from workbench.ui.handlers.scoring import isolation_note
+
+BATCH = Batch(["p"], ["a"], steps=[["a"]])
+COUNTER = "calls = []\ndef reward(prompt, step, **columns):\n    calls.append(step)\n    return len(calls)\n"
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def isolated() -> Iterator[RewardWorker]:
+    with RewardWorker(deadline=60, isolate=True) as worker:
+        yield worker
+
+
+def run(worker: RewardWorker, body: str, name: str = "mine") -> float | None:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    code = body if body == COUNTER else f"def mine(prompt, step, **columns):\n{lines}"
+    return load_reward(RewardConfig(name=name, code=code), worker).score_steps(BATCH)[0][0][0]
+
+
+# --- one process ------------------------------------------------------------------------------------------------------
+
+
+def test_one_process_holds_functions_with_a_state_each_and_patterns() -> None:
+    with RewardWorker(deadline=60) as worker:
+        assert [run(worker, COUNTER, name) for name in ("first", "first", "second", "first")] == [1, 2, 1, 3]
+        pid = worker.pid
+        assert len(worker.split(["Sa"], StepPattern("S"))) == 1
+        assert worker.pid == pid
+        psutil.Process(pid).kill()
+        while worker._child is not None and worker._child.alive:
+            pass
+        assert run(worker, COUNTER, "first") == 1  # it began anew, and the next call worked
+
+
+def test_it_is_asked_from_many_threads_and_nothing_gets_mixed_up(worker: RewardWorker) -> None:
+    scores: dict[int, list[Any]] = {}
+
+    def score(number: int) -> None:
+        scores[number] = [run(worker, f"return {number}") for _ in range(20)]
+
+    threads = [threading.Thread(target=score, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert scores == {number: [float(number)] * 20 for number in range(4)}
+
+
+def test_memory_that_ran_out_costs_one_call(worker: RewardWorker) -> None:
+    body = "global kept\nimport numpy\nkept = []\nwhile True: kept.append(numpy.empty(10 ** 7))"
+    with pytest.raises(RewardError, match=r"MemoryError.*4 GB"):
+        run(worker, body)
+    assert run(worker, "import numpy\nreturn float(len(numpy.empty(10 ** 7)) > 0)") == 1.0
+
+
+def test_nothing_outlives_a_client_that_is_killed() -> None:
+    program = """
+import os, signal, threading
+from tests.test_sandbox import run
+from workbench.rewards import RewardWorker
+worker = RewardWorker(deadline=60)
+worker.start()
+print(worker.pid, flush=True)
+threading.Thread(target=run, args=[worker, "while True: pass"], daemon=True).start()
+while not worker.is_busy: pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    left = [psutil.Process(pid) for pid in map(int, done.stdout.split()) if psutil.pid_exists(pid)]
+    assert psutil.wait_procs(left, timeout=60)[1] == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="a run's processes are found there")
+def test_it_carries_the_tag_by_which_a_runs_processes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_RUN", "a-run")
+    with RewardWorker(deadline=60) as worker:
+        worker.start()
+        assert psutil.Process(worker.pid).environ()["WORKBENCH_RUN"] == "a-run"
+
+
+# --- what the code has ------------------------------------------------------------------------------------------------
+
+ASKS = """
+import urllib.request
+import own_helper
+
+def f(completions, **columns):
+    with urllib.request.urlopen({url!r}) as answer:
+        return [own_helper.scale * float(answer.read()) + len(open("data.txt").read())]
+"""
+
+
+def test_code_has_the_network_files_programs_and_modules_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Half(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"0.5")
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    (tmp_path / "own_helper.py").write_text("scale = 4\n")
+    (tmp_path / "data.txt").write_text("xyz")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as in a run
+    with HTTPServer(("127.0.0.1", 0), Half) as server, RewardWorker() as worker:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        code = ASKS.format(url=f"http://127.0.0.1:{server.server_address[1]}/")
+        reward = load_reward(RewardConfig(name="f", kind="outcome", code=code), worker)
+        assert reward.score_outcome(Batch(["p"], ["a"]))[0] == [5.0]
+        assert run(worker, "import subprocess\nreturn float(subprocess.run(['true']).returncode == 0)") == 1.0
+        server.shutdown()
+
+
+def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("https_proxy", "http://user:password@proxy")
+    with RewardWorker(deadline=60) as fresh:
+        body = "import os\nassert 'PATH' in os.environ\nreturn sum('hf_secret' in v or 'password' in v for v in {})"
+        assert run(fresh, body.format("os.environ.values()")) == 0.0
+    kept = {"LANG": "C", "KEYBOARD": "de", "PYTHONPATH": "/here"}
+    secrets = {"HF_TOKEN": "x", "OPENAI_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "x"}
+    assert limits.without_secrets(kept | secrets) == kept
+
+
+def test_the_limits_are_set(worker: RewardWorker) -> None:
+    assert worker.missing_layers() == ()
+    got = "import resource\nreturn float(resource.getrlimit(resource.RLIMIT_{})[{}] / {})"
+    assert run(worker, got.format("DATA", 1, limits.MEMORY)) == 1.0
+    assert run(worker, got.format("FSIZE", 1, limits.FILE)) == 1.0
+    assert run(worker, got.format("NOFILE", 1, limits.DESCRIPTORS)) == 1.0
+    assert run(worker, got.format("CORE", 1, 1)) == 0.0
+
+
+def test_a_limit_that_the_system_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(limit: int, value: tuple[int, int]) -> None:
+        if limit == limits.resource.RLIMIT_DATA:
+            raise ValueError("not here")
+
+    monkeypatch.setattr(limits.resource, "setrlimit", refuse)
+    assert limits._set_limits() == ["no limit of memory: this system takes none"]
+
+
+def test_its_temporary_folder_goes_with_it() -> None:
+    worker = RewardWorker(deadline=60)
+    with pytest.raises(RewardError) as caught:
+        run(
+            worker, "import tempfile\nopen(tempfile.mkstemp()[1], 'w').close()\nraise ValueError(tempfile.gettempdir())"
+        )
+    folder = Path(str(caught.value).rpartition(": ")[2])
+    assert len(list(folder.iterdir())) == 1
+    worker.close()
+    assert not folder.exists()
+
+
+# --- isolated ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_told_on_the_page(isolated: RewardWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = isolation_note(isolated)
+    assert (note is None) == (isolated.missing_layers() == ())
+    monkeypatch.setattr(isolated, "missing_layers", lambda: ("no Landlock (Linux only)",))
+    note = isolation_note(isolated)
+    assert note is not None
+    assert "no Landlock (Linux only)" in note.text
+    assert note.level == "warning"
+
+
+def test_isolating_is_another_process(worker: RewardWorker) -> None:
+    with RewardWorker(deadline=60) as changing:
+        assert run(changing, "import os\nreturn len(os.listdir('/')) > 0") == 1.0
+        changing.set_isolated(True)
+        if changing.missing_layers() == ():
+            with pytest.raises(RewardError, match="file access is off in the sandbox"):
+                run(changing, "import os\nreturn len(os.listdir('/')) > 0")
+
+
+def test_other_systems_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    landlock, seccomp = isolate.isolate([], Path("x"))
+    assert landlock == "no Landlock (Linux only): the code can read and write your files"
+    assert "no seccomp filter (made for Linux on x86-64 and aarch64, this is darwin" in seccomp
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert "this is linux riscv64" in str(isolate._restrict_calls())
+
+
+@pytest.mark.parametrize(
+    ("layer", "body", "says"),
+    [
+        ("Landlock", "open('/etc/passwd')", r"\[Errno 13\].*'/etc/passwd' \(file access is off in the sandbox\)"),
+        ("Landlock", "import os\nos.listdir('/etc')", "file access is off"),
+        ("Landlock", "open('/proc/self/environ')", "file access is off"),
+        ("Landlock", "open('/var/tmp/workbench-test', 'w')", "file access is off"),
+        ("seccomp", "import os\nos.chmod('.', 0o755)", "file access is off"),
+        ("seccomp", "import os\nos.mknod('pipe', 0o10644)", "file access is off"),
+        ("seccomp", "import os\nos.memfd_create('x')", "Function not implemented"),
+        ("seccomp", "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM)", "network is off"),
+        ("seccomp", "import socket\nsocket.socket(socket.AF_UNIX)", "network is off"),
+        ("seccomp", "import socket\nsocket.getaddrinfo('example.org', 80)", "network is off"),
+        ("seccomp", "import os\nos.posix_spawn('/bin/true', ['true'], {})", "processes are off"),
+        ("seccomp", "import os\nos.execv('/bin/true', ['true'])", "processes are off"),
+        ("seccomp", "import os\nos.setsid()", "processes are off"),
+        ("seccomp", "import multiprocessing as m\nm.get_context('fork').Process(target=int).start()", "processes are"),
+    ],
+)
+def test_what_is_off_is_refused_and_named(isolated: RewardWorker, layer: str, body: str, says: str) -> None:
+    """Or the layer that would refuse it is reported missing, and it goes through."""
+    if any(f"no {layer}" in missing for missing in isolated.missing_layers()):
+        run(isolated, f"{body}\nreturn 1")
+        return
+    with pytest.raises(RewardError, match=says):
+        run(isolated, f"{body}\nreturn 1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import threading\nseen = []\nt = threading.Thread(target=seen.append, args=(1,))\nt.start(); t.join()\n"
+        "return len(seen)",
+        "import asyncio\nasync def one(): return 1\nreturn asyncio.run(one())",
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "with ThreadPoolExecutor(2) as pool: return sum(pool.map(int, '10'))",
+        "import sympy\nreturn float(sympy.sympify('2 / 2'))",
+        "import datetime, uuid\nreturn float(datetime.datetime.now().year > 2000 and bool(uuid.uuid4()))",
+        "import os, signal\nos.kill(os.getpid(), 0)\nreturn 1",
+    ],
+    ids=["thread", "asyncio", "pool", "sympy", "clock", "own signal"],
+)
+def test_what_rewards_need_stays(isolated: RewardWorker, body: str) -> None:
+    assert run(isolated, body) == 1.0
+
+
+@pytest.mark.parametrize("call", ["shmget(0, 4096, 0o1600)", "semget(0, 1, 0o1600)", "msgget(0, 0o1600)"])
+def test_nothing_is_left_behind_in_shared_memory(isolated: RewardWorker, call: str) -> None:
+    """Segments, semaphores and queues count for no limit and outlive the process that made them."""
+    body = f"import ctypes\nreturn float(ctypes.CDLL(None, use_errno=True).{call})"
+    if not any("no seccomp" in missing for missing in isolated.missing_layers()):
+        assert run(isolated, body) == -1.0
+
+
+# --- the filter, on both machines -----------------------------------------------------------------------------------
+
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+EPERM, EACCES, ENOSYS, ENETDOWN = (0x50000 | number for number in (1, 13, 38, 100))
+
+
+def verdict(machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
+    """What the filter of a process 42 says of a call: a BPF interpreter of the six instructions that it is made of."""
+    column = 0 if machine == "x86_64" else 1
+    program = isolate._program(machine, column, 42)
+    padded = (*arguments, *[0] * 6)[:6]
+    arch = isolate._ARCHITECTURES[machine] if architecture is None else architecture
+    data = struct.pack("<iIQ6Q", number, arch, 0, *padded)
+    at = word = 0
+    for _ in range(len(program)):
+        code, yes, no, operand = program[at]
+        at += 1
+        match code:
+            case 0x20:  # load
+                (word,) = struct.unpack_from("<I", data, operand)
+            case 0x06:  # return
+                return operand
+            case 0x15:  # equal
+                at += yes if word == operand else no
+            case 0x35:  # at least
+                at += yes if word >= operand else no
+            case 0x45:  # any bit
+                at += yes if word & operand else no
+    raise AssertionError("the program runs off its end")
+
+
+@pytest.mark.parametrize(
+    ("call", "x86_64", "aarch64", "arguments", "expected"),
+    [
+        ("read", 0, 63, (), ALLOW),
+        ("openat", 257, 56, (), ALLOW),
+        ("futex", 202, 98, (), ALLOW),
+        ("socket", 41, 198, (2, 1), ENETDOWN),
+        ("socketpair", 53, 199, (1, 1), ALLOW),
+        ("execve", 59, 221, (), EPERM),
+        ("execveat", 322, 281, (), EPERM),
+        ("clone a process", 56, 220, (17,), EPERM),
+        ("clone a thread", 56, 220, (0x3D0F00,), ALLOW),
+        ("clone3", 435, 435, (), ENOSYS),
+        ("kill itself", 62, 129, (42, 9), ALLOW),
+        ("kill another", 62, 129, (43, 9), EPERM),
+        ("kill its group", 62, 129, (0, 9), EPERM),
+        ("kill everybody", 62, 129, (2**64 - 1, 9), EPERM),
+        ("tgkill itself", 234, 131, (42, 43, 6), ALLOW),
+        ("tgkill another", 234, 131, (7, 7, 6), EPERM),
+        ("setsid", 112, 157, (), EPERM),
+        ("ptrace", 101, 117, (), EPERM),
+        ("io_uring_setup", 425, 425, (), ENOSYS),
+        ("chmod of a file", 268, 53, (), EACCES),
+        ("open_by_handle_at", 304, 265, (), EACCES),
+        ("bpf", 321, 280, (), ENOSYS),
+        ("shmget", 29, 194, (), ENOSYS),
+        ("semget", 64, 190, (), ENOSYS),
+        ("msgget", 68, 186, (), ENOSYS),
+        ("mq_open", 240, 180, (), ENOSYS),
+        ("memfd_create", 319, 279, (), ENOSYS),
+        ("mknodat", 259, 33, (), EACCES),
+        ("inotify_init1", 294, 26, (), ENOSYS),
+        ("syslog", 103, 116, (3,), ENOSYS),
+    ],
+)
+def test_the_filter_says_the_same_on_both_machines(
+    call: str, x86_64: int, aarch64: int, arguments: tuple[int, ...], expected: int
+) -> None:
+    assert verdict("x86_64", x86_64, *arguments) == expected
+    assert verdict("aarch64", aarch64, *arguments) == expected
+
+
+def test_other_abis_end_the_process() -> None:
+    assert verdict("x86_64", 41, architecture=0x40000003) == KILL  # i386
+    assert verdict("x86_64", 0x40000000 | 59) == KILL  # x32's execve
+    assert verdict("aarch64", 198, architecture=0x40000028) == KILL  # 32-bit ARM
+    assert verdict("x86_64", 57) == verdict("x86_64", 58) == EPERM  # fork and vfork, which aarch64 has not
+
+
+def test_what_was_refused_is_found_behind_other_errors() -> None:
+    outer = RuntimeError("could not fetch")
+    outer.__context__ = ConnectionError("no luck")
+    outer.__context__.__cause__ = OSError(100, os.strerror(100))
+    assert isolate.what_is_off(outer) == "network is off"
+    assert isolate.what_is_off(KeyError("x")) is None
+    assert limits.what_ran_out(MemoryError()) == "the limit is 4 GB"
+    outer.__context__.__cause__.__context__ = outer
+    assert isolate.what_is_off(outer) == "network is off"

@@ -1,0 +1,224 @@
+"""Isolate this process for good, by Landlock and seccomp: for rewards that execute what a policy wrote.
+
+Covered, on Linux on x86-64 and aarch64: no network, no other processes started or signalled, no file read but what
+Python needs to import, none written outside one folder; no change of a file's mode, owner, times or attributes, no
+shared memory that outlives the process, none of the kernel's wider interfaces (io_uring, bpf, ptrace, mounts, modules).
+Threads stay, and so do signals to the process itself.
+
+Not covered: a kernel's or an interpreter's own faults, what can be read of installed packages, whether a path exists,
+processor time (that is the call's deadline), memory and open files (those are ``limits``). A layer that the system
+lacks is returned in words, never left out silently.
+
+Landlock is after https://docs.kernel.org/userspace-api/landlock.html and include/uapi/linux/landlock.h, whose system
+calls have the same numbers everywhere. The seccomp filter is a deny-list in BPF, after
+https://docs.kernel.org/userspace-api/seccomp_filter.html and include/uapi/linux/seccomp.h; its numbers are those of the
+kernel's tables (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h). Each kind of call fails
+with an error of its own, so that a message can say what is off (``what_is_off``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import socket
+import struct
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+_NETWORK_ERROR, _PROCESS_ERROR, _FILE_ERROR = errno.ENETDOWN, errno.EPERM, errno.EACCES
+_KERNEL_ERROR = errno.ENOSYS  # as from a kernel without the call, which C libraries know how to do without
+_OFF = {_NETWORK_ERROR: "network is off", _PROCESS_ERROR: "processes are off", _FILE_ERROR: "file access is off"}
+_NO_NEW_PRIVS = 38  # prctl(2)
+
+
+def isolate(readable: Iterable[Path], writable: Path) -> list[str]:
+    """Isolate this process; return a sentence for each layer that the system lacks, none where all are in force.
+
+    Call it when everything slow is imported. ``readable`` are files and folders that may be read, ``writable`` is the
+    folder in which anything may be done but running programs. Raises OSError for a path that cannot be opened.
+    """
+    layers = (_restrict_files(readable, writable), _restrict_calls())
+    return [missing for missing in layers if missing is not None]
+
+
+def what_is_off(error: BaseException | None) -> str | None:
+    """Return what of an isolated process was refused, where ``error`` or one that it was raised in place of says so."""
+    for _ in range(20):
+        if isinstance(error, socket.gaierror):
+            return "network is off"
+        if isinstance(error, OSError) and error.errno in _OFF:
+            return _OFF[error.errno]
+        error = error and (error.__cause__ or error.__context__)
+    return None
+
+
+# --- Landlock: which files may be opened ------------------------------------------------------------------------------
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION = 1  # flag of create_ruleset: only tell the ABI
+_PATH_BENEATH = 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL_DEV = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
+_MAKE_DEVICE = 1 << 6 | 1 << 11
+_OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_BIND_AND_CONNECT_TCP = 0b11
+_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
+
+
+def _restrict_files(readable: Iterable[Path], writable: Path) -> str | None:
+    missing = "no Landlock ({}): the code can read and write your files"
+    if sys.platform != "linux":
+        return missing.format("Linux only")
+    call = _system_call()
+    abi = call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))
+    if abi < 1:
+        return missing.format("Linux 5.13 or later, and not switched off")
+    rights = (1 << 13) - 1  # every right over files that this kernel can withhold, one bit each
+    for since, right in ((2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL_DEV)):
+        rights |= right if abi >= since else 0
+    # struct landlock_ruleset_attr; a kernel that knows less of it takes the rest as long as it is zero.
+    attributes = struct.pack(
+        "=QQQ", rights, _BIND_AND_CONNECT_TCP if abi >= 4 else 0, _ABSTRACT_SOCKETS_AND_SIGNALS if abi >= 6 else 0
+    )
+    ruleset = call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0))
+    if ruleset < 0:
+        return missing.format(_reason())
+    try:
+        for path in readable:
+            _allow(ruleset, path, (_READ_FILE | _READ_DIR) & rights)
+        _allow(ruleset, writable, rights & ~_EXECUTE & ~_MAKE_DEVICE)
+        _allow(ruleset, Path(os.devnull), (_READ_FILE | _WRITE_FILE) & rights)
+        if ctypes.CDLL(None, use_errno=True).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) or call(_RESTRICT_SELF, ruleset, 0):
+            return missing.format(_reason())
+    finally:
+        os.close(ruleset)
+    return None
+
+
+def _allow(ruleset: int, path: Path, rights: int) -> None:
+    """Raises OSError for a path that cannot be opened or a rule that the kernel refuses."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rule = struct.pack("=Qi", rights if path.is_dir() else rights & _OF_A_FILE, place)
+        if _system_call()(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0):
+            raise OSError(ctypes.get_errno(), f"Landlock takes no rule for {path}")
+    finally:
+        os.close(place)
+
+
+def _system_call() -> ctypes._NamedFuncPointer:
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    return call
+
+
+def _reason() -> str:
+    return errno.errorcode.get(ctypes.get_errno(), "refused")
+
+
+# --- seccomp: which system calls may be made --------------------------------------------------------------------------
+
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "arm64": 0xC00000B7}
+_X32 = 0x40000000  # calls of x86-64's other ABI have this bit
+
+# name: (number on x86-64, number on aarch64)
+_Numbers = dict[str, tuple[int | None, int | None]]
+_NETWORK: _Numbers = {"socket": (41, 198)}
+_PROCESSES: _Numbers = {
+    "execve": (59, 221), "execveat": (322, 281), "fork": (57, None), "vfork": (58, None),
+    "setsid": (112, 157), "setpgid": (109, 154), "ptrace": (101, 117), "setrlimit": (160, 164),
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+}  # fmt: skip
+_FILES: _Numbers = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "open_by_handle_at": (304, 265), "chroot": (161, 51), "mknod": (133, None), "mknodat": (259, 33),
+}  # fmt: skip
+_KERNEL: _Numbers = {
+    "clone3": (435, 435),  # its flags lie in memory, where a filter cannot look; C libraries then use clone
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
+    "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "userfaultfd": (323, 282), "perf_event_open": (298, 241),
+    "bpf": (321, 280), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430), "fsmount": (432, 432),
+    "mount_setattr": (442, 442), "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "acct": (163, 89), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162),
+    # What is shared between processes counts for no limit and outlives this one.
+    "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "shmdt": (67, 197), "memfd_create": (319, 279),
+    "semget": (64, 190), "semctl": (66, 191), "semtimedop": (220, 192), "semop": (65, 193),
+    "msgget": (68, 186), "msgctl": (71, 187), "msgrcv": (70, 188), "msgsnd": (69, 189),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_timedsend": (242, 182), "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184), "mq_getsetattr": (245, 185),
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "syslog": (103, 116),
+    "migrate_pages": (256, 238), "move_pages": (279, 239), "kcmp": (312, 272),
+}  # fmt: skip
+_CLONE, _KILL, _TGKILL = (56, 220), (62, 129), (234, 131)
+_CLONE_THREAD = 0x10000
+
+# BPF: load a word at a place of struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6]}, compare, return.
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # its low half: both machines are little-endian
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_SET_MODE_FILTER, _ALL_THREADS = 1, 1
+_SECCOMP = (317, 277)
+
+_Instruction = tuple[int, int, int, int]  # code, skip if true, skip if false, operand
+
+
+def _restrict_calls() -> str | None:
+    consequence = "the code can use the network and start processes"
+    machine = platform.machine()
+    if sys.platform != "linux" or machine not in _ARCHITECTURES:
+        return (
+            f"no seccomp filter (made for Linux on x86-64 and aarch64, this is {sys.platform} {machine}): {consequence}"
+        )
+    column = 0 if machine == "x86_64" else 1
+    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(machine, column, os.getpid()))
+    instructions = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog {unsigned short len; struct sock_filter *filter}
+    pointer = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    failed = libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(
+        _SECCOMP[column], _SET_MODE_FILTER, _ALL_THREADS, pointer
+    )
+    if failed:
+        return f"no seccomp filter ({errno.errorcode.get(ctypes.get_errno(), 'refused')}): {consequence}"
+    return None
+
+
+def _program(machine: str, column: int, pid: int) -> list[_Instruction]:
+    program: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
+        (_RETURN, 0, 0, _KILL_PROCESS),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if machine == "x86_64":
+        program += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL_PROCESS)]
+    program += _only_where(_CLONE[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 0, 1, _CLONE_THREAD)])
+    program += _only_where(_KILL[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, pid)])
+    program += _only_where(_TGKILL[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, pid)])
+    denied = ((_NETWORK, _NETWORK_ERROR), (_PROCESSES, _PROCESS_ERROR), (_FILES, _FILE_ERROR), (_KERNEL, _KERNEL_ERROR))
+    for calls, error in denied:
+        for numbers in calls.values():
+            number = numbers[column]
+            if number is not None:
+                program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | error)]
+    return [*program, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _only_where(number: int, condition: list[_Instruction]) -> list[_Instruction]:
+    """Allow a call where ``condition`` falls through, deny it where it skips one past its end; leave others be."""
+    verdict = [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | _PROCESS_ERROR)]
+    return [(_EQUAL, 0, len(condition) + len(verdict), number), *condition, *verdict]
