@@ -20,7 +20,7 @@ from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rundir import RunDir
 from workbench.ui import app as page
-from workbench.ui.access import Access, workspace_token
+from workbench.ui.door import workspace_token
 from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.help import guide
@@ -134,15 +134,15 @@ def ask(client: TestClient, method: str, **params: Any) -> Any:
 
 
 def test_mcp_offers_what_only_reads_and_to_the_owner_alone(tmp_path: Path) -> None:
-    access = Access(workspace_token(tmp_path))
+    token = workspace_token(tmp_path)
 
     async def make() -> Any:
-        return page.create_app(tmp_path, access=access, mcp=True)
+        return page.create_app(tmp_path, mcp=True)
 
     app = asyncio.run(make())
     with TestClient(app, base_url="http://127.0.0.1:7860") as client:
         assert client.post("/gradio_api/mcp/", json={}).status_code == 401
-        client.headers["Authorization"] = f"Bearer {access.token}"
+        client.headers["Authorization"] = f"Bearer {token}"
         client.headers["Origin"] = "https://evil.example"
         assert client.post("/gradio_api/mcp/", json={}).status_code == 403
         del client.headers["Origin"]

@@ -26,9 +26,8 @@ from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, restore, trashed
-from workbench.ui.access import Access
+from workbench.ui.door import Door
 from workbench.ui.downloads import add_downloads
-from workbench.ui.guard import Guard
 from workbench.ui.handlers import metrics_cache, run_changes, run_follow, runs
 from workbench.ui.handlers.metrics_cache import kept
 from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
@@ -393,7 +392,7 @@ def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
     app = FastAPI()
     services = Services(tmp_path)
     add_downloads(app, services)
-    app.add_middleware(Guard, access=Access("the-token"))
+    app.add_middleware(Door, token="the-token")
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/workbench-runs/a.zip").status_code == 401
         client.headers["Authorization"] = "Bearer the-token"

@@ -30,8 +30,8 @@ DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
 
 
 def app(args: argparse.Namespace) -> int:
-    from workbench.ui.access import Login
     from workbench.ui.app import launch
+    from workbench.ui.door import read_login
 
     auth, place = args.auth or os.environ.get("WORKBENCH_AUTH"), place_of(os.environ, args.visitors)
     launch(
@@ -39,7 +39,7 @@ def app(args: argparse.Namespace) -> int:
         port=args.port,
         workspace=args.workspace,
         open_browser=not args.no_browser,
-        login=Login.parse(auth) if auth else None,
+        login=read_login(auth) if auth else None,
         token=not args.no_token,
         allow_hosts=(*args.allow_host, *place.names),
         mcp=args.mcp,

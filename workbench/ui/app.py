@@ -26,16 +26,16 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from workbench.errors import WorkbenchError
 from workbench.page_link import PORT, announced, free_port
 from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
-from workbench.ui.access import Access, Login, workspace_token
 from workbench.ui.api import add_api
 from workbench.ui.blocks import Page, keep_signatures
+from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
 from workbench.ui.downloads import add_downloads
-from workbench.ui.guard import ANY_ADDRESS, LOOPBACK_NAMES, Guard
 from workbench.ui.handlers.models import policy_choices
 from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
@@ -138,28 +138,29 @@ def _wanted_tab(parameters: Mapping[str, str]) -> str | None:
 def create_app(
     workspace: Path | str | None = None,
     *,
-    access: Access | None = None,
+    token: str | None = None,
+    login: str | None = None,
     names: Collection[str] = LOOPBACK_NAMES,
     proxies: Collection[str] = (),
     mcp: bool = False,
     visitors: bool = False,
     framed_by: Collection[str] = (),
 ) -> FastAPI:
-    """The whole application, for uvicorn to serve; it answers to ``names`` only, see ``guard.Guard``.
+    """The whole application, for uvicorn to serve; it answers to ``names`` only, see ``door.Door``.
 
     ``visitors`` are let in without a token, and may do what ``handlers.visitors`` lets them; ``framed_by`` are origins
     of sites that may show them the page in a frame.
 
-    ``access`` is by default the workspace's own token, to be sent as a cookie or a header. ``mcp`` serves the API's
-    functions that only read or compute as tools of the Model Context Protocol too, at /gradio_api/mcp.
+    ``token`` is by default the workspace's own, to be sent as a cookie or a header; "" lets everybody in. ``mcp``
+    serves the API's functions that only read or compute as tools of the Model Context Protocol, at /gradio_api/mcp.
 
     Raises WorkbenchError if ``mcp`` is asked for and its package is not installed.
     """
     if mcp and find_spec("mcp") is None:
         raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2'")
     services = Services(Path(workspace) if workspace is not None else None, asking if visitors else None)
-    if access is None:
-        access = Access(None if visitors else workspace_token(services.root))
+    if token is None:
+        token = "" if visitors else workspace_token(services.root)
     # Read by Gradio while it builds: files that are uploaded, and all it serves at file=, are the workspace's.
     os.environ["GRADIO_TEMP_DIR"] = str(services.root / "uploads")
 
@@ -172,7 +173,6 @@ def create_app(
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
-    app.state.access = access
     sessions = Sessions()
 
     def left(tab: str) -> None:
@@ -183,8 +183,9 @@ def create_app(
     if visitors:
         app.add_middleware(Visits, framed=bool(framed_by))
     first = (Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
-    # Added last: it stands before all others.
-    app.add_middleware(Guard, access=access, names=names, proxies=proxies, first_script=first, framed_by=framed_by)
+    # Added last, they stand before all others.
+    app.add_middleware(Door, token=token or None, login=login, proxies=proxies, framed_by=framed_by)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*names, *proxies], www_redirect=False)
     _add_assets(app)
     add_downloads(app, services)
     sheets = (*STYLES, HIDES) if visitors else STYLES
@@ -205,7 +206,7 @@ def create_app(
         pwa=False,
         enable_monitoring=False,
         theme=theme(),
-        head=links,
+        head=f"<script>{first}</script>{links}",
     )
     tend(mounted, sessions)
     return mounted
@@ -243,7 +244,7 @@ def launch(
     workspace: Path | str | None = None,
     open_browser: bool = False,
     *,
-    login: Login | None = None,
+    login: str | None = None,
     token: bool = True,
     allow_hosts: Collection[str] = (),
     mcp: bool = False,
@@ -269,12 +270,13 @@ def launch(
         )
     port = free_port(host, port)
     folder = (Path(workspace) if workspace is not None else default_workspace()).resolve()
-    access = Access(workspace_token(folder) if token else None, login)
+    secret = workspace_token(folder) if token else ""
     shown = f"[{host}]" if ":" in host else host
-    own = (ANY_ADDRESS, socket.gethostname()) if host in WILDCARDS else (shown,)
+    own = ("*",) if host in WILDCARDS else (host, shown)  # a login or nothing to lose: see above
     app = create_app(
         folder,
-        access=access,
+        token=secret,
+        login=login,
         names=(*LOOPBACK_NAMES, *own),
         proxies=allow_hosts,
         mcp=mcp,
@@ -293,22 +295,25 @@ def launch(
     )
     address = f"http://{'127.0.0.1' if host in WILDCARDS else shown}:{port}/"
 
+    link = f"{address}?token={secret}" if secret else address
+
     def started() -> None:
-        link = f"{address}?token={access.token}" if access.token else address
         if announce is None:
             print(f"{TITLE}: {link}", flush=True)
         else:
             announce(link)
         if open_browser:
-            # What a browser is started with can be seen by everybody on this machine.
-            once = f"{address}?token={access.one_time_token()}" if access.token else address
-            threading.Thread(target=webbrowser.open, args=[once], daemon=True).start()
+            # What a browser is started with can be seen by everybody on this machine: it is given a file that leads on.
+            leads = folder / "open.html"
+            leads.touch(0o600)
+            leads.write_text(f'<meta http-equiv="refresh" content="0;url={link}">', encoding="ascii")
+            threading.Thread(target=webbrowser.open, args=[leads.as_uri()], daemon=True).start()
 
     # uvicorn ends well on SIGTERM and then raises it again, which by default ends the process before the link is gone.
     with suppress(ValueError):  # not the main thread, which alone gets signals
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with announced(folder, f"{address}?token={access.token}" if access.token else address):
+        with announced(folder, link):
             _Server(config, started).run()
     finally:
         gc.freeze()  # or Python looks through all there is for garbage before it ends, which takes seconds

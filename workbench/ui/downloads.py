@@ -1,4 +1,4 @@
-"""Where a run's files are downloaded from: ``/workbench-runs/<run>.zip``, ``.csv`` and ``.json``, behind the guard.
+"""Where a run's files are downloaded from: ``/workbench-runs/<run>.zip``, ``.csv`` and ``.json``, behind the door.
 
 ``/workbench-runs/<run>/model.zip``, ``adapter.zip`` and ``script.zip`` are what ``python -m workbench export`` writes.
 """

@@ -1,6 +1,6 @@
 """Visitors of a public page at the door: who asks, by a cookie, and the requests that no visitor needs.
 
-Written against the ASGI interface alone, as ``guard`` is, behind which it stands. What a visitor may do with the page
+Written against the ASGI interface alone, as ``door`` is, behind which it stands. What a visitor may do with the page
 is the business of ``handlers.visitors``.
 """
 

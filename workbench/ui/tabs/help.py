@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workbench.ui.access import TOKEN_FILE
+from workbench.ui.door import TOKEN_FILE
 from workbench.ui.handlers.help import guide, live
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import LivePayload

@@ -16,25 +16,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 from gradio.routes import App as GradioApp
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from workbench.errors import WorkbenchError
 from workbench.page_link import check_port_of, free_port, page_link
 from workbench.ui import app as page
-from workbench.ui import guard
-from workbench.ui.access import TOKEN_FILE, Access, Login, workspace_token
-from workbench.ui.app import files
-from workbench.ui.guard import ANY_ADDRESS, LOGINS_WAITING, LOOPBACK_NAMES, Guard, script_hashes
+from workbench.ui import door
+from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, read_login, workspace_token
 from workbench.ui.sessions import ClosedTabs
 
 HOST = "127.0.0.1:7860"
 HERE = f"http://{HOST}"
 HTML = {"Accept": "text/html"}
-LOGIN = Login("ada", "correct horse")
+LOGIN = "ada:correct horse"
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +41,14 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def access(workspace: Path) -> Access:
-    return Access(workspace_token(workspace))
+def token(workspace: Path) -> str:
+    return workspace_token(workspace)
 
 
 @pytest.fixture(scope="module")
-def served(workspace: Path, access: Access) -> Iterator[Any]:
+def served(workspace: Path) -> Iterator[Any]:
     async def make() -> Any:  # Gradio makes locks while it is built, and leaves a loop open where none is running
-        return page.create_app(workspace, access=access)
+        return page.create_app(workspace)
 
     app = asyncio.run(make())
     yield app
@@ -64,16 +62,16 @@ def stranger(served: Any) -> TestClient:
 
 
 @pytest.fixture
-def owner(stranger: TestClient, access: Access) -> TestClient:
+def owner(stranger: TestClient, token: str) -> TestClient:
     """The owner's browser: it has the cookie."""
-    stranger.cookies.set(access.cookie_name, access.cookie_value)
+    stranger.cookies.set(Door(the_page, token).cookie, token)
     return stranger
 
 
 @pytest.fixture(scope="module")
-def script(served: Any, access: Access) -> Iterator[TestClient]:
+def script(served: Any, token: str) -> Iterator[TestClient]:
     """The owner's script: it sends the token, to an application that is running."""
-    with TestClient(served, base_url=HERE, headers={"Authorization": f"Bearer {access.token}"}) as client:
+    with TestClient(served, base_url=HERE, headers={"Authorization": f"Bearer {token}"}) as client:
         yield client
 
 
@@ -97,7 +95,6 @@ WITH_THE_OWNERS_COOKIE = [
     ("POST", "/gradio_api/queue/join", {"Origin": "http://127.0.0.1:9999"}),
     ("POST", "/gradio_api/queue/join", {"Origin": "http://127.0.0.1"}),
     ("POST", "/gradio_api/queue/join", {"Origin": "http://localhost:7860"}),
-    ("POST", "/gradio_api/queue/join", {"Origin": f"https://{HOST}"}),
     ("POST", "/gradio_api/queue/join", {"Origin": f"{HERE}.evil.example"}),
     ("POST", "/gradio_api/queue/join", {"Origin": f"http://evil.example/{HOST}"}),
     ("POST", "/gradio_api/queue/join", {"Origin": f"http://{HOST}@evil.example"}),
@@ -108,10 +105,6 @@ WITH_THE_OWNERS_COOKIE = [
     ("POST", "/gradio_api/run/predict", {"Origin": "http://127.0.0.1:9999"}),
     ("OPTIONS", "/gradio_api/queue/join", {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}),
     ("GET", "/gradio_api/queue/data?session_hash=a", {"Origin": "https://evil.example"}),
-    ("GET", "/gradio_api/queue/data?session_hash=a", {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}),
-    ("GET", "/workbench-assets/workbench.js", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "script"}),
-    ("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}),
-    ("POST", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}),
     ("GET", "/gradio_api/mcp/sse", {"Origin": "https://evil.example"}),
 ]
 
@@ -119,8 +112,7 @@ WITH_THE_OWNERS_COOKIE = [
 @pytest.mark.parametrize(("method", "path", "headers"), WITH_THE_OWNERS_COOKIE)
 def test_another_sites_requests_are_refused(owner: TestClient, method: str, path: str, headers: dict[str, str]) -> None:
     answer = owner.request(method, path, headers=headers)
-    assert answer.status_code == 403
-    assert answer.text.startswith("Refused: ")
+    assert answer.status_code == (403 if "Origin" in headers else 400)
     assert "access-control-allow-origin" not in answer.headers
 
 
@@ -141,7 +133,6 @@ WITHOUT_A_TOKEN = [
     ("GET", "/", {"X-Token": "TOKEN"}),
     ("GET", "/", {"Cookie": "token=TOKEN"}),
     ("GET", "/", {"Cookie": "NAME="}),
-    ("GET", "/", {"Cookie": "NAME=TOKEN"}),
     ("GET", "/", {"Cookie": "access-token=TOKEN; session=a"}),
     ("GET", "/", {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": HOST, "X-Real-IP": "127.0.0.1"}),
     ("GET", "/", {"X-Original-URL": "/assets/a", "X-HTTP-Method-Override": "HEAD"}),
@@ -160,33 +151,22 @@ WITHOUT_A_TOKEN = [
     ("GET", "/gradio_api/mcp/sse", {}),
     ("POST", "/gradio_api/queue/join", {}),
     ("POST", "/gradio_api/upload", {}),
-    ("POST", "/login", {}),
     ("DELETE", "/", {}),
     ("TRACE", "/", {}),
     ("PROPFIND", "/", {}),
 ]
 
 
-def test_the_locked_page_is_set_in_the_shipped_typeface_and_nothing_else_is_given_away(stranger: TestClient) -> None:
-    locked = stranger.get("/", headers={"Accept": "text/html"})
-    (address,) = re.findall(r"url\(([^)]+)\)", locked.text)
-    assert stranger.get(address).content == files()[address.rpartition("/")[2]].read_bytes()
-    assert "font-src 'self'" in locked.headers["content-security-policy"]
-    assert stranger.get(address.replace("latin", "greek")).status_code == 401
-
-
 @pytest.mark.parametrize(("method", "path", "headers"), WITHOUT_A_TOKEN)
 def test_without_the_token_in_its_place_nothing_answers(
-    stranger: TestClient, access: Access, method: str, path: str, headers: dict[str, str]
+    stranger: TestClient, token: str, method: str, path: str, headers: dict[str, str]
 ) -> None:
-    assert access.token is not None
-    real = {"TOKEN": access.token, "NAME": access.cookie_name}
-    for word, value in real.items():
+    for word, value in {"TOKEN": token, "NAME": Door(the_page, token).cookie}.items():
         path = path.replace(word, value)
         headers = {name: text.replace(word, value) for name, text in headers.items()}
     answer = stranger.request(method, path, headers=headers)
     assert answer.status_code == 401
-    assert access.token not in answer.text
+    assert token not in answer.text
     assert "set-cookie" not in answer.headers
     assert method == "HEAD" or "link that the terminal printed" in answer.text
 
@@ -196,22 +176,19 @@ def test_without_the_token_in_its_place_nothing_answers(
 )
 def test_websockets_are_guarded_too(stranger: TestClient, owner: TestClient, headers: dict[str, str]) -> None:
     client = owner if headers else TestClient(stranger.app, base_url=HERE)
-    with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect("/gradio_api/ws", headers=headers):
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/gradio_api/ws", headers=headers):
         pytest.fail("a forged WebSocket was accepted")
-    assert refused.value.code == 1008
 
 
 # ── the owner ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_link_gives_a_cookie_and_leaves_no_token_behind(stranger: TestClient, access: Access) -> None:
-    answer = stranger.get(f"/?run=a&token={access.token}&step=3", headers=HTML)
+def test_the_link_gives_a_cookie_and_leaves_no_token_behind(stranger: TestClient, token: str) -> None:
+    answer = stranger.get(f"/?run=a&token={token}&step=3", headers=HTML)
     assert answer.status_code == 303
     assert answer.headers["location"] == "/?run=a&step=3"
-    assert access.token is not None
     cookie = answer.headers["set-cookie"]
-    assert access.token not in cookie
-    assert {"HttpOnly", "SameSite=strict", "Path=/"} < {part.strip() for part in cookie.split(";")}
+    assert {"HttpOnly", "SameSite=lax", "Path=/"} < {part.strip() for part in cookie.split(";")}
     assert answer.headers["referrer-policy"] == "same-origin"
     assert stranger.get("/?run=a&step=3", headers=HTML).status_code == 200  # with the cookie it was given
     # An old link opened again leads on, and changes nothing.
@@ -221,29 +198,10 @@ def test_the_link_gives_a_cookie_and_leaves_no_token_behind(stranger: TestClient
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example/", "/%5Cevil.example/", "///evil.example/%2e%2e"])
-def test_the_link_leads_nowhere_else(stranger: TestClient, access: Access, path: str) -> None:
-    answer = stranger.get(f"{HERE}{path}?token={access.token}")
+def test_the_link_leads_nowhere_else(stranger: TestClient, token: str, path: str) -> None:
+    answer = stranger.get(f"{HERE}{path}?token={token}")
     assert answer.status_code == 303
     assert re.match(r"/[^/\\]", answer.headers["location"])
-
-
-def test_a_link_on_another_sites_page_works(stranger: TestClient, access: Access) -> None:
-    """A redirect would not do: the browser sends no strict cookie along one that began elsewhere."""
-    navigation = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-    answer = stranger.get(f"/?token={access.token}&run=%22%3E", headers={**HTML, **navigation})
-    assert answer.status_code == 200
-    assert '<meta http-equiv="refresh" content="0;url=/?run=%22%3E">' in answer.text
-    assert access.token is not None
-    assert access.token not in answer.text
-    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
-
-
-def test_a_token_that_is_good_once_is_good_once(stranger: TestClient, access: Access) -> None:
-    once = access.one_time_token()
-    assert stranger.get(f"/?token={once}").status_code == 303
-    stranger.cookies.clear()
-    assert stranger.get(f"/?token={once}").status_code == 401
-    assert stranger.get("/config", headers={"Authorization": f"Bearer {access.one_time_token()}"}).status_code == 401
 
 
 def test_a_script_sends_the_token_as_a_header(script: TestClient) -> None:
@@ -251,34 +209,13 @@ def test_a_script_sends_the_token_as_a_header(script: TestClient) -> None:
     assert script.get("/gradio_api/info").status_code == 200
 
 
-def test_forwarding_headers_change_nothing(script: TestClient) -> None:
-    headers = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", "Forwarded": "host=evil.example"}
-    answer = script.get("/config", headers=headers)
-    assert answer.status_code == 200
-    assert "evil.example" not in answer.text
-
-
 def test_every_answer_denies_framing_sniffing_and_foreign_scripts(script: TestClient, served: Any) -> None:
     nobody = TestClient(served, base_url=HERE)
     for answer in (script.get("/", headers=HTML), script.get("/config"), nobody.get("/", headers=HTML)):
-        assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
         policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";"))
-        assert policy["frame-ancestors"] == "'none'"
+        assert (policy["default-src"], policy["frame-ancestors"]) == ("'self'", "'none'")
         assert "http" not in answer.headers["content-security-policy"]
-        assert "'unsafe-inline'" not in policy.get("script-src", "")
-
-
-def test_the_pages_own_inline_scripts_are_allowed_by_hash(script: TestClient) -> None:
-    answer = script.get("/", headers={**HTML, "Accept-Encoding": "br"})
-    hashes = script_hashes(answer.text).split()
-    assert len(hashes) >= 4
-    assert all(one in answer.headers["content-security-policy"] for one in hashes)
-    # printf 'a < 1' | openssl dgst -sha256 -binary | base64
-    assert script_hashes("<p>a < 1</p><script>a < 1</script><script src='x.js'></script>") == (
-        " 'sha256-/YVYObfDvXrWPBLUnAF96g8fuc4KQAYRK0Y1AIW0I1M='"
-    )
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -329,29 +266,19 @@ def test_the_token_is_random_kept_and_the_owners_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "a") == [TOKEN_FILE]
 
 
-@pytest.mark.parametrize("spoil", ["readable by others", "a link", "cut short"])
+@pytest.mark.parametrize("spoil", ["readable by others", "a link"])
 def test_a_token_others_may_know_is_replaced(tmp_path: Path, spoil: str) -> None:
     old = workspace_token(tmp_path)
     path = tmp_path / TOKEN_FILE
     if spoil == "readable by others":
         path.chmod(0o644)
-    elif spoil == "a link":
+    else:
         path.rename(tmp_path / "elsewhere")
         path.symlink_to(tmp_path / "elsewhere")
-    else:
-        path.write_text(old[:10])
     new = workspace_token(tmp_path)
     assert new != old
     assert not path.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_cookies_end_with_the_token_or_the_password() -> None:
-    one, other = Access("a" * 43), Access("b" * 43)
-    assert one.cookie_name != other.cookie_name
-    with_login = [Access("a" * 43, Login("ada", password)).cookie_value for password in ("12345678", "87654321")]
-    assert len({one.cookie_value, other.cookie_value, *with_login}) == 4
-    assert not one.takes_cookie(other.cookie_value)
 
 
 # ── Gradio's own requests ────────────────────────────────────────────────────────────────────────────────────────
@@ -373,12 +300,12 @@ def test_a_name_that_the_page_does_not_have_is_not_found(script: TestClient) -> 
 
 
 def test_a_closed_tab_costs_gradio_nothing(script: TestClient, served: Any) -> None:
-    """Its own event would build a session of all components first; the guard stands before what hears of it instead."""
+    """Its own event would build a session of all components first; the door stands before what hears of it instead."""
     mounted = next(route.app for route in served.routes if isinstance(getattr(route, "app", None), GradioApp))
     events = [target[1] for function in mounted.get_blocks().fns.values() for target in function.targets]
     assert "click" in events
     assert "unload" not in events
-    assert [middleware.cls for middleware in served.user_middleware] == [Guard, ClosedTabs]
+    assert [middleware.cls for middleware in served.user_middleware] == [TrustedHostMiddleware, Door, ClosedTabs]
 
 
 # ── elsewhere than on loopback ───────────────────────────────────────────────────────────────────────────────────
@@ -431,8 +358,8 @@ def launched(
 def test_with_a_login_it_listens_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     got = launched(monkeypatch, host="0.0.0.0", workspace=tmp_path, login=LOGIN, allow_hosts=["wb.example"])
     assert got.config.host == "0.0.0.0"
-    assert got.what["access"].login == LOGIN
-    assert {*LOOPBACK_NAMES, ANY_ADDRESS} < set(got.what["names"])
+    assert got.what["login"] == LOGIN
+    assert {*LOOPBACK_NAMES, "*"} == set(got.what["names"])
     assert got.what["proxies"] == ["wb.example"]
 
 
@@ -443,7 +370,9 @@ def test_neither_log_nor_another_process_sees_the_token(monkeypatch: pytest.Monk
     assert not got.config.access_log
     (opened,) = got.opened
     assert token not in opened
-    assert got.what["access"].takes_link(opened.partition("token=")[2])
+    file = Path(opened.removeprefix("file://"))
+    assert token in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_a_page_that_is_asked_to_end_takes_its_link_along(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -468,14 +397,14 @@ def test_a_page_that_is_asked_to_end_takes_its_link_along(monkeypatch: pytest.Mo
 def test_without_a_token_the_other_checks_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     got = launched(monkeypatch, workspace=tmp_path, token=False)
     assert got.links == ["http://127.0.0.1:7860/"]
-    client = guarded(got.what["access"])
+    assert got.what["token"] == ""
+    client = behind(None)
     assert client.get("/").text == "the page"
-    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
     assert client.get("/", headers={"Origin": "null"}).status_code == 403
 
 
-def guarded(access: Access, **how: Any) -> TestClient:
-    return TestClient(Guard(the_page, access, penalty=0, **how), base_url=HERE, follow_redirects=False)
+def behind(token: str | None, login: str | None = None, **how: Any) -> TestClient:
+    return TestClient(Door(the_page, token, login, **how), base_url=HERE, follow_redirects=False)
 
 
 async def the_page(scope: Any, receive: Any, send: Any) -> None:
@@ -483,83 +412,32 @@ async def the_page(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"the page"})
 
 
-def test_a_login_gives_the_cookie() -> None:
-    client = guarded(Access("t" * 43, LOGIN))
-    assert '<form method="post" action="/login">' in client.get("/", headers=HTML).text
-    for wrong in ({"username": "ada", "password": "wrong"}, {"username": "eve", "password": LOGIN.password}, {}):
-        answer = client.post("/login", data=wrong)
-        assert (answer.status_code, answer.text[:26]) == (401, "Name or password is wrong.")
-    assert client.post("/login", content=b"username=ada&password=" + b"x" * 10_000).status_code == 401
-    right = {"username": LOGIN.name, "password": LOGIN.password}
-    assert client.post("/login", data=right, headers={"Origin": "https://evil.example"}).status_code == 403
-    assert client.post("/login", data=right, headers=HTML).headers["location"] == "/"
-    assert client.get("/").text == "the page"
-    assert client.post("/login", data=right).status_code == 200  # as gradio_client's auth= expects
-
-
-def test_logins_wait_in_one_line_and_are_turned_away_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The right one waits behind the wrong ones: nobody learns by asking many at once."""
-    tried: list[str] = []
-
-    class Counting(Access):
-        def takes_login(self, name: str, password: str) -> bool:
-            tried.append(password)
-            return super().takes_login(name, password)
-
-    async def everyone() -> None:
-        go = asyncio.Event()
-
-        async def penalty(seconds: float) -> None:
-            await go.wait()
-
-        monkeypatch.setattr(guard, "asyncio", SimpleNamespace(Lock=asyncio.Lock, sleep=penalty))
-        app = Guard(the_page, Counting("t" * 43, LOGIN))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE) as client:
-
-            def guess(password: str) -> asyncio.Task[httpx.Response]:
-                return asyncio.create_task(client.post("/login", data={"username": "ada", "password": password}))
-
-            waiting = [guess("wrong") for _ in range(LOGINS_WAITING - 1)] + [guess(LOGIN.password)]
-            while app._waiting < LOGINS_WAITING:
-                await asyncio.sleep(0)
-            late = await guess(LOGIN.password)
-            assert (late.status_code, late.headers["retry-after"]) == (429, "4")
-            assert tried == ["wrong"]
-            go.set()
-            answers = [(await answer).status_code for answer in waiting]
-            assert answers == [401] * (LOGINS_WAITING - 1) + [200]
-            assert tried.count(LOGIN.password) == 1
-            assert (await guess(LOGIN.password)).status_code == 200
-
-    asyncio.run(everyone())
-
-
-def test_a_login_that_nobody_would_be_asked_for_is_refused(workspace: Path) -> None:
-    with pytest.raises(WorkbenchError, match="--no-token lets everybody in; leave one of them out"):
-        Access(None, LOGIN)
+def test_a_login_is_http_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "PENALTY", 0)
+    client = behind("t" * 43, LOGIN)
+    assert client.get("/").headers["www-authenticate"].startswith("Basic ")
+    assert "www-authenticate" not in behind("t" * 43).get("/").headers
+    name, _, password = LOGIN.partition(":")
+    assert client.get("/", auth=(name, password)).text == "the page"
+    for wrong in ((name, "wrong"), ("eve", password), ("", "")):
+        assert client.get("/", auth=wrong).status_code == 401
+    assert client.get("/", auth=(name, password), headers={"Origin": "https://evil.example"}).status_code == 403
+    assert behind("t" * 43).get("/", auth=(name, password)).status_code == 401
 
 
 @pytest.mark.parametrize("text", ["ada", ":12345678", "ada:short"])
 def test_a_login_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(WorkbenchError, match="--auth") as refused:
-        Login.parse(text)
+        read_login(text)
     assert "short" not in str(refused.value).replace("shorter", "")
-    assert Login.parse("ada:a:b:c:d:e") == Login("ada", "a:b:c:d:e")
+    assert read_login("ada:a:b:c:d:e") == "ada:a:b:c:d:e"
 
 
-def test_a_proxys_name_and_a_bare_address_are_answered_when_asked_for() -> None:
-    access = Access("t" * 43)
-    client = guarded(access, names=(*LOOPBACK_NAMES, ANY_ADDRESS), proxies=["WB.example"])
-    token = {"Authorization": f"Bearer {access.token}"}
-    for fine in (
-        {"Host": "wb.example", "Origin": "https://wb.example"},
-        {"Host": "127.0.0.1:7860", "Origin": "https://wb.example:8443"},  # the proxy asks by the address
-        {"Host": "192.168.1.2:7860", "Origin": "http://192.168.1.2:7860"},
-        {"Host": "[fe80::1]:7860"},
-    ):
-        assert client.get("/", headers={**token, **fine}).status_code == 200
-    for forged in ({"Host": "evil.example"}, {"Host": "192.168.1.2", "Origin": "https://wb.example.evil"}):
-        assert client.get("/", headers={**token, **forged}).status_code == 403
+def test_a_proxys_origin_is_taken_where_it_is_named() -> None:
+    client = behind(None, proxies=["WB.example"])
+    for fine in ("https://wb.example", "https://wb.example:8443", HERE):
+        assert client.get("/", headers={"Origin": fine}).status_code == 200
+    assert client.get("/", headers={"Origin": "https://other.example"}).status_code == 403
 
 
 def test_a_page_that_nobody_uses_looks_at_its_queue_seldom(served: Any) -> None:
@@ -585,7 +463,7 @@ def test_port_0_is_one_that_is_free() -> None:
 def test_a_port_in_use_is_found_before_anything_is_imported() -> None:
     code = (
         "import sys; from workbench.__main__ import main; code = main(['app', '--port', sys.argv[1]]); "
-        "sys.exit(100 * bool({'gradio', 'pydantic', 'numpy'} & set(sys.modules)) + code)"
+        "sys.exit(100 * bool({'gradio', 'pydantic'} & set(sys.modules)) + code)"
     )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
