@@ -69,11 +69,12 @@ def export(args: argparse.Namespace) -> int:
 
 
 def _track(run: runs.Run, config: RunConfig, args: argparse.Namespace, lines: list[str]) -> dict[str, Any]:
-    from workbench.trackers import track_run
+    from workbench.process.tracking import track_run
 
     if args.project is not None:
         config.run.project = args.project
-    track_run(run.dir, config, args.tracker, say)
+    config.run.report_to = args.tracker
+    track_run(run.dir, config)
     lines.append(f"{run.name}: in {', '.join(args.tracker)}, project {config.run.project}")
     return {"trackers": args.tracker, "project": config.run.project}
 

@@ -259,6 +259,8 @@ OURS: Mapping[str, str] = {
     "save_strategy": "run.save_every",
     "save_total_limit": "run.keep_checkpoints",
     "report_to": "run.report_to",
+    "run_name": "name",
+    "project": "run.project",
     "eval_strategy": "run.eval_every",
     "eval_steps": "run.eval_every",
     "do_eval": "run.eval_every",

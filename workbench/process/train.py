@@ -16,6 +16,7 @@ import signal
 import time
 import traceback
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,12 +29,12 @@ from workbench.config import SharedConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RewardError, RunError, WorkbenchError
 from workbench.files import no_room
+from workbench.process.tracking import Tracking
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb, saved
 from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow
 from workbench.schema.numbers import counted
-from workbench.trackers import Tracking
 from workbench.training.methods.base import Listeners, Trainer
 from workbench.weights import RENAMED, is_out_of_memory
 
@@ -49,7 +50,6 @@ def main(arguments: list[str]) -> int:
     _quiet()
     config: RunConfig | None = None
     trainer: Trainer | None = None
-    tracking: Tracking | None = None
     try:
         config = RunConfig.from_yaml(run.config_text())
         _use_cores(config)
@@ -68,8 +68,6 @@ def main(arguments: list[str]) -> int:
                 callbacks=[recorder],
             ),
         )
-        if writes and config.run.report_to:
-            tracking = recorder.tracking = Tracking.open(run, config, config.run.report_to, _say)
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
         _train(trainer, run, config, args.resume)
@@ -88,17 +86,11 @@ def main(arguments: list[str]) -> int:
         run.settle("failed", reason(error, config or RunConfig(), step, again), certain=False)
         return 1
     finally:
-        if tracking is not None:
-            tracking.finish()
         try:
             run.close()
         except RunError as error:
             print(f"error: {error}", flush=True)
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _leave_group() -> None:
@@ -143,12 +135,13 @@ class Recorder(TrainerCallback):
 
     def __init__(self, run: RunDir, config: SharedConfig, *, writes: bool) -> None:
         self.run = run
-        self.tracking: Tracking | None = None
+        self._tracking = Tracking(run, config) if writes and config.run.report_to else None
         self.stop_requested = False
         self._writes = writes
         self._began: float | None = None
         self._method = config.method
         self._saves = config.run.save_every > 0
+        self._logged = dict.fromkeys(("loss", *METHODS[config.method.name].metrics[:5], "grad_norm"))
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         self.stop_requested = True
@@ -202,10 +195,10 @@ class Recorder(TrainerCallback):
                 **{name: value for name, value in logs.items() if name != "epoch"},
             }
             self.run.append_metrics(row)
-            if self.tracking is not None:
-                self.tracking.row(row)
+            if self._tracking is not None:
+                self._tracking.row(row)
             self.run.note(step=step)
-            print(_line(step, state.max_steps, logs), flush=True)
+            print(_line(step, state.max_steps, self._logged, logs), flush=True)
         for name in ("loss", "grad_norm"):
             value = logs.get(name)
             if isinstance(value, float) and not math.isfinite(value):
@@ -219,13 +212,13 @@ class Recorder(TrainerCallback):
     def on_rollouts(self, step: int, credits: list[Credit]) -> None:
         if self._writes:
             self.run.rollouts.write(step, credits)
-            if self.tracking is not None:
-                self.tracking.rollouts(step, credits)
+            if self._tracking is not None:
+                self._tracking.rollouts(step, credits)
 
     def on_watched(self, step: int, credits: list[Credit]) -> None:
         self.run.rollouts.write(step, credits, watched=True)
-        if self.tracking is not None:
-            self.tracking.watched(step, credits)
+        if self._tracking is not None:
+            self._tracking.watched(credits)
 
     def on_pass(self, seen: LossPass) -> None:
         if self._writes:
@@ -236,8 +229,8 @@ class Recorder(TrainerCallback):
 
     def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
         self.run.rollouts.write_rows(step, rows)
-        if self.tracking is not None:
-            self.tracking.watched(step, rows)
+        if self._tracking is not None:
+            self._tracking.watched(rows)
 
     def _seconds(self) -> float:
         """Seconds since training began."""
@@ -247,19 +240,8 @@ class Recorder(TrainerCallback):
         return now - self._began
 
 
-def _line(step: int, total: int, logs: dict[str, Any]) -> str:
+def _line(step: int, total: int, names: Iterable[str], logs: dict[str, Any]) -> str:
     """One step as a line of the run's log."""
-    names = (
-        "loss",
-        "reward",
-        "step_reward",
-        "accuracy",
-        "no_answer_share",
-        "accuracy/train",
-        "pair_accuracy",
-        "step_accuracy",
-        "grad_norm",
-    )
     shown = [f"{name} {logs[name]:.4g}" for name in names if isinstance(logs.get(name), float)]
     return f"step {step}/{total}  " + "  ".join(shown)
 

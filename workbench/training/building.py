@@ -223,7 +223,9 @@ def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) ->
         "save_strategy": "steps" if run.save_every else "no",
         "save_steps": run.save_every or 1,
         "save_total_limit": run.keep_checkpoints,
-        "report_to": "none",  # what trackers get, the run's process gives them
+        "report_to": list(run.report_to) or "none",
+        "run_name": config.name or output_dir.parent.name,
+        "project": run.project,
         "disable_tqdm": True,
         "dataloader_pin_memory": device.type == "cuda",
     }

@@ -271,7 +271,7 @@ def _alone(config: SharedConfig) -> str:
         warnings.filterwarnings("ignore", RENAMED, FutureWarning)
         args = ProcessGRPOConfig(**trainer_arguments(config, Path("output")))
         fresh = GRPOConfig(output_dir="output", use_cpu=True, bf16=False, report_to="none")
-    derived = ("generation_batch_size", "steps_per_generation", "num_generations_eval", "run_name")
+    derived = ("generation_batch_size", "steps_per_generation", "num_generations_eval", "run_name", "project")
     left_out = {*_HERE, *_BATCH, *derived, "gradient_checkpointing"}  # the last by its old name
     set_here = {
         field.name: getattr(args, field.name)
