@@ -168,7 +168,7 @@ def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> No
             threading.Event().wait(0.01)
         given_up.set()
 
-    services.policy.sample = sample  # type: ignore[assignment]
+    services.models.sample = sample  # type: ignore[assignment]
     answers = api.sample(services, "1 + 1", "tiny", {}, 0, {})
     assert "64 answers" in next(answers)["status"]
     answers.close()  # type: ignore[attr-defined]

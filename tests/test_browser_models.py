@@ -247,7 +247,7 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
             return len({process.pid for process in children(app, "sandbox-")} - before)
 
         wait_for(lambda: sandboxes() == 2, "one sandbox of each page")
-        assert len(children(app, "workbench.rewards.models.worker")) == 1
+        assert len(children(app, "workbench.policies.worker")) == 1
         with RewardWorker() as worker:
             missing = worker.reduced_isolation()
         if missing:

@@ -12,14 +12,15 @@ import weakref
 import pytest
 import torch
 
-from workbench.config import PolicySection, RewardConfig, SamplingConfig
+from workbench.config import ModelConfig, PolicySection, RewardConfig, SamplingConfig
 from workbench.data import load_task
-from workbench.errors import PolicyError, RewardCodeError
-from workbench.policies.client import PolicyStatus, PolicyWorker
+from workbench.errors import PolicyError, RewardCodeError, RewardError
+from workbench.policies.client import ModelWorker, PolicyStatus
 from workbench.policies.find import check_section
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
 from workbench.policies.worker import PolicyCache, handle
+from workbench.rewards.models.load import LocalModels
 from workbench.sandbox.child import _described
 from workbench.schema import Example
 from workbench.ui.handlers.session import Services
@@ -30,7 +31,7 @@ SAMPLING = SamplingConfig(num_generations=3, max_completion_length=40)
 
 @pytest.fixture(scope="module")
 def worker():
-    worker = PolicyWorker()
+    worker = ModelWorker()
     yield worker
     worker.close()
 
@@ -85,7 +86,7 @@ def test_a_name_near_a_policy_that_is_here_is_answered_without_the_hub(tmp_path,
     monkeypatch.chdir(tmp_path)
     tiny.model.save_pretrained("mymodel")
     monkeypatch.setattr("workbench.policies.find.hub_problem", lambda *asked, **how: pytest.fail("asked the Hub"))
-    busy = PolicyWorker()
+    busy = ModelWorker()
     busy._turn.acquire()
     for name, near in (("Tiny", "'tiny'"), ("mymodle", "'mymodel'")):
         with pytest.raises(PolicyError, match=f"did you mean {near}"):
@@ -103,7 +104,7 @@ def test_a_policy_that_the_hub_does_not_have_is_refused_before_the_worker_is_ask
         return None if adapter and file == "config.json" else "the Hub does not have it"
 
     monkeypatch.setattr("workbench.policies.find.hub_problem", problem)
-    busy = PolicyWorker()
+    busy = ModelWorker()
     busy._turn.acquire()
     with pytest.raises(PolicyError, match="does not have it"):
         busy.sample("nobody/nothing", EXAMPLE, SAMPLING, adapter=adapter)
@@ -131,6 +132,15 @@ def test_who_waits_is_told_for_what(worker):
     assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=listen) is not None
     first.join()
     assert "2 answers of up to 300 tokens" in said[0]
+
+
+def test_a_reward_model_waits_for_its_turn_and_can_be_given_up():
+    busy, heard = ModelWorker(), []
+    busy._turn.acquire()
+    with pytest.raises(RewardError, match="cancelled"):
+        busy.load(ModelConfig(path="me/judge", format="classifier"), heard.append, lambda: bool(heard))
+    assert list(heard[0]) == ["waiting"]
+    assert busy.busy == ""
 
 
 def test_it_estimates_what_this_process_does(worker, tiny):
@@ -183,7 +193,7 @@ def test_what_a_models_code_raises_arrives_as_a_sentence(capsys):
             raise IndexError("index out of range in self\nand more")
 
     with pytest.raises(PolicyError, match=r"^the policy failed with IndexError: index out of range in self$"):
-        handle({"load": "tiny"}, lambda event: None, Broken())
+        handle({"load": "tiny"}, lambda event: None, Broken(), LocalModels())
     assert "Traceback" in capsys.readouterr().err  # the log has it all
 
     class OnlyTheWorkerKnows(PolicyError):
@@ -204,7 +214,7 @@ def test_out_of_memory_is_said_with_what_helps_and_what_was_held_is_free():
 
     said = r"^out of memory \(CUDA out of memory. Tried to allocate 2 GiB\); use fewer generations"
     with pytest.raises(PolicyError, match=said):
-        handle({"load": "tiny"}, lambda event: None, Full())
+        handle({"load": "tiny"}, lambda event: None, Full(), LocalModels())
     assert [reference() for reference in held] == [None]
 
 
@@ -215,8 +225,8 @@ def test_an_opened_page_loads_the_embedded_policy_where_none_is_loaded(tmp_path,
     """Another person's policy that could not be loaded leaves none."""
     services = Services(tmp_path)
     loaded = threading.Event()
-    monkeypatch.setattr(services.policy, "status", lambda: PolicyStatus(before, "elsewhere"))
-    monkeypatch.setattr(services.policy, "warm", loaded.set)
+    monkeypatch.setattr(services.models, "status", lambda: PolicyStatus(before, "elsewhere"))
+    monkeypatch.setattr(services.models, "warm", loaded.set)
     for _ in range(2):  # and again at the next page
         loaded.clear()
         services.warm()

@@ -20,7 +20,7 @@ from workbench.config.run import RunConfig
 from workbench.errors import PolicyError, RunError
 from workbench.places import check_language_model
 from workbench.policies.load import load_policy
-from workbench.rewards.models.local import LocalModels
+from workbench.rewards.models.load import LocalModels
 from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
 from workbench.schema import Example
@@ -234,12 +234,12 @@ def _named(path: str, form: str) -> dict[str, str]:
 def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, first: Run, judge: Run) -> None:
     services = Services(tmp_path)
     try:
-        group = services.policy.sample("run:first", Example("a", {}), SamplingConfig(max_completion_length=2))
+        group = services.models.sample("run:first", Example("a", {}), SamplingConfig(max_completion_length=2))
         assert group is not None
         assert group.policy == str(first.dir.checkpoints / "final")
-        assert services.policy.status().policy == "run:first"
+        assert services.models.status().policy == "run:first"
         with pytest.raises(RunError, match="did you mean 'first'"):
-            services.policy.sample("run:firs", Example("a", {}), SamplingConfig(max_completion_length=2))
+            services.models.sample("run:firs", Example("a", {}), SamplingConfig(max_completion_length=2))
         services.models.load(ModelConfig(path="run:judge", format="classifier"))
     finally:
         services.close()

@@ -19,13 +19,13 @@ from workbench.cli import main
 from workbench.config import ModelConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardCodeError, RewardError
+from workbench.policies.client import ModelWorker
+from workbench.policies.worker import PolicyCache, handle
 from workbench.rewards import load_reward, score_group
-from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.models.formats import FORMATS, guess_format, read_steps, turn_sign_ids
-from workbench.rewards.models.local import LocalModels
+from workbench.rewards.models.load import LocalModels
 from workbench.rewards.models.model import classifier_ids
-from workbench.rewards.models.reward import reduced
-from workbench.rewards.models.worker import handle
+from workbench.rewards.reward import reduced
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 
@@ -317,7 +317,7 @@ def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
             assert one.rewards == pytest.approx(other.rewards, abs=TOLERANCE)
             assert one.outcome == pytest.approx(other.outcome, abs=TOLERANCE)
         assert heard[0]["busy"] == folders["token"]
-        assert worker.busy is None
+        assert worker.busy == ""
         with pytest.raises(RewardError, match="there is no folder"):
             worker.score_steps(ModelConfig(path="/nowhere", format="ki"), [PROMPT], [["a"]])
     finally:
@@ -329,13 +329,13 @@ def test_a_page_that_scores_with_models_held_elsewhere_loads_no_torch():
 import sys
 from workbench.config import RewardConfig
 from workbench.rewards import score_group
-from workbench.rewards.models.client import ModelWorker
+from workbench.policies.client import ModelWorker
 from workbench.rewards.models.formats import guess_format
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 
 class Elsewhere(ModelWorker):
-    def _ask(self, request):
+    def _ask_model(self, config, request):
         return [[0.5 for _ in steps] for steps in request["steps"]]
 
 group = Group("p", (Rollout((0, 1), ("a;", "b"), False),))
@@ -387,6 +387,6 @@ def test_out_of_memory_names_the_batch_size(error: Exception, said: type[Excepti
         def prepare(self, config: ModelConfig) -> None:
             raise error
 
-    request = {"config": {"path": "judge", "format": "classifier"}}
+    request = {"model": {"config": {"path": "judge", "format": "classifier"}}}
     with pytest.raises(said, match=r"out of memory with 'judge'; use a smaller batch_size|shapes do not match"):
-        handle(request, lambda event: None, Full())  # type: ignore[arg-type]
+        handle(request, lambda event: None, PolicyCache(), Full())  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from tests.in_this_process import carry_out, trained
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, PolicyError, WorkbenchError
 from workbench.places import ADAPTER
-from workbench.policies.client import PolicyWorker
+from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.sampler import sample_group, with_reference
 from workbench.policies.stacked import Lora, stacked
@@ -220,5 +220,5 @@ def test_the_pages_form_merges_what_it_names(first: Path) -> None:
     kinds = {field["path"]: field["kind"] for field in spec()["fields"]}
     assert kinds["policy.merge"] == "text"
     assert set(kinds.values()) == {"text", "number", "switch", "choice"}  # those that the script draws
-    asked = PolicyWorker(lambda name: name.upper())._with_path({"policy": "tiny", "loading": {"merge": {"a": 1.0}}})
+    asked = ModelWorker(lambda name: name.upper())._with_path({"policy": "tiny", "loading": {"merge": {"a": 1.0}}})
     assert asked == {"policy": "TINY", "loading": {"merge": {"A": 1.0}}}

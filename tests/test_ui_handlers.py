@@ -347,16 +347,16 @@ def services(tmp_path):
 
 @pytest.mark.parametrize("task", ["calculator", "gsm8k"])
 def test_the_environment_of_the_task_answers_what_is_sampled(services, task):
-    services.policy = FakePolicy([], first_group())
+    services.models = FakePolicy([], first_group())
     list(sample(read_as(form(), task, form()), services, "tab"))
-    environment = services.policy.options.get("environment")
+    environment = services.models.options.get("environment")
     assert (environment and environment.name) == (task if task == "calculator" else None)
 
 
 def test_a_sampled_group_takes_the_place_of_the_old_one(services):
     group = replace(first_group(), policy="fake")
     growing = {"texts": ["a", "b"], "finished": [True, False], "tokens": 2, "seconds": 1.0}
-    services.policy = FakePolicy([{"loading": "tiny"}, growing], group)
+    services.models = FakePolicy([{"loading": "tiny"}, growing], group)
     views = list(sample(sampling_form(), services, "tab"))
     assert views[0].running
     assert "asking" in json.loads(views[0].drawing)["busy"]
@@ -365,7 +365,7 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
     assert views[-1].seed == 6  # the next press samples anew
     assert not views[-1].running
     assert not services.sampling.going("tab")
-    assert services.policy.asked[0] == "tiny"
+    assert services.models.asked[0] == "tiny"
 
 
 def test_what_is_going_on_is_said_again_while_nothing_new_is_heard(services, monkeypatch):
@@ -379,7 +379,7 @@ def test_what_is_going_on_is_said_again_while_nothing_new_is_heard(services, mon
             on_event({"loading": "tiny"})
             return first_group()
 
-    services.policy = Silent([], None)
+    services.models = Silent([], None)
     views = sample(sampling_form(), services, "tab")
     said = [json.loads(view.drawing)["busy"] for view in islice(views, 4)]
     assert said == ["asking the policy", *["asking the policy, 0 s"] * 3]
@@ -390,14 +390,14 @@ def test_what_is_going_on_is_said_again_while_nothing_new_is_heard(services, mon
 
 
 def test_a_seed_that_none_has_is_refused_before_the_policy_is_asked(services):
-    services.policy = FakePolicy([], first_group())
+    services.models = FakePolicy([], first_group())
     [view] = sample(sampling_form(seed=-1), services, "tab")
     assert view.note.text == "seed -1 is out of range; give a whole number from 0 to 2,147,483,647"
-    assert not hasattr(services.policy, "asked")
+    assert not hasattr(services.models, "asked")
 
 
 def test_pressing_twice_samples_once_and_leaves_the_buttons(services):
-    services.policy = FakePolicy([], first_group())
+    services.models = FakePolicy([], first_group())
     first = sample(sampling_form(), services, "tab")
     assert next(first).running
     [second] = sample(sampling_form(), services, "tab")
@@ -408,13 +408,13 @@ def test_pressing_twice_samples_once_and_leaves_the_buttons(services):
 
 def test_a_prompt_of_ones_own_is_the_one_that_was_answered(services):
     draft = replace(sampling_form(prompt="mine"), columns={})
-    services.policy = FakePolicy([], replace(first_group(), prompt="mine"))
+    services.models = FakePolicy([], replace(first_group(), prompt="mine"))
     last = list(sample(draft, services, "tab"))[-1]
     assert adopt(draft, last.sampled).edited == "mine"
 
 
 def test_a_policy_that_fails_keeps_the_group(services):
-    services.policy = FakePolicy([], PolicyError("no such folder"))
+    services.models = FakePolicy([], PolicyError("no such folder"))
     last = list(sample(sampling_form(), services, "tab"))[-1]
     assert last.note.text == "no such folder"
     assert json.loads(last.drawing) == {"back": True}
@@ -423,8 +423,8 @@ def test_a_policy_that_fails_keeps_the_group(services):
 
 
 def test_the_header_names_the_policy_of_the_page(services):
-    services.policy = FakePolicy([], None)
-    services.policy.status = lambda: PolicyStatus("ready", "run:a", parameters=3)
+    services.models = FakePolicy([], None)
+    services.models.status = lambda: PolicyStatus("ready", "run:a", parameters=3)
     assert policy_status(services, "run:a")["parameters"] == 3
     other = policy_status(services, "tiny-tools")
     assert (other["state"], other["policy"], other["parameters"]) == ("unloaded", "tiny-tools", 0)
@@ -442,7 +442,7 @@ def test_cancelling_keeps_the_group(services):
             return None if cancelled() else self.result
 
     self_cancel = cancelled
-    services.policy = Slow([], first_group())
+    services.models = Slow([], first_group())
     views = sample(sampling_form(), services, "tab")
     next(views)
     assert json.loads(next(views).drawing)["busy"].startswith("waiting while the policy worker loads a policy")

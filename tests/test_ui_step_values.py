@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.drafts import draft_of, own_row
+from tests.waiting import wait_for
 from workbench.config import ModelConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RewardError
@@ -177,9 +177,9 @@ def services(worker: RewardWorker, load: Any = None, policy: Any = None) -> Any:
     """Services whose children are not there."""
     made = Services.__new__(Services)
     made.estimating = Works()
-    made.models = SimpleNamespace(load=load, close=lambda: None, busy=None)  # type: ignore[assignment]
+    made.models = policy or SimpleNamespace(load=load, busy="")
     made.judges = SimpleNamespace(busy="")  # type: ignore[assignment]
-    made.policy, made.visitors = policy, None
+    made.visitors = None
     made.reward_worker = lambda tab: worker  # type: ignore[method-assign]
     return made
 
@@ -188,7 +188,7 @@ def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> 
     wanted = ModelForm("me/prm", "ki", "", 1.0, False)
     empty = [None] * SLOTS
 
-    def loads(config: ModelConfig, on_event: Any) -> None:
+    def loads(config: ModelConfig, on_event: Any, cancelled: Any) -> None:
         on_event({"busy": config.path, "seconds": 3.2})
 
     views = list(load_model(wanted, [row_of(PRM), *empty[1:]], services(worker, loads), "tab"))
@@ -200,7 +200,7 @@ def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> 
     assert views[-1].reward is not None
     assert views[-1].reward.name == "prm_2"  # there is a prm already
 
-    def fails(config: ModelConfig, on_event: Any) -> None:
+    def fails(config: ModelConfig, on_event: Any, cancelled: Any) -> None:
         raise RewardError("there is no folder")
 
     assert list(load_model(wanted, empty, services(worker, fails), "tab"))[-1].note.text == "there is no folder"  # type: ignore[union-attr]
@@ -211,15 +211,14 @@ def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> 
 
 
 def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: RewardWorker) -> None:
-    ended = threading.Event()
     there = services(worker)
 
-    def load(config: ModelConfig, on_event: Any) -> None:
+    def load(config: ModelConfig, on_event: Any, cancelled: Callable[[], bool]) -> None:
         on_event({"busy": config.path, "seconds": 0.0})
-        assert ended.wait(20)
-        raise RewardError("reward-model worker was ended")
+        wait_for(cancelled, "the load is cancelled")
+        raise RewardError("loading was cancelled")
 
-    there.models = SimpleNamespace(load=load, close=ended.set, busy=("me/prm", 4.2))
+    there.models = SimpleNamespace(load=load, busy="reward model me/prm at work, 4 s")
     views = load_model(ModelForm("me/prm", "ki", "", 1.0, False), [None] * SLOTS, there, "tab")
     next(views)
     next(views)

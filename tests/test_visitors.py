@@ -146,7 +146,7 @@ def test_sampling_and_training_refuse_what_a_forged_form_holds(path: str, value:
     assert started is None
     assert note is not None
     assert REMEDY in note.text
-    assert services.policy.status().state == "off"
+    assert services.models.status().state == "off"
 
 
 def test_a_reference_of_the_hub_is_refused(services: Services) -> None:
@@ -202,11 +202,11 @@ def test_judges_and_models_are_refused(services: Services) -> None:
 def test_values_by_sampling_are_bounded(services: Services) -> None:
     pattern = visiting(draft_of()).pattern()
     with pytest.raises(WorkbenchError, match="at most 8"):
-        services.policy.step_values(
+        services.models.step_values(
             "tiny", first_group(), pattern, RewardConfig(name="answer_correctness", kind="outcome"), k=9
         )
     with pytest.raises(WorkbenchError, match="run no code"):
-        services.policy.step_values(
+        services.models.step_values(
             "tiny", first_group(), pattern, RewardConfig(name="mine", kind="outcome", code=CODE)
         )
 
@@ -384,4 +384,4 @@ def test_sampling_limits_are_charged_on_the_server(services: Services) -> None:
     assert services.visitors is not None
     services.visitors.spend(LIMITS.sampled_an_hour)
     with pytest.raises(ConfigError, match="tokens an hour"):
-        services.policy.sample("tiny", Example("1 + 1"), SamplingConfig())
+        services.models.sample("tiny", Example("1 + 1"), SamplingConfig())

@@ -106,7 +106,7 @@ def test_the_page_samples_with_the_adapter_and_in_the_form_that_a_run_would_take
     from workbench.ui.handlers.session import Services
 
     services = Services(Path("/nowhere"))
-    services.policy = Worker()  # type: ignore[assignment]
+    services.models = Worker()  # type: ignore[assignment]
     list(sample(draft, services, "tab"))
     assert {name: asked[0][name] for name in ("adapter", "loading")} == draft.policy_options
 

@@ -23,8 +23,8 @@ from workbench.credit import credit_groups, why_no_spread
 from workbench.credit.explain import right_answers
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardWorker, load_reward, score_group
-from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import columns_left_out
+from workbench.rewards.reward import Models
 from workbench.rewards.watch import DROWNED, scores_of, tell_apart
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import differ

@@ -23,7 +23,7 @@ from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, RewardWorker, score_group
-from workbench.rewards.models.reward import Models
+from workbench.rewards.reward import Models
 from workbench.rewards.score import settle, split_answers
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import signed

@@ -22,8 +22,7 @@ from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.steps import given_labels
 from workbench.rewards.client import RewardWorker
-from workbench.rewards.models.reward import Models
-from workbench.rewards.reward import Reward, load_reward
+from workbench.rewards.reward import Models, Reward, load_reward
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, RewardKind, StepScores
 from workbench.schema.numbers import counted

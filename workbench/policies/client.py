@@ -1,7 +1,7 @@
-"""The page's side of the policy worker. Imports no torch: the policy lives in a child process of its own.
+"""The page's side of the model worker. Imports no torch: policy and reward models live in a child process.
 
-``PolicyWorker`` starts the child when it is first needed, tells how far loading has got, samples groups one at a time
-and survives the child's death: the next call starts a new one.
+``ModelWorker`` starts the child when it is first needed, tells how far loading has got, asks it one thing at a time and
+survives its death: the next call starts a new one.
 """
 
 from __future__ import annotations
@@ -9,23 +9,25 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from workbench.config import EnvironmentSection, PromptSection, RewardConfig, SamplingConfig
-from workbench.errors import PatternError, RewardError, WorkbenchError
+from workbench.config import EnvironmentSection, ModelConfig, PromptSection, RewardConfig, SamplingConfig
+from workbench.errors import ChildError, PatternError, RewardError, WorkbenchError
 from workbench.places import checkpoint_or
 from workbench.policies.find import check_there
 from workbench.policies.step_values import StepValues
+from workbench.rewards.returned import Score, check_outcome, check_steps
 from workbench.sandbox.child import Child
-from workbench.schema import Example, Group
+from workbench.schema import Example, Group, Prompt
 from workbench.steps import StepPattern
 
 SILENCE_SECONDS = 300.0
-"""Most seconds the worker may stay silent. It speaks every second while loading and at every few tokens after."""
+"""Most seconds the worker may stay silent. It speaks every second while it loads or scores, and as tokens grow."""
 
 OnEvent = Callable[[dict[str, Any]], None]
+IsCancelled = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,11 @@ def _described(what: str, request: Mapping[str, Any]) -> str:
     return f"samples {sampling['num_generations']} answers of up to {sampling['max_completion_length']:,} tokens"
 
 
-class PolicyWorker:
+class ModelWorker:
     """Client of ``python -m workbench.policies.worker``; safe to use from any thread.
 
-    ``path_of`` gives the path that a policy's name stands for.
+    ``path_of`` gives the path that a model's name stands for. ``busy`` says what reward models are at, "" while none is
+    asked.
     """
 
     def __init__(self, path_of: Callable[[str], str] = checkpoint_or) -> None:
@@ -70,6 +73,7 @@ class PolicyWorker:
         self._status = PolicyStatus("off")
         self._work, self._tokens = "", 0
         self._since = time.monotonic()
+        self.busy = ""
 
     def warm(self, policy: str = "tiny", adapter: str | None = None) -> PolicyStatus:
         """Load a policy now, so that the first sampling need not wait for it. A failure is in the status returned."""
@@ -96,7 +100,7 @@ class PolicyWorker:
         environment: EnvironmentSection | None = None,
         isolate: bool = False,
         on_event: OnEvent | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Group | None:
         """Sample one group; None when cancelled. ``loading`` says how the weights are held (``PolicySection.loading``),
         ``prompting`` how the prompt is put to the policy, ``environment`` who answers its turns,
@@ -131,7 +135,7 @@ class PolicyWorker:
         *,
         adapter: str | None = None,
         on_event: OnEvent | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> Group | None:
         """The group with its tokens' log-probabilities under ``policy`` (``reference.with_reference``); None when
         cancelled. Events and errors are those of ``sample``."""
@@ -151,7 +155,7 @@ class PolicyWorker:
         adapter: str | None = None,
         loading: Mapping[str, str] | None = None,
         on_event: OnEvent | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> StepValues | None:
         """Monte-Carlo values of a group's steps (``monte_carlo.step_values``); None when cancelled.
 
@@ -177,29 +181,34 @@ class PolicyWorker:
         what: str,
         request: Mapping[str, Any],
         on_event: OnEvent | None,
-        cancelled: Callable[[], bool] | None,
+        cancelled: IsCancelled | None,
     ) -> dict[str, Any] | None:
         loading = request.get("loading") or {}
         named = (request["policy"], *loading.get("merge", ()), *filter(None, [request["adapter"]]))
         check_there(*map(self._path_of, named))
-        while not self._turn.acquire(timeout=0.2):
-            if cancelled is not None and cancelled():
-                return None
-            if on_event is not None:
-                on_event({"waiting": self._doing()})
+        if not self._await_turn(_described(what, request), on_event, cancelled):
+            return None
         try:
-            self._work = _described(what, request)
-            self._tokens = 0
             return self._ask(what, request, on_event, cancelled)
         finally:
             self._turn.release()
+
+    def _await_turn(self, work: str, on_event: OnEvent | None, cancelled: IsCancelled | None) -> bool:
+        """Take the turn, telling every 0.2 s what is waited for; False if ``cancelled`` comes first."""
+        while not self._turn.acquire(timeout=0.2):
+            if cancelled is not None and cancelled():
+                return False
+            if on_event is not None:
+                on_event({"waiting": self._doing()})
+        self._work, self._tokens = work, 0
+        return True
 
     def _ask(
         self,
         what: str,
         request: Mapping[str, Any],
         on_event: OnEvent | None,
-        cancelled: Callable[[], bool] | None,
+        cancelled: IsCancelled | None,
     ) -> dict[str, Any] | None:
         policy = request["policy"]
         before = self._status
@@ -226,11 +235,69 @@ class PolicyWorker:
             return None
         return reply
 
+    # -- reward models --------------------------------------------------------------------------------------------
+
+    def prepare(self, config: ModelConfig) -> None:
+        """Nothing: the model loads with its first scores, which say what is wrong with it."""
+
+    def load(self, config: ModelConfig, on_event: OnEvent | None = None, cancelled: IsCancelled | None = None) -> None:
+        """Load a reward model now. Raises as ``score_steps`` does, also once ``cancelled``.
+
+        ``on_event`` gets ``{"waiting": what for}`` while another call has its turn, then ``{"busy": path, "seconds":
+        s}`` every second. The worker ends with a load that is cancelled, as a download cannot be asked to.
+        """
+        self._ask_model(config, {}, on_event, cancelled)
+
+    def score_steps(
+        self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
+    ) -> list[list[Score]]:
+        """As ``LocalModels.score_steps``. Raises RewardError, also if the worker died or fell silent."""
+        returned = self._ask_model(config, {"prompts": list(prompts), "steps": [*map(list, steps)]})
+        return check_steps(config.path, returned, steps)
+
+    def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
+        """As ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
+        returned = self._ask_model(config, {"prompts": list(prompts), "completions": list(completions)})
+        return check_outcome(config.path, returned, len(completions))
+
+    def _ask_model(
+        self,
+        config: ModelConfig,
+        request: Mapping[str, Any],
+        on_event: OnEvent | None = None,
+        cancelled: IsCancelled | None = None,
+    ) -> Any:
+        asked = {"config": config.model_dump() | {"path": self._path_of(config.path)}, **request}
+
+        def pass_on(event: dict[str, Any]) -> None:
+            if cancelled is not None and cancelled():
+                raise RewardError(f"loading {config.path!r} was cancelled")
+            doing = f"at work, {event['seconds']:.0f} s" if "busy" in event else f"waits: the worker {event['waiting']}"
+            self.busy = f"reward model {asked['config']['path']} {doing}"
+            if on_event is not None:
+                on_event(event)
+
+        if not self._await_turn(f"scores with reward model {config.path}", pass_on, cancelled):
+            self.busy = ""
+            raise RewardError(f"loading {config.path!r} was cancelled")
+        try:
+            return self._call({"model": asked}, pass_on).get("scores")
+        except ChildError as error:
+            raise RewardError(str(error)) from error
+        finally:
+            self.busy = ""
+            if self._child is not None and not self._child.alive:  # and with it the policy
+                self._set(PolicyStatus("off"))
+            self._turn.release()
+
+    # -- both -----------------------------------------------------------------------------------------------------
+
     def _doing(self) -> str:
         """What the worker is at, for somebody who waits for it."""
         if self._status.state == "loading":
             return "loads a policy"
-        return f"{self._work} for another request, {self._tokens:,} tokens so far"
+        so_far = f", {self._tokens:,} tokens so far" if self._tokens else ""
+        return f"{self._work} for another request{so_far}"
 
     def status(self) -> PolicyStatus:
         return replace(self._status, seconds=time.monotonic() - self._since)
@@ -248,11 +315,11 @@ class PolicyWorker:
         self,
         request: Mapping[str, Any],
         on_event: OnEvent | None = None,
-        cancelled: Callable[[], bool] | None = None,
+        cancelled: IsCancelled | None = None,
     ) -> dict[str, Any]:
         request = {what: self._with_path(asked) for what, asked in request.items()}
         if self._child is None:
-            self._child = Child("workbench.policies.worker", name="policy worker")
+            self._child = Child("workbench.policies.worker", name="model worker")
         return self._child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)
 
     def _with_path(self, asked: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The policy worker, a child process that holds a policy and samples from it: ``python -m workbench.policies.worker``.
+"""The model worker, a child process that holds a policy and reward models: ``python -m workbench.policies.worker``.
 
-It exists so that the page's process never imports torch. ``client.PolicyWorker`` speaks to it. One policy is kept
-loaded; asking for another replaces it. While a policy loads the worker says so every second, and while it samples it
-sends the texts as they grow. It knows nothing of training or pages.
+It exists so that the page's process never imports torch. ``client.ModelWorker`` speaks to it. One policy is kept
+loaded; asking for another replaces it. While a model loads or scores the worker says so every second, and while it
+samples it sends the texts as they grow. It knows nothing of training or pages.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.config import RewardConfig
-from workbench.errors import PolicyError, WorkbenchError
+from workbench.config import ModelConfig, RewardConfig
+from workbench.errors import PolicyError, RewardError, WorkbenchError
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.plain import decoding_of
 from workbench.policies.sampler import sample_group, with_reference
 from workbench.rewards.client import shared_worker
-from workbench.rewards.models.local import changed
+from workbench.rewards.models.load import LocalModels, changed
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
@@ -86,8 +86,10 @@ class GrowingTexts:
         self._emit({"texts": self._texts, "finished": self._finished, "tokens": self._tokens, "seconds": seconds})
 
 
-def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[str, Any]:
-    """``{"load": name}``, or ``sample``, ``values`` or ``reference`` with what they need; see ``PolicyWorker``."""
+def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: LocalModels) -> dict[str, Any]:
+    """``{"load": name}``, or ``sample``, ``values``, ``reference``, ``model`` with what they need (``ModelWorker``)."""
+    if "model" in request:
+        return _scored(request["model"], emit, models)
     try:
         if "reference" in request:
             arguments = request["reference"]
@@ -125,6 +127,24 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[s
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise PolicyError(f"the policy failed with {type(error).__name__}: {reason}") from error
     return {"group": group.to_json(), **_loaded(policy)}
+
+
+def _scored(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
+    """Scores of ``prompts`` with ``steps`` or ``completions``; without them the reward model is loaded."""
+    config = ModelConfig.model_validate(asked["config"])
+    try:
+        with heartbeat(emit, lambda seconds: {"busy": config.path, "seconds": seconds}):
+            if "steps" in asked:
+                return {"scores": models.score_steps(config, asked["prompts"], asked["steps"])}
+            if "completions" in asked:
+                return {"scores": models.score_texts(config, asked["prompts"], asked["completions"])}
+            models.prepare(config)
+            return {}
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        give_memory_back(error)
+        raise RewardError(f"out of memory with {config.path!r}; use a smaller batch_size than it has") from None
 
 
 def _loaded(policy: Policy) -> dict[str, Any]:
@@ -165,8 +185,8 @@ def _now_and_then(emit: Emitter) -> Callable[[dict[str, Any]], None]:
 
 
 def main() -> None:
-    cache = PolicyCache()
-    serve(lambda request, emit: handle(request, emit, cache))
+    cache, models = PolicyCache(), LocalModels()
+    serve(lambda request, emit: handle(request, emit, cache, models))
 
 
 if __name__ == "__main__":

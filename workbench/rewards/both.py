@@ -13,8 +13,7 @@ from typing import Any
 from workbench.config import RewardConfig
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.client import RewardWorker
-from workbench.rewards.models.reward import Models
-from workbench.rewards.reward import Reward
+from workbench.rewards.reward import Models, Reward
 from workbench.rewards.score import score_split, settle, split_group, weighted_sum
 from workbench.schema import Group, RewardSummary, ScoredGroup, StepScores
 from workbench.steps import StepPattern

@@ -1,14 +1,18 @@
-"""A reward: a function with a name, a kind and a weight, wherever it runs."""
+"""A reward: a function with a name, a kind and a weight, wherever it runs.
+
+It is a built-in, somebody's code, a judge or a reward model. Knows no torch: models are asked through ``Models``.
+"""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
-from workbench.config import JudgeConfig, RewardConfig
+from workbench.config import JudgeConfig, ModelConfig, Reduction, RewardConfig
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.asynchronous import is_async
@@ -16,9 +20,9 @@ from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
 from workbench.rewards.judges import judge_function, shared_judges
 from workbench.rewards.logged import ARGUMENTS
-from workbench.rewards.models.reward import Models, model_function
 from workbench.rewards.protocol import (
     Batch,
+    Splitter,
     as_reward,
     call_outcome,
     call_steps,
@@ -28,8 +32,8 @@ from workbench.rewards.protocol import (
     read_signature,
 )
 from workbench.rewards.returned import Score
-from workbench.schema import RewardKind
-from workbench.steps import StepPattern
+from workbench.schema import Prompt, RewardKind
+from workbench.steps import StepPattern, split_leniently
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def load_reward(
         return replace(reward, schedule=spec.points).at(0) if spec.schedule else reward
     given, spec = spec, as_reward(spec)
     if spec is given and callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
-        from workbench.rewards.models.local import module_function
+        from workbench.rewards.models.load import module_function
 
         origin = str(getattr(getattr(spec, "config", None), "_name_or_path", "") or type(spec).__name__)
         return Reward(origin.rstrip("/").rpartition("/")[2], "outcome", module_function(spec))
@@ -195,7 +199,7 @@ def _of_model(
 ) -> Reward:
     assert spec.model is not None
     if models is None:
-        from workbench.rewards.models.local import shared_models  # imports torch
+        from workbench.rewards.models.load import shared_models  # imports torch
 
         models = shared_models()
     try:
@@ -205,3 +209,75 @@ def _of_model(
         raise
     function = model_function(spec.name, spec.kind, spec.model, models, pattern, worker)
     return Reward(spec.name, spec.kind, function, spec.weight, judges_all=True)
+
+
+class Models(Protocol):
+    """Who holds reward models: ``models.load.LocalModels`` in this process, or ``policies.client.ModelWorker``."""
+
+    def prepare(self, config: ModelConfig) -> None: ...
+
+    def score_steps(
+        self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
+    ) -> list[list[Score]]: ...
+
+    def score_texts(
+        self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]
+    ) -> list[Score]: ...
+
+
+def model_function(
+    name: str,
+    kind: RewardKind,
+    config: ModelConfig,
+    models: Models,
+    pattern: StepPattern | None,
+    worker: Splitter | None = None,
+) -> Callable[..., Any]:
+    """The reward function of a model, in the ``steps`` or the ``outcome`` form of ``protocol``.
+
+    A process reward model used as an outcome reward cuts completions by ``pattern``, in ``worker`` if there is one, and
+    leaves one that cannot be cut unscored. Raises RewardCodeError where it has no pattern.
+    """
+    if kind == "step":
+
+        def steps_scored(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[Score]]:
+            return models.score_steps(config, prompts, steps)
+
+        return steps_scored
+    if config.format == "classifier":
+
+        def texts_scored(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
+            return models.score_texts(config, prompts, completions)
+
+        return texts_scored
+    if pattern is None:
+        raise RewardCodeError(
+            f"reward {name!r} is a process reward model as an outcome reward and needs a step pattern", reward=name
+        )
+
+    def steps_reduced(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
+        texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
+        cut = _cut(texts, pattern, worker)
+        return [reduced(scores, config.reduce) for scores in models.score_steps(config, prompts, cut)]
+
+    return steps_reduced
+
+
+def reduced(scores: Sequence[Score], how: Reduction) -> Score:
+    """Step scores as one: the last, the least (both of 2305.20050, 2312.08935) or the product of all.
+
+    None where there are none, or one is unscored.
+    """
+    known = [score for score in scores if score is not None]
+    if not known or len(known) < len(scores):
+        return None
+    return known[-1] if how == "last" else min(known) if how == "min" else math.prod(known)
+
+
+def _cut(texts: Sequence[str], pattern: StepPattern, worker: Splitter | None) -> list[list[str]]:
+    """Step texts of each completion; none for one that cannot be cut, which leaves it unscored."""
+    splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
+    return [
+        [] if split.failed else [text[step.start : step.end] for step in split.steps]
+        for text, split in zip(texts, splits, strict=True)
+    ]

@@ -21,10 +21,9 @@ from workbench.errors import RewardCodeError
 from workbench.rewards.budget import FAILED, ErrorBudget
 from workbench.rewards.client import RewardWorker
 from workbench.rewards.logged import Log
-from workbench.rewards.models.reward import Models
 from workbench.rewards.protocol import Batch
 from workbench.rewards.returned import Score
-from workbench.rewards.reward import Reward, load_reward
+from workbench.rewards.reward import Models, Reward, load_reward
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 from workbench.schema.rollouts import answer_span, ends_in_thinking
 from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview

@@ -7,7 +7,7 @@
     ├── rewards/         the reward code as it ran, settings of models, manifest.json with each file's SHA-256
     ├── environment.json versions, device and git state of what ran it
     ├── status.json      RunStatus, replaced atomically
-    ├── about.json       what somebody says of it: a note and tags (``runs.about``)
+    ├── about.json       what somebody says of it: a note and tags (``runs.upkeep``)
     ├── metrics.jsonl    one JSON object a row, appended by one os.write each (``rundir.metrics``)
     ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them;
     │                    watched-000020.parquet: what the policy answers the watched prompts after that step, or

@@ -29,7 +29,7 @@ from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.policies.stacked import local_adapter, read_lora
 from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
-from workbench.rewards.models.local import LocalModels
+from workbench.rewards.models.load import LocalModels
 from workbench.rewards.protocol import columns_left_out
 from workbench.schema import Prompt
 from workbench.training.config import ProcessGRPOConfig

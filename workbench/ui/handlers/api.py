@@ -55,7 +55,7 @@ def sample(
     cancel, due = threading.Event(), 0.0
 
     def ask(report: Callable[[dict[str, Any]], None]) -> Group | None:
-        return services.policy.sample(
+        return services.models.sample(
             config.policy.path, example, config.sampled.sampling,
             seed=config.seed, on_event=report, cancelled=cancel.is_set,
         )  # fmt: skip

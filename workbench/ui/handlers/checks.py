@@ -16,7 +16,7 @@ from workbench.config import TaskSection
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards import RewardWorker
-from workbench.rewards.models.reward import Models
+from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
 from workbench.ui.handlers.credit import changed, credit_config
 from workbench.ui.handlers.draft import Draft
@@ -130,7 +130,7 @@ def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckV
     try:
         for n, example in enumerate(examples):
             yield CheckView(to_json({"busy": f"sampling prompt {n + 1} of {len(examples)}"}), running=True)
-            group = services.policy.sample(
+            group = services.models.sample(
                 draft.policy, example, options, seed=seed + n, cancelled=cancel.is_set, **how
             )
             if group is None:

@@ -148,9 +148,11 @@ def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Serv
     yield LoadView(Note(f"loading reward model {model.path}", level="info"), True)
 
     def load(report: Callable[[str], None]) -> None:
-        services.models.load(
-            model, lambda event: report(f"loading reward model {model.path}, {event['seconds']:.0f} s")
-        )
+        def tell(event: Mapping[str, Any]) -> None:
+            doing = f"{event['seconds']:.0f} s" if "busy" in event else f"the worker {event['waiting']}"
+            report(f"loading reward model {model.path}, {doing}")
+
+        services.models.load(model, tell, cancel.is_set)
 
     try:
         with BackgroundWork(load, cancel) as work:
@@ -194,16 +196,13 @@ def policy_choices(workspace: Path) -> list[str]:
 
 
 def cancel_load(services: Services, tab: str) -> None:
-    """Give up what ``load_model`` waits for: the worker ends, as a download cannot be asked to."""
-    if services.estimating.cancel(tab):
-        services.models.close()
+    """Give up what ``load_model`` waits for."""
+    services.estimating.cancel(tab)
 
 
 def model_status(services: Services) -> str:
-    """What the worker of reward models, and those of judges, are at; "" while they rest."""
-    busy = services.models.busy
-    model = "" if busy is None else f"reward model {busy[0]} at work, {busy[1]:.0f} s"
-    return ", ".join(filter(None, (model, services.judges.busy)))
+    """What reward models and judges are at; "" while they rest."""
+    return ", ".join(filter(None, (services.models.busy, services.judges.busy)))
 
 
 def cancel_judges(services: Services) -> bool:
@@ -228,7 +227,7 @@ class ValuesView:
 
 
 class Estimator(Protocol):
-    """``policies.client.PolicyWorker``, as far as it is asked here."""
+    """``policies.client.ModelWorker``, as far as it is asked here."""
 
     def step_values(
         self,

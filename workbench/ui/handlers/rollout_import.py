@@ -18,7 +18,7 @@ from workbench.config.task import columns_of_text
 from workbench.data import FORMATS, LABELLED, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
 from workbench.errors import RewardError, TaskError, WorkbenchError, shown
 from workbench.rewards import RewardWorker, find_builtin
-from workbench.rewards.models.reward import Models
+from workbench.rewards.reward import Models
 from workbench.schema import Group, Prompt
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS

@@ -82,7 +82,7 @@ def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:
         config = draft.config()
     except WorkbenchError:  # Start says what is wrong
         return []
-    status = services.policy.status()
+    status = services.models.status()
     parameters = status.parameters if status.policy == config.policy.path else None
     stored_path = with_absolute_paths(config).policy.path
     return estimate(config, measured_pace(services.workspace, config.method.name, stored_path), parameters)

@@ -121,7 +121,7 @@ def _sample(
         took.update({"seconds": event["seconds"]} if "seconds" in event else {})
         report(event)
 
-    group = services.policy.sample(
+    group = services.models.sample(
         request.policy, request.example, request.sampling,
         seed=request.seed, on_event=on_event, cancelled=cancel.is_set, **request.options,
     )  # fmt: skip
@@ -131,7 +131,7 @@ def _sample(
     if group is None or not request.reference:
         return group, ""
     try:
-        compared = services.policy.with_reference(request.reference, group, on_event=report, cancelled=cancel.is_set)
+        compared = services.models.with_reference(request.reference, group, on_event=report, cancelled=cancel.is_set)
     except WorkbenchError as error:
         return group, f"sampled, but not compared with the reference policy: {error}"
     return compared, ""
@@ -163,7 +163,7 @@ def policy_status(services: Services, policy: str) -> PolicyStatusPayload:
 
     A page that names none is told of the worker's, visitors of no run's by its name.
     """
-    status = services.policy.status()
+    status = services.models.status()
     unloaded = bool(policy and status.policy and policy != status.policy)
     shown = PolicyStatus("off") if unloaded else status
     is_named = services.visitors is None or shown.policy in EMBEDDED

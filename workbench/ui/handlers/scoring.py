@@ -16,7 +16,7 @@ from workbench.credit import SCHEMES, credit_group, unused_rewards, why_no_sprea
 from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError, redact
 from workbench.rewards import Reward, RewardWorker, score_split, split_group
 from workbench.rewards.logged import preview_state
-from workbench.rewards.models.reward import Models
+from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
 from workbench.steps import Split, StepPattern
 from workbench.steps.split import MAX_STEPS

@@ -14,16 +14,15 @@ from pathlib import Path
 from workbench.checks import ProbeReport
 from workbench.errors import ConfigError
 from workbench.places import is_of_run
-from workbench.policies.client import PolicyWorker
+from workbench.policies.client import ModelWorker
 from workbench.rewards import RewardWorker, WorkerPool
 from workbench.rewards.judges import Judges
-from workbench.rewards.models.client import ModelWorker
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace, find_checkpoint
 from workbench.schema import Credit
 from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.groups import GroupStore
-from workbench.ui.handlers.visitors import Limits, MeteredPolicy, Visitors
+from workbench.ui.handlers.visitors import Limits, MeteredModels, Visitors
 
 KEPT_PROBES = 8
 """Tabs whose probes are remembered, each with the credit of every cell's worst case."""
@@ -42,8 +41,7 @@ class Services:
         self.root = root
         self.visitors = None if visitor is None else Visitors(root, visitor, limits or Limits())
         visitors = self.visitors
-        self.policy = PolicyWorker(self.path_of) if visitors is None else MeteredPolicy(self.path_of, visitors)
-        self.models = ModelWorker(self.path_of)
+        self.models = ModelWorker(self.path_of) if visitors is None else MeteredModels(self.path_of, visitors)
         self.judges = Judges(root)
         self._stores: OrderedDict[Path, GroupStore] = OrderedDict()
         self._lock = threading.Lock()
@@ -115,8 +113,8 @@ class Services:
     def warm(self) -> None:
         """Load the embedded policy in the background, where no policy is loaded or the last one could not be."""
         with self._lock:
-            if self.policy.status().state in ("off", "failed") and not (self._warming and self._warming.is_alive()):
-                self._warming = threading.Thread(target=self.policy.warm, name="warm policy", daemon=True)
+            if self.models.status().state in ("off", "failed") and not (self._warming and self._warming.is_alive()):
+                self._warming = threading.Thread(target=self.models.warm, name="warm policy", daemon=True)
                 self._warming.start()
 
     def keep_credit(self, tab: str, credit: Credit | None, other: Credit | None = None) -> None:
@@ -167,6 +165,5 @@ class Services:
 
     def close(self) -> None:
         self._rewards.close()
-        self.policy.close()
         self.models.close()
         self.judges.close()

@@ -79,7 +79,7 @@ def estimate(draft: Draft, k: float | None, outcome: str, services: Services, ta
     config = RewardConfig(name=NAMES["value"], kind="step", monte_carlo=how)
     try:
         views = estimate_values(
-            services.policy, draft.policy, group, pattern, reward, cancel,
+            services.models, draft.policy, group, pattern, reward, cancel,
             k=how.continuations, options=draft.policy_options,
         )  # fmt: skip
         with closing(views):

@@ -25,7 +25,7 @@ from workbench.config.run import RunConfig
 from workbench.data import TASKS
 from workbench.errors import ConfigError, RewardError, WorkbenchError, shown
 from workbench.places import RUN, is_of_run
-from workbench.policies.client import OnEvent, PolicyWorker
+from workbench.policies.client import ModelWorker, OnEvent
 from workbench.policies.step_values import StepValues
 from workbench.runs import list_runs
 from workbench.schema import Example, Group
@@ -303,7 +303,7 @@ class Visitors:
         return []
 
 
-class MeteredPolicy(PolicyWorker):
+class MeteredModels(ModelWorker):
     """A policy worker that takes what it is asked to sample off what the visitor may."""
 
     def __init__(self, path_of: Callable[[str], str], visitors: Visitors) -> None:
