@@ -513,7 +513,7 @@ GOOD = {"prompt": "q", "chosen": "a", "rejected": "b"}
         ([GOOD, {"prompt": "q", "chosen": " ", "rejected": "b"}], "line 2: 'chosen' is empty"),
         ([{"chosen": "a", "rejected": "ab"}, GOOD], "line 1: 'chosen' is empty"),
         ([{"chosen": "a", "rejected": "b"}, GOOD], "line 1: a pair without a 'prompt' must have it at the beginning"),
-        ([GOOD, GOOD, {"prompt": "q", "chosen": "a"}], "line 3: the column 'rejected' is missing"),
+        ([GOOD, GOOD, {"prompt": "q", "chosen": "a"}], "line 3: .*'rejected'"),
         ([{"prompt": "q", "answer": "a"}] * 9, "has no pairs; it has prompts"),
     ],
 )

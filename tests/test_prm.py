@@ -340,12 +340,12 @@ GOOD = {"prompt": "q", "completions": ["a", "b"], "labels": [True, 0.5]}
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([GOOD, {**GOOD, "labels": [True]}], r"line 2: 'labels' has 1 entries for the 2 steps"),
-        ([{**GOOD, "labels": [True, 1.5]}, GOOD], r"line 1: the label of step 2 is 1\.5; labels are from 0 \(wrong\)"),
-        ([{**GOOD, "labels": [-1, True]}, GOOD], r"line 1: the label of step 1 is -1; labels are from 0 \(wrong\)"),
-        ([{**GOOD, "labels": ["+", True]}, GOOD], "line 1: 'labels' must be a list with true, false, a number"),
+        ([GOOD, {**GOOD, "labels": [True]}], r"line 2: .* 2 steps and 'labels' 1"),
+        ([{**GOOD, "labels": [True, 1.5]}, GOOD], r"line 1: 'labels' .*not 1\.5"),
+        ([{**GOOD, "labels": [-1, True]}, GOOD], r"line 1: 'labels' .*not -1"),
+        ([{**GOOD, "labels": ["+", True]}, GOOD], "line 1: 'labels' .*'.'"),
         ([{**GOOD, "completions": ["a", " "]}, GOOD], "line 1: step 2 in 'completions' is empty"),
-        ([{**GOOD, "labels": [None, None]}, GOOD], "line 1: none of the 2 steps has a label"),
+        ([{**GOOD, "labels": [None, None]}, GOOD], "line 1: none of the 2 'labels'"),
         ([{"prompt": "q", "answer": "a"}] * 3, "has no labelled steps; it has prompts"),
     ],
 )

@@ -175,7 +175,7 @@ def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:
         (
             {"prompt": "q", "completions": ["a"], "labels": [True, False]},
             "labelled_steps",
-            r"line 1: 'labels' has 2 entries for the 1 steps",
+            r"line 1: .* 1 steps and 'labels' 2",
         ),
         (
             {"prompt": "q", "completions": "a", "labels": []},

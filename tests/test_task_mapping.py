@@ -125,7 +125,7 @@ def test_pairs_and_demonstrations_are_mapped_too(tmp_path: Path) -> None:
     [
         (
             {"columns": {"prompt": "qestion"}},
-            r"task\.columns: line 1 has no 'qestion'; did you mean 'question'\?; it has",
+            r"task\.columns: line 1 has no 'qestion'; did you mean 'question'\?",
         ),
         ({"columns": {"answer": "answer.x"}}, r"task\.columns: line 1 has no 'answer\.x'"),
         ({"prompt_template": "{qestion}"}, r"task\.prompt_template: line 1 has no 'qestion'; did you mean 'question'"),

@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pydantic import BaseModel
+
 from workbench.errors import ConfigError, TaskError, WorkbenchError, shown
-from workbench.files import encode, read_json, replace_file
+from workbench.files import encode, read_file, replace_file
 
 Label = Literal[1, 0, -1]
 """PRM800K's ratings: right, neutral, wrong."""
@@ -129,9 +131,9 @@ class HandLabels:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(labelled.prompt, labelled.completion)
             if labelled.labels:
-                spans = [[*span, label] for span, label in labelled.labels.items()]
-                parts = {"prompt": labelled.prompt, "completion": labelled.completion}
-                replace_file(path, encode({**parts, "steps": labelled.steps, "labels": spans}))
+                spans = [(*span, label) for span, label in labelled.labels.items()]
+                kept = {**vars(labelled), "labels": spans}
+                replace_file(path, encode(kept))
             else:
                 path.unlink(missing_ok=True)
             replace_file(self.table, self.text("stepwise").encode())
@@ -143,15 +145,17 @@ class HandLabels:
         return self._folder / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
 
 
+class _Kept(BaseModel):
+    """A completion's file."""
+
+    prompt: str
+    completion: str
+    steps: list[Span]
+    labels: list[tuple[int, int, Label]]
+
+
 def _read(path: Path) -> HandLabelled:
-    values = read_json(path)
-    if not isinstance(values, dict) or not all(isinstance(values.get(name), str) for name in ("prompt", "completion")):
-        raise ValueError("it holds no labels")
-    try:
-        steps = tuple((int(start), int(end)) for start, end in values["steps"])
-        labels = {(int(start), int(end)): label for start, end, label in values["labels"]}
-    except (KeyError, TypeError) as error:
-        raise ValueError("it holds no labels") from error
-    if not set(labels.values()) <= set(get_args(Label)):
-        raise ValueError("it holds other labels")
-    return HandLabelled(values["prompt"], values["completion"], steps, labels)
+    """Raises OSError and ValueError for a file that is damaged."""
+    kept = _Kept.model_validate_json(read_file(path))
+    labels = {(start, end): label for start, end, label in kept.labels}
+    return HandLabelled(kept.prompt, kept.completion, tuple(kept.steps), labels)

@@ -1,4 +1,4 @@
-"""The kinds of rows a task may have beside prompts: demonstrations, pairs, labelled steps.
+"""The kinds of rows a task may have, and what a section of a task makes of a row's columns.
 
 ====================  ==============================================================================================
 kind                  columns of a row
@@ -21,15 +21,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import Any, Literal
 
 from workbench.config import TaskSection
-from workbench.config.task import Condition, parse_filter
+from workbench.config.task import parse_filter
 from workbench.data.conversations import is_conversation, sharegpt_messages
 from workbench.data.read import Row
-from workbench.errors import TaskError, cut, did_you_mean
+from workbench.data.records import TEXTS, checked, step_labels
+from workbench.errors import TaskError, cut, did_you_mean, shown
 from workbench.schema import Prompt
 
 Kind = Literal["prompts", "pairs", "demonstrations", "labelled_steps"]
@@ -108,7 +108,7 @@ def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
             f"{where}: every row must be an object with a 'prompt' (or a 'question', or a 'problem'); its columns are "
             f"{', '.join(map(repr, columns)) or 'none'}; say which of them is the prompt in task.columns: prompt=NAME"
         )
-    return name, _text(where, name, columns[name])
+    return name, _column(where, columns, name)
 
 
 def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
@@ -118,7 +118,7 @@ def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
         if not _is_dialogue(messages):
             raise TaskError(
                 f"{where}: 'messages' must be a list of at least two messages with 'role' and 'content', the last one "
-                f"the assistant's, not {_short(messages)}"
+                f"the assistant's, not {shown(messages, 80)}"
             )
         if not _words(messages[-1:]) and not _calls(messages[-1:]):
             raise TaskError(f"{where}: the last of 'messages' is empty; give it a text, or remove the row")
@@ -146,24 +146,13 @@ def pair(where: str, columns: Mapping[str, Any]) -> Pair:
 def labelled_steps(where: str, columns: Mapping[str, Any]) -> LabelledSteps:
     """Raises TaskError naming the row and the column; also for an empty step, and for labels outside 0 to 1."""
     prompt = prompt_of(where, columns)[1]
-    steps, labels = columns.get("completions"), columns.get("labels")
-    if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
-        raise TaskError(f"{where}: 'completions' must be a list with the text of each step, not {_short(steps)}")
-    if not isinstance(labels, list) or not all(label is None or isinstance(label, int | float) for label in labels):
-        raise TaskError(
-            f"{where}: 'labels' must be a list with true, false, a number from 0 to 1 or null for each step, not "
-            f"{_short(labels)}"
-        )
-    if len(steps) != len(labels):
-        raise TaskError(f"{where}: 'labels' has {len(labels)} entries for the {len(steps)} steps in 'completions'")
-    for number, (step, label) in enumerate(zip(steps, labels, strict=True), start=1):
-        if not step.strip():
-            raise TaskError(f"{where}: step {number} in 'completions' is empty; give it a text, or remove the row")
-        if label is not None and not 0 <= label <= 1:
-            raise TaskError(f"{where}: the label of step {number} is {label!r}; labels are from 0 (wrong) to 1 (right)")
+    steps = checked(where, "completions", columns.get("completions"), TEXTS)
+    labels = step_labels(where, "completions", steps, columns.get("labels"))
+    if empty := next((number for number, step in enumerate(steps, start=1) if not step.strip()), None):
+        raise TaskError(f"{where}: step {empty} in 'completions' is empty; give it a text, or remove the row")
     if all(label is None for label in labels):
-        raise TaskError(f"{where}: none of the {len(steps)} steps has a label; label one, or remove the row")
-    return LabelledSteps(prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels))
+        raise TaskError(f"{where}: none of the {len(steps)} 'labels' is known; label a step, or remove the row")
+    return LabelledSteps(prompt, steps, tuple(labels))
 
 
 READERS: Mapping[Kind, Callable[[str, Mapping[str, Any]], Any]] = {
@@ -204,15 +193,11 @@ def _calls(side: Prompt) -> bool:
 
 
 def _column(where: str, columns: Mapping[str, Any], name: str) -> Prompt:
-    if name not in columns:
-        has = ", ".join(map(repr, columns)) or "none"
-        raise TaskError(f"{where}: the column {name!r} is missing; the row's columns are {has}")
-    return _text(where, name, columns[name])
-
-
-def _text(where: str, name: str, value: Any) -> Prompt:
+    value = columns.get(name)
     if isinstance(value, str) or is_conversation(value):
         return value
+    if name not in columns:
+        raise no_column(f"{where}: there is no column", name, columns)
     raise TaskError(
         f"{where}: {name!r} must be text or a list of messages with 'role' and 'content', not {type(value).__name__}"
     )
@@ -222,40 +207,47 @@ def _is_dialogue(messages: Any) -> bool:
     return is_conversation(messages) and len(messages) > 1 and messages[-1]["role"] == "assistant"
 
 
-def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:80]}…"
+# --- columns by name -------------------------------------------------------------------------------------------------
 
-
-_MISSING = object()
+MISSING = object()
 _TEXTS = {"prompt", "completion", "chosen", "rejected"}
 _DEPTH = 4
 """Levels whose names a message lists."""
 
 
-def has(values: Mapping[str, Any], name: str) -> bool:
-    return _at(values, name) is not _MISSING
+def value_at(values: Any, name: str) -> Any:
+    """Return the value that a dotted name leads to, ``MISSING`` where it leads nowhere.
+
+    A dot leads into an object, or by a number into a list (``messages.0.content``, -1 for the last); a column that is
+    called so as it stands goes first. Nothing is evaluated.
+    """
+    first, dot, rest = name.partition(".")
+    if isinstance(values, Mapping):
+        if name in values:
+            return values[name]
+        return value_at(values[first], rest) if dot and first in values else MISSING
+    is_index = isinstance(values, list) and first.removeprefix("-").isdecimal()
+    if not is_index or not -len(values) <= int(first) < len(values):
+        return MISSING
+    return value_at(values[int(first)], rest) if dot else values[int(first)]
 
 
-def value_at(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """The value that a dotted name leads to, ``default`` where it leads nowhere."""
-    found = _at(values, name)
-    return default if found is _MISSING else found
+def no_column(what: str, name: str, values: Mapping[str, Any]) -> TaskError:
+    """Return the error for a column that is not there: the nearest name, and what there is."""
+    names = names_of(values)
+    return TaskError(f"{what} {name!r}{did_you_mean(name, names)}; there is {cut(', '.join(names), 300)}")
 
 
 def columns_of(where: str, values: Mapping[str, Any], columns: Mapping[str, str], field: str) -> dict[str, Any]:
-    """Each column of ``columns`` with what its source holds in a row.
+    """Return each column of ``columns`` with what its source holds in a row, for tasks and rollouts alike.
 
     Raises TaskError naming ``field``, the row and the nearest name, where a source leads nowhere.
     """
     made = {}
     for name, source in columns.items():
-        value = _at(values, source)
-        if value is _MISSING:
-            names = names_of(values)
-            raise TaskError(
-                f"{field}: {where} has no {source!r}{did_you_mean(source, names)}; it has {cut(', '.join(names), 300)}"
-            )
+        value = value_at(values, source)
+        if value is MISSING:
+            raise no_column(f"{field}: {where} has no", source, values)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)  # of a CSV file, say
         made[name] = str(value) if name in _TEXTS and is_number else value
     return made
@@ -271,149 +263,87 @@ def names_of(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> lis
     return names
 
 
-def _at(values: Any, name: str) -> Any:
-    if isinstance(values, Mapping):
-        if name in values:
-            return values[name]
-        first, dot, rest = name.partition(".")
-        return _at(values[first], rest) if dot and first in values else _MISSING
-    if isinstance(values, list):
-        first, dot, rest = name.partition(".")
-        if not first.removeprefix("-").isdecimal() or not -len(values) <= int(first) < len(values):
-            return _MISSING
-        return _at(values[int(first)], rest) if dot else values[int(first)]
-    return _MISSING
-
-
 def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The layout's name ("" for the columns of a task), and the row with that layout's columns."""
-    for name, read in _LAYOUTS.items():
-        if (made := read(values)) is not None:
-            return name, {**values, **made}
+    """Return the layout's name ("" for the columns of a task), and the row with the columns that it becomes.
+
+    ========== ========================================================== ========================================
+    layout     a row                                                      becomes
+    ========== ========================================================== ========================================
+    verl       ``prompt`` (messages), ``reward_model.ground_truth``       ``answer``
+    alpaca     ``instruction``, ``input``, ``output``                     ``prompt``, ``completion``
+    sharegpt   ``conversations`` of ``from`` and ``value``, ``system``    ``messages``
+    messages   ``messages``, the last not the assistant's                 ``prompt``
+    input      ``input``, ``output``, ``label`` or ``gts``                ``prompt``, ``completion``, ``answer``
+    ========== ========================================================== ========================================
+
+    Sources: verl's ``examples/data_preprocess``, Stanford Alpaca's and ShareGPT's files as LLaMA-Factory and Axolotl
+    read them, OpenRLHF's ``--input_key`` and ``--label_key``, verl's ``_dump_generations``.
+    """
+    has_prompt = any(name in values for name in PROMPTS)
+    instruction, text, output = (values.get(name) for name in ("instruction", "input", "output"))
+    completion = {"completion": output} if isinstance(output, str) and "completion" not in values else {}
+    truth = value_at(values, "reward_model.ground_truth")
+    if truth not in (None, MISSING) and "prompt" in values and "answer" not in values:
+        return "verl", {**values, "answer": truth}
+    if isinstance(instruction, str) and not has_prompt:
+        prompt = f"{instruction}\n\n{text}" if isinstance(text, str) and text.strip() else instruction
+        return "alpaca", {**values, "prompt": prompt, **completion}
+    if (messages := sharegpt_messages(values)) is not None:
+        return "sharegpt", {**values, "messages" if messages[-1]["role"] == "assistant" else "prompt": messages}
+    messages = values.get("messages")
+    if "prompt" not in values and is_conversation(messages) and messages[-1]["role"] != "assistant":
+        return "messages", {**values, "prompt": messages}
+    if (isinstance(text, str) or is_conversation(text)) and not has_prompt:
+        gold = next((values[name] for name in ("label", "gts") if values.get(name) is not None), None)
+        answer = {} if gold is None or "answer" in values else {"answer": gold}
+        return "input", {**values, "prompt": text, **answer, **completion}
     return "", dict(values)
 
 
-def _verl(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    truth = value_at(values, "reward_model.ground_truth")
-    if truth is None or "prompt" not in values or "answer" in values:
-        return None
-    return {"answer": truth}
-
-
-def _alpaca(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    instruction, added = values.get("instruction"), values.get("input")
-    if not isinstance(instruction, str) or any(name in values for name in PROMPTS):
-        return None
-    prompt = f"{instruction}\n\n{added}" if isinstance(added, str) and added.strip() else instruction
-    return {"prompt": prompt} | _completion(values)
-
-
-def _sharegpt(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    messages = sharegpt_messages(values)
-    if messages is None:
-        return None
-    return {"messages": messages} if messages[-1]["role"] == "assistant" else {"prompt": messages}
-
-
-def _messages(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    messages = values.get("messages")
-    if "prompt" in values or not is_conversation(messages) or values["messages"][-1]["role"] == "assistant":
-        return None
-    return {"prompt": messages}  # the column ``messages`` is not that of a demonstration then
-
-
-def _input(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    text = values.get("input")
-    if not (isinstance(text, str) or is_conversation(text)) or any(name in values for name in PROMPTS):
-        return None
-    truth = next((values[name] for name in ("label", "gts") if values.get(name) is not None), None)
-    answer = {} if truth is None or "answer" in values else {"answer": truth}
-    return {"prompt": text} | answer | _completion(values)
-
-
-def _completion(values: Mapping[str, Any]) -> dict[str, Any]:
-    output = values.get("output")
-    return {"completion": output} if isinstance(output, str) and "completion" not in values else {}
-
-
-_LAYOUTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
-    "verl": _verl,
-    "alpaca": _alpaca,
-    "sharegpt": _sharegpt,
-    "messages": _messages,
-    "input": _input,
-}
-"""Name → reader, which gives the columns to add or None for a row of another layout, in the order they are tried."""
-
+# --- rows as a task's section has them -------------------------------------------------------------------------------
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 _INSTEAD = {"prompt", "completion", "chosen", "rejected"}
-FILTERED, TOO_LONG = "filter", "max_prompt_characters"
-"""The fields for which rows are left out."""
 
 
-@dataclass(frozen=True)
-class RowMapping:
-    """What becomes of a row, by a task's section."""
+def mapped(row: Row, section: TaskSection) -> Row:
+    """Return a row with a task's columns: its layout is recognised, columns are made of others, the template is filled.
 
-    section: TaskSection
-
-    @cached_property
-    def conditions(self) -> tuple[Condition, ...]:
-        return parse_filter(self.section.filter) if self.section.filter else ()
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether rows may be left out, so that all have to be looked at."""
-        return bool(self.conditions) or self.section.max_prompt_characters is not None
-
-    def layout(self, row: Row) -> str:
-        return recognised(row.values)[0]
-
-    def row(self, row: Row) -> Row:
-        """Raises TaskError, naming the row and what it has, for a column that is not there."""
-        columns, template = self.section.columns, self.section.prompt_template
-        layout, values = recognised(row.values)
-        values |= columns_of(row.where, row.values, columns, "task.columns")
-        if layout == "messages" or (columns.keys() & _INSTEAD and "messages" not in columns):
-            values.pop("messages", None)  # which would go before the others
-        if template is not None:
-            values["prompt"] = filled(template, row.where, values)
-            values.pop("messages", None)
-        return replace(row, values=values)
-
-    def reason(self, row: Row) -> str | None:
-        """Why a row that was mapped is left out; None for one that is taken. Raises TaskError as ``prompt_of``."""
-        if not all(condition.holds(value_at(row.values, condition.column)) for condition in self.conditions):
-            return FILTERED
-        most = self.section.max_prompt_characters
-        if most is not None and characters(prompt_of(row.where, row.values)[1]) > most:
-            return TOO_LONG
-        return None
-
-
-def taken(rows: Sequence[Row], mapping: RowMapping) -> tuple[Sequence[int], Counter[str]]:
-    """Which of the mapped rows are taken, and how many are left out for which reason.
-
-    Raises TaskError for a filter on a column that no row has.
+    Raises TaskError, naming the row and what it has, for a column that is not there.
     """
-    if not mapping.leaves_out:
+    layout, values = recognised(row.values)
+    values |= columns_of(row.where, row.values, section.columns, "task.columns")
+    if layout == "messages" or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
+        values.pop("messages", None)  # which would go before the others
+    if section.prompt_template is not None:
+        values["prompt"] = filled(section.prompt_template, row.where, values)
+        values.pop("messages", None)
+    return replace(row, values=values)
+
+
+def taken(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Counter[str]]:
+    """Return which of the mapped rows are taken, and how many are left out by which field.
+
+    All are looked at where some may be left out. Raises TaskError for a filter on a column that no row has.
+    """
+    conditions = parse_filter(section.filter) if section.filter else ()
+    most = section.max_prompt_characters
+    if not conditions and most is None:
         return range(len(rows)), Counter()
     indices, skipped = [], Counter[str]()
-    missing = {condition.column for condition in mapping.conditions}
+    unseen = {condition.column for condition in conditions}
     for i, row in enumerate(rows):
-        missing = {column for column in missing if not has(row.values, column)}
-        reason = mapping.reason(row)
-        if reason is None:
-            indices.append(i)
+        found = {condition.column: value_at(row.values, condition.column) for condition in conditions}
+        unseen -= {column for column, value in found.items() if value is not MISSING}
+        found = {column: None if value is MISSING else value for column, value in found.items()}
+        if not all(condition.holds(found[condition.column]) for condition in conditions):
+            skipped["filter"] += 1
+        elif most is not None and characters(prompt_of(row.where, row.values)[1]) > most:
+            skipped["max_prompt_characters"] += 1
         else:
-            skipped[reason] += 1
-    if rows and missing:
-        column, names = sorted(missing)[0], names_of(rows[0].values)
-        raise TaskError(
-            f"task.filter: no row has the column {column!r}{did_you_mean(column, names)}; the first has "
-            f"{cut(', '.join(names), 300)}"
-        )
+            indices.append(i)
+    if rows and unseen:
+        raise no_column("task.filter: no row has the column", min(unseen), rows[0].values)
     return indices, skipped
 
 
@@ -435,22 +365,14 @@ def filled(template: str, where: str, values: dict[str, Any]) -> str:
     def column(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]
-        name = match[1].strip()
-        if not has(values, name):
-            names = names_of(values)
-            raise TaskError(
-                f"task.prompt_template: {where} has no {name!r}{did_you_mean(name, names)}; it has "
-                f"{cut(', '.join(names), 300)}. Write {{{{ for a brace"
-            )
-        return _as_text(value_at(values, name))
+        value = value_at(values, match[1].strip())
+        if value is MISSING:
+            raise no_column(f"task.prompt_template: {where} has no", match[1].strip(), values)
+        if value is None or isinstance(value, str):
+            return value or ""
+        return json.dumps(value, ensure_ascii=False)
 
     return _FIELD.sub(column, template.replace("\\n", "\n"))
-
-
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def characters(prompt: Prompt) -> int:

@@ -27,10 +27,11 @@ from workbench.data.kinds import (
     Kind,
     LabelledSteps,
     Pair,
-    RowMapping,
     drawn,
     kind_of,
+    mapped,
     prompt_of,
+    recognised,
     taken,
 )
 from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows, row_of
@@ -394,18 +395,16 @@ def task_of_hub(name: str, section: TaskSection) -> Task:
 def _task(
     name: str, train: Sequence[Row], held_out: Sequence[Row], section: TaskSection, prefix: str, *, lazy: bool
 ) -> Task:
-    mapping = RowMapping(section)
     if not len(train):
         raise TaskError(f"{name} has no rows")
-    layout = mapping.layout(train[0])
     skipped = Counter[str]()
     splits = []
     for rows in (train, held_out):
-        mapped: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: mapping.row(rows[i]))  # type: ignore[misc]
-        mapped = mapped if lazy else list(mapped)
-        indices, left_out = taken(mapped, mapping)
+        made: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: mapped(rows[i], section))  # type: ignore[misc]
+        made = made if lazy else list(made)
+        indices, left_out = taken(made, section)
         skipped += left_out
-        splits.append(Rows(mapped, indices, prefix))
+        splits.append(Rows(made, indices, prefix))
     if not len(splits[0]):
         reasons = " and ".join(f"task.{reason}" for reason in skipped)
         raise TaskError(f"{reasons}: none of the {len(train):,} rows of {name} is left; allow more")
@@ -419,7 +418,9 @@ def _task(
     if not lazy:
         examples, held = looked_at
     task = _with_defaults(name, examples, held, worked, unchecked, str(golds))
-    task = replace(task, layout=layout, skipped=dict(skipped), checker=section.checker or task.checker)
+    task = replace(
+        task, layout=recognised(train[0].values)[0], skipped=dict(skipped), checker=section.checker or task.checker
+    )
     kind = kind_of(training.row(0).values)
     if kind == "prompts":
         return task
