@@ -185,7 +185,7 @@ def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:
         (
             {"prompt": "q", "completions": ["a"], "labels": ["good"]},
             "labelled_steps",
-            r"'labels' must be a list",
+            r"'labels' .*'good'",
         ),
     ],
 )
