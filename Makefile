@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Test files that run at the same time; each starts processes of its own, and waits for them.
 WORKERS ?= 3
 # Scripts whose types are checked, with all that they import.
-SCRIPTS := $(wildcard workbench/views/*.js workbench/views/*/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
+SCRIPTS := $(wildcard workbench/views/*.js workbench/views/drawing/*.js workbench/ui/assets/*.js workbench/ui/assets/*/*.js)
 # What does not wait for each other is done side by side: a browser is installed while packages are, types are checked beside style.
 MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -27,6 +27,7 @@ style: .venv/test
 	$(BIN)/ruff format --check .
 	$(BIN)/deno fmt --check
 	$(BIN)/deno lint
+	$(BIN)/python -m tests.payload_types
 	$(BIN)/deno check --quiet $(SCRIPTS)
 	$(BIN)/lint-imports
 
@@ -57,7 +58,8 @@ docs: .venv/test
 
 # Every notebook from top to bottom at its full budget, with its outputs, as a page of its own.
 notebooks: .venv/test
-	PYTHONPATH=$(CURDIR) WORKBENCH_WORKSPACE=$(CURDIR)/build/notebooks/workspace $(BIN)/python -m nbconvert --execute --to html \
+	PYTHONPATH=$(CURDIR) WORKBENCH_WORKSPACE=$(CURDIR)/build/notebooks/workspace PLOTLY_RENDERER=plotly_mimetype+notebook \
+	  $(BIN)/python -m nbconvert --execute --to html \
 	  --ExecutePreprocessor.timeout=3600 --output-dir build/notebooks notebooks/*.ipynb
 
 screenshots: .venv/test browser

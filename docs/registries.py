@@ -23,8 +23,8 @@ from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, 
 from workbench.data.formats import FORMATS
 from workbench.rewards import BUILTINS, score_group
 from workbench.steps import PRESETS
+from workbench.views.curves import Chart, Line, figure
 from workbench.views.heatmap import heatmap
-from workbench.views.lines import Chart, Charts, Line
 from workbench.views.metrics import METRICS, SYMBOLS
 
 REFERENCE = {
@@ -71,7 +71,7 @@ def write(docs: Path) -> None:
     for page in (*pages, reference, config):
         (folder / f"{page.__name__}.md").write_text(page(), encoding="utf-8")
     for name, picture in pictures().items():
-        (static / name).write_text(picture, encoding="utf-8")
+        (static / f"{name}.html").write_text(picture, encoding="utf-8")
 
 
 def schemes() -> str:
@@ -239,7 +239,7 @@ def pictures() -> dict[str, str]:
         for loss in ("grpo", "dapo", "dr_grpo")
     )
     chart = Chart("Weight of one token", lines, "tokens of the answer")
-    return {**{f"{name}.html": page for name, page in drawn.items()}, "length.html": Charts((chart,)).page()}
+    return {**drawn, "length": figure([chart]).to_html(include_plotlyjs=True)}
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

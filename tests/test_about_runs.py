@@ -16,7 +16,7 @@ from workbench.runs.upkeep import About, about, describe, rename
 from workbench.ui.handlers import run_changes, runs
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sides import side_by_side
-from workbench.views.overlay import over
+from workbench.views.curves import over
 
 
 def test_a_note_and_tags_are_kept_and_a_damaged_file_says_nothing(tmp_path: Path) -> None:

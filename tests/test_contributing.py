@@ -90,8 +90,7 @@ def test_a_new_curve_is_computed_explained_and_drawn(tree: Path) -> None:
 import json
 from pathlib import Path
 import workbench as wb
-from workbench.views.curves import panels_payload
-from workbench.views.metrics import find_metric
+from workbench.views.metrics import PANELS, find_metric
 from workbench.training.metrics import group_metrics
 
 group = wb.Group.from_json(json.loads(Path("assets/first-group.json").read_text()))
@@ -99,7 +98,7 @@ scored = wb.score_group(group, wb.load_task("chain-arithmetic").pattern, rewards
 longest = max(last - first + 1 for row in scored.scored for first, last in row.spans)
 assert group_metrics([wb.credit_group(scored)])["longest_step"] == longest > 1
 assert find_metric("longest_step").meaning
-assert any(line["metric"] == "longest_step" for panel in panels_payload(()) for line in panel["series"])
+assert any(metric.name == "longest_step" for panel in PANELS for metric in panel.metrics)
 """
     in_tree(tree, "-c", code)
 

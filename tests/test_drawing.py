@@ -13,7 +13,6 @@ from tests.credits import make_credit, make_rollout, worked_credit
 from tests.test_figures import NASTY
 from workbench.schema import Credit
 from workbench.views.heatmap import heatmap
-from workbench.views.lines import Chart, Charts, Line
 
 pytestmark = pytest.mark.browser
 
@@ -319,18 +318,3 @@ def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:
         expect(page.locator(".rollout")).to_have_count(16)
         assert page.locator(".text i").count() == 16 * 1024
         assert texts(page)[15] == rollouts[15].text
-
-
-def test_printing_draws_charts_that_are_out_of_sight(browser, tmp_path):
-    charts = Charts(tuple(Chart(f"chart {n}", (Line("a", [0, 10], [0.0, 1.0]),), "step") for n in range(40)))
-    path = tmp_path / "charts.html"
-    path.write_text(charts.page(), encoding="utf-8")
-    page = browser.new_page(viewport={"width": 400, "height": 300})
-    page.goto(path.as_uri())
-    # An exported page forbids the evaluation of text, so that nothing here may poll with an expression.
-    expect(page.locator("figure.curve:not([hidden])")).to_have_count(40)
-    expect(page.locator("figure.curve").first.locator("svg.main-svg[width]")).to_have_count(1)
-    assert page.locator("figure.curve").last.locator("svg.main-svg[width]").count() == 0
-    page.pdf()
-    expect(page.locator("figure.curve svg.main-svg[width]")).to_have_count(40)
-    page.close()

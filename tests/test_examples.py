@@ -147,7 +147,7 @@ def test_curves_are_by_completions_and_a_seeds_last_value_holds_until_its_next(t
     assert (line.label, line.x) == ("prm", [0, 203, 213, 299, 309, 347, 357])
     assert line.low == [0.3, 0.3, 0.7, 0.6, 0.6, 0.6, 0.62]
     assert line.high == [0.3, 0.7, 0.7, 0.7, 0.6, 0.62, 0.62]
-    assert compared.charts().charts[0].x_label == "completions sampled"
+    assert compared.figure().layout.xaxis.title.text == "completions sampled"
     assert compared.by_method("completions").loc["prm"].tolist() == [2, 400, 395, 405]
     assert "completions_to_65" in views.text(compared).splitlines()[0]
 

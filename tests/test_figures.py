@@ -11,10 +11,10 @@ import pytest
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.config.run import METHODS
 from workbench.credit import credit_group
-from workbench.views.curves import PANELS, panels_of, panels_payload, points
+from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, overlay_charts, run_charts
+from workbench.views.fragment import FOLDER
 from workbench.views.heatmap import credit_payload, group_payload, heatmap, to_json, why_payload
-from workbench.views.lines import Chart, Line, run_charts
-from workbench.views.overlay import Seeds, overlay_payload
+from workbench.views.metrics import METRICS, PANELS, panels_of
 
 NASTY = [
     "<img src=x onerror=alert(1)>",
@@ -168,51 +168,54 @@ ROWS = [
 ]
 
 
-def test_points_leave_out_what_is_no_number():
-    assert points(ROWS, "accuracy") == ([0, 2], [0.25, 0.5])
-    assert points(ROWS, "reward") == ([1], [0.5])
-    assert points(ROWS, "loss") == ([1], [-0.1])
+def test_columns_leave_out_what_is_no_number():
+    assert columns_of(ROWS)["accuracy"] == ([0, 2], [0.25, 0.5])
+    assert columns_of(ROWS)["reward"] == ([1], [0.5])
+    assert columns_of(ROWS)["loss"] == ([1], [-0.1])
 
 
 def test_a_plotly_figure_holds_the_numbers_of_the_panels_that_have_data():
-    figure = run_charts(ROWS).figure()
-    assert [title.text for title in figure.layout.annotations] == ["Accuracy", "Reward", "Loss", "KL"]
-    assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [
+    drawn = figure(run_charts(columns_of(ROWS)))
+    assert [title.text for title in drawn.layout.annotations] == ["Accuracy", "Reward", "Loss", "KL"]
+    assert [(trace.name, list(trace.x), list(trace.y)) for trace in drawn.data] == [
         ("held out", [0, 2], [0.25, 0.5]),
         ("outcome", [1], [0.5]),
         ("loss", [1], [-0.1]),
         ("k1", [1], [0.0]),
     ]
-    assert len(run_charts(ROWS, ["loss"]).figure().data) == 1
+    assert len(figure(run_charts(columns_of(ROWS), ["loss"])).data) == 1
     with pytest.raises(ValueError, match="nothing to draw"):
-        run_charts([{"step": 1}]).figure()
+        figure(run_charts({}))
 
 
 def test_a_band_of_a_plotly_figure_is_filled_between_its_ends():
-    low, high, mean = Chart("a", (Line("one", [1, 2], [2.0, 3.0], [1.0, 2.0], [3.0, 5.0]),), "step").figure().data
+    low, high, mean = figure([Chart("a", (Line("one", [1, 2], [2.0, 3.0], [1.0, 2.0], [3.0, 5.0]),), "step")]).data
     assert [list(trace.y) for trace in (low, high, mean)] == [[1, 2], [3, 5], [2, 3]]
     assert (low.fill, high.fill, mean.fill) == (None, "tonexty", None)
     assert (mean.line.color, high.fillcolor) == ("#4a4fc4", "rgba(74, 79, 196, 0.16)")
 
 
+def test_a_line_needs_as_many_values_as_places():
+    with pytest.raises(ValueError, match="2 x and 1 y"):
+        Line("a", [1, 2], [1.0])
+
+
+def test_the_pages_plotly_is_the_packages_own_version():
+    from plotly.offline import get_plotlyjs_version
+
+    assert f"v{get_plotlyjs_version()}\n" in (FOLDER / "plotly" / "plotly-basic.min.js").read_text()[:100]
+
+
 def test_one_style_stands_for_one_metric_in_charts_beside_each_other():
-    panels = panels_payload(METHODS["grpo"].metrics)
-    styles = {panel["key"]: [series["style"] for series in panel["series"]] for panel in panels}
-    assert styles["reward"] == [0, 1]
-    assert styles["rewards"] == [2]  # and on: no reward function looks like the steps' or the outcomes' mean
     row = {"step": 1, "reward": 0.5, "rewards/mine/mean": 0.25, "rewards/yours/mean": 0.75}
-    charts = {chart.key: [line.style for line in chart.lines] for chart in run_charts([row]).charts}
-    assert charts == {"reward": [1], "rewards": [2, 3]}  # in notebooks, too; the outcomes' also without steps'
+    charts = {chart.key: [line.style for line in chart.lines] for chart in run_charts(columns_of([row]))}
+    # The outcomes' mean has its style without the steps', too, and no reward function looks like either.
+    assert charts == {"reward": [1], "rewards": [2, 3]}
 
 
-def test_panels_name_each_metric_once():
-    metrics = [series.metric for panel in PANELS for series in panel.series]
-    assert len(metrics) == len(set(metrics))
-    assert json.loads(json.dumps(panels_payload(METHODS["grpo"].metrics)))[0]["series"][0] == {
-        "metric": "accuracy",
-        "label": "held out",
-        "style": 0,
-    }
+def test_every_metric_that_names_a_panel_is_drawn_there():
+    assert {metric.panel for metric in METRICS if metric.panel} == {panel.key for panel in PANELS}
+    assert all(metric.label for panel in PANELS for metric in panel.metrics)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -220,24 +223,22 @@ def test_curves_stand_in_the_order_of_their_methods_metrics(name):
     """On Train, on Runs and in notebooks; dpo's loss stands before its held-out accuracy."""
     metrics = METHODS[name].metrics
     shown = [panel for panel in panels_of(metrics) if not panel.more]
-    first = [next(metric for metric in metrics if metric in {s.metric for s in panel.series}) for panel in shown]
+    first = [next(metric for metric in metrics if metric in {m.name for m in panel.metrics}) for panel in shown]
     assert first[0] == metrics[0]
     assert first == sorted(first, key=metrics.index)
-    row = {"step": 1, **dict.fromkeys([metric.replace("<name>", "mine") for metric in metrics], 0.5), "step_time": 0.5}
-    seeds = Seeds("a", [("run", {metric: ([1], [0.5]) for metric in row if metric != "step"})])
+    logged = [metric.replace("<name>", "mine") for metric in (*metrics, "step_time")]
+    columns = {metric: ([1], [0.5]) for metric in logged}
     keys = [*(panel.key for panel in shown), "time"]
-    assert [panel["key"] for panel in overlay_payload([seeds], metrics)] == keys
-    assert [chart.key for chart in run_charts([row], metrics=metrics).charts] == keys
+    assert [chart.key for chart in overlay_charts([Seeds("a", [("run", columns)])], metrics)] == keys
+    assert [chart.key for chart in run_charts(columns, metrics=metrics)] == keys
 
 
 def test_a_method_says_which_panels_are_shown_first():
-    folded = [panel["key"] for panel in panels_payload(METHODS["grpo"].metrics) if panel["more"]]
+    folded = [panel.key for panel in panels_of(METHODS["grpo"].metrics) if panel.more]
     assert folded[:4] == ["value", "explained", "token_kl", "clamped"]
     assert folded[4:8] == ["pairs", "margin", "step_accuracy", "first_errors"]
     assert folded[8:12] == ["calibration", "implicit", "logps", "scores"]
     assert folded[12:] == ["truncated", "clip", "resample", "advantage", "grad", "rate", "time", "errors"]
-    panels = {panel["key"]: panel for panel in panels_payload(["loss", "mean_token_accuracy"])}
-    assert [key for key, panel in panels.items() if not panel["more"]] == ["loss", "mean_token_accuracy"]
-    assert panels["mean_token_accuracy"]["series"] == [
-        {"metric": "mean_token_accuracy", "label": "mean_token_accuracy", "style": 0}
-    ]
+    panels = {panel.key: panel for panel in panels_of(["loss", "mean_token_accuracy"])}
+    assert [key for key, panel in panels.items() if not panel.more] == ["loss", "mean_token_accuracy"]
+    assert [metric.label for metric in panels["mean_token_accuracy"].metrics] == ["mean_token_accuracy"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,7 +33,6 @@ from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, set_fields
 from workbench.ui.handlers.scoring import rescore
 from workbench.views import html, text
-from workbench.views.lines import Chart, Charts, Line, run_charts
 from workbench.views.notebook import RunComparison, Watch, compare, open_in_page
 
 FAKE = "tests.fake_run"
@@ -51,25 +48,15 @@ def run(tmp_path):
 
 def test_watching_draws_until_the_run_is_over(run):
     drawn = []
-    Watch(run, every=0.01).follow(drawn.append)
+    watch = Watch(run, every=0.01)
+    watch.follow(drawn.append)
     assert run.status().state == "finished"
     assert ">finished</span>" in drawn[-1]
     # The base's and three measures.
-    (held_out,) = drawn_lines(drawn[-1], "accuracy")
-    assert held_out == ("held out", [0, 1, 2, 3], pytest.approx([0.3, 0.5, 0.7, 0.8]))
-    assert "Accuracy: held out 80 %" in drawn[-1]  # for whoever runs no scripts
-    assert len({re.search('"key":"(watched-[0-9a-f]+)"', html)[1] for html in drawn}) == 1  # one zoom for all
-
-
-def drawn_lines(html: str, panel: str) -> list[tuple[str, list[float], list[float]]]:
-    """Name, x and y of the lines that a fragment draws in a panel."""
-    data = html.split('type="application/json"', 1)[1].split(">", 1)[1].split("</script>", 1)[0]
-    (chart,) = [chart for chart in json.loads(data)["panels"] if chart["key"] == panel]
-    return [(line["label"], unpacked(line["x"]), unpacked(line["y"])) for line in chart["lines"]]
-
-
-def unpacked(text: str) -> list[float]:
-    return np.frombuffer(base64.b64decode(text), "<f4").tolist()
+    accuracy, *_ = watch.charts()
+    (held_out,) = accuracy.lines
+    assert (held_out.label, held_out.x, held_out.y) == ("held out", [0, 1, 2, 3], pytest.approx([0.3, 0.5, 0.7, 0.8]))
+    assert "Accuracy: held out 80 %" in watch.curves()["text/plain"]  # for whoever runs no scripts
 
 
 def test_leaving_ends_the_watching_and_not_the_run(tmp_path):
@@ -214,44 +201,15 @@ def test_a_comparison_without_accuracies_still_shows_its_table(tmp_path):
     RunDir.create(tmp_path, wb.RunConfig(name="short")).append_metrics({"step": 1, "reward": 0.5})
     drawn = html(RunComparison.of([wb.open_run("short", tmp_path)]))
     assert "<table" in drawn
-    assert "no scheme has &#x27;accuracy&#x27;" in drawn
 
 
 def test_a_comparison_shows_its_table_and_a_line_and_a_band_a_scheme(compared):
-    drawn = drawn_lines(html(compared), "1-accuracy")
-    assert [(name, x, y[-1]) for name, x, y in drawn] == [
+    assert [(line.label, line.x, line.y[-1]) for line in compared.lines()] == [
         ("outcome", [0, 1, 2, 3], pytest.approx(0.6)), ("process", [0, 1, 2, 3], pytest.approx(0.8)),
     ]  # fmt: skip
     assert all(line.low == line.high == line.y for line in compared.lines())  # the seeds of this run are alike
     assert text(compared).splitlines()[0].split() == ["scheme", "seed", "base_accuracy", "final_accuracy", "seconds",
                                                       "rollouts", "rollouts_to_65"]  # fmt: skip
-
-
-# -- charts ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_chart_holds_its_words_as_data_only():
-    drawn = Chart("<b>", (Line("a<b", [0, 10], [0.0, 1.0], [0.0, 0.5], [0.5, 1.0]),), share=True)._repr_html_()
-    assert "<b>" not in drawn
-    assert drawn.count("</script>") == 2  # the data and the code
-    assert drawn_lines(drawn, "1-<b>") == [("a<b", [0, 10], [0, 1])]
-
-
-def test_a_chart_shows_itself_offline_in_both_colour_schemes():
-    document = Charts((Chart("one", (Line("a", [0, 10], [0.0, 1.0]),), "tokens"),)).page()
-    assert "default-src 'none'" in document
-    assert "http" not in document.replace("http://www.w3.org", "").replace('http-equiv="', "")
-    assert "prefers-color-scheme: dark" in document
-
-
-def test_a_line_needs_as_many_values_as_places():
-    with pytest.raises(ValueError, match="line 'a': 2 x and 1 y"):
-        Line("a", [1, 2], [1.0])
-
-
-def test_panels_without_data_are_left_out():
-    drawn = run_charts([{"step": 1, "loss": 0.5}, {"step": 2, "loss": float("nan")}])
-    assert str(drawn) == "Loss: loss 0.5"
 
 
 # -- to the page ----------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_no_function_is_longer_than_80_lines() -> None:
 
 def test_the_types_of_every_script_are_checked() -> None:
     """No script opts out, and none lies where the Makefile's ``deno check`` does not look."""
-    scripts = set((ROOT / "workbench").rglob("*.js"))
+    scripts = {path for path in (ROOT / "workbench").rglob("*.js") if path.parent.name != "plotly"}
     unchecked = {path.name for path in scripts if re.search(r"@ts-(nocheck|ignore|expect-error)", path.read_text())}
     assert not unchecked, f"give these types: {', '.join(sorted(unchecked))}"
     (patterns,) = re.findall(r"^SCRIPTS := \$\(wildcard (.*)\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)

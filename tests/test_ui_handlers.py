@@ -573,7 +573,7 @@ def run(tmp_path, services):
 def test_a_run_is_polled_from_where_the_page_is(run, tmp_path):
     news = run_follow.poll(tmp_path, "seen", 0, -1)
     assert (news["state"], news["final"], news["steps"]) == ("finished", True, [1])
-    assert news["rows"] == [{"step": 1, "reward": 0.5}]
+    assert [(panel["key"], len(panel["traces"])) for panel in news["panels"]] == [("reward", 1)]
     run.append_metrics({"step": 2})
     later = run_follow.poll(tmp_path, "seen", news["cursor"], 1)
     assert [row["step"] for row in later["rows"]] == [2]
@@ -585,14 +585,14 @@ def test_a_run_of_a_method_without_rollouts_is_drawn_by_what_the_method_logs(run
     monkeypatch.setitem(METHODS, "grpo", method)
     news = run_follow.poll(tmp_path, "seen", 0, -1)
     assert (news["method"], news["has_rollouts"]) == ("grpo", False)
-    assert [panel["key"] for panel in news["panels"] if not panel["more"]] == ["loss"]
+    assert [(panel["key"], panel["more"]) for panel in news["panels"]] == [("reward", True)]
     assert run_follow.poll(tmp_path, "seen", news["cursor"], -1)["panels"] is None  # given once
 
 
 def test_a_cursor_of_another_file_reads_anew(run, tmp_path):
     news = run_follow.poll(tmp_path, "seen", 10**6, -1)
     assert news["restarted"]
-    assert len(news["rows"]) == 1
+    assert len(news["panels"]) == 1
 
 
 def test_a_resume_is_read_anew_with_all_its_rollouts(run, tmp_path):
@@ -602,7 +602,8 @@ def test_a_resume_is_read_anew_with_all_its_rollouts(run, tmp_path):
     run.append_metrics({"step": 2, "again": True})
     news = run_follow.poll(tmp_path, "seen", cursor, 1)
     assert news["restarted"]
-    assert news["rows"][1:] == [{"step": 2, "again": True}]
+    assert news["rows"] == []
+    assert news["panels"] is not None
     assert news["steps"] == [1]
 
 

@@ -11,7 +11,6 @@ import re
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -34,9 +33,8 @@ from workbench.ui.handlers.run_download import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.run_estimate import Pace, estimate, measured_pace
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.train import _live_value
-from workbench.views.curves import is_drawn
-from workbench.views.lines import run_charts
-from workbench.views.overlay import Seeds, band, overlay_payload
+from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
+from workbench.views.metrics import is_drawn
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -179,33 +177,54 @@ def test_long_runs_are_drawn_in_bins_of_equally_many_steps():
     assert found.high.tolist() == [1, 7, 1, 8]
 
 
-def test_a_payload_of_ten_thousand_steps_is_small():
-    columns = {"reward": (range(10_000), [0.123456789] * 10_000)}
-    (panel,) = overlay_payload([Seeds("one", [("a", columns), ("b", columns)])])
-    (line,) = panel["lines"]
-    assert len(decoded(line["x"])) == len(decoded(line["mean"])) == len(decoded(line["runs"][0]["y"])) == 2_000
-    assert decoded(line["mean"])[0] == np.float32(0.123456789)
-    assert line["runs"][0]["x"] is None  # the line's own
+def test_a_payload_of_ten_thousand_steps_is_small_and_keeps_peaks():
+    values = [0.123456789] * 10_000
+    values[4_321], values[8_765] = 5.0, -5.0
+    columns = {"reward": (range(10_000), values)}
+    (mean,) = overlay_charts([Seeds("one", [("a", columns), ("b", columns)])])[0].payload()["traces"]
+    assert len(decoded(mean["x"])) == len(decoded(mean["low"])) == 1_000
+    (chart,) = run_charts(columns)
+    (trace,) = chart.payload()["traces"]
+    assert len(decoded(trace["x"])) == len(decoded(trace["y"])) <= 1_000
+    assert decoded(trace["y"])[0] == np.float32(0.123456789)
+    assert {5.0, -5.0} < set(decoded(trace["y"]))
+    assert len(chart.columns()[0][1]) == 10_000  # what a file holds
 
 
-def test_a_run_that_lacks_steps_has_its_own_ones():
-    one, other = {"reward": ([1, 2], [0.5, 1.0])}, {"reward": ([2], [0.0])}
-    (panel,) = overlay_payload([Seeds("one", [("a", one), ("b", other)])])
-    (line,) = panel["lines"]
-    assert (decoded(line["mean"]), decoded(line["low"]), decoded(line["high"])) == ([0.5, 0.5], [0.5, 0], [0.5, 1])
-    assert [run["x"] and decoded(run["x"]) for run in line["runs"]] == [None, [2]]
+def test_seeds_are_a_mean_with_a_band_and_one_switched_off_leaves_the_others_as_they_are():
+    one, two, other = {"reward": ([1, 2], [0.5, 1.0])}, {"reward": ([2], [0.0])}, {"reward": ([1], [5.0])}
+    seeds = [Seeds("process", [("p0", one), ("p1", two)]), Seeds("outcome", [("o", other)])]
+
+    def drawn(**shown):
+        (chart,) = overlay_charts(seeds, **shown)
+        return [(line.label, list(line.y), line.low, line.style, line.faint) for line in chart.lines]
+
+    mean = ("process, outcome, mean", [0.5, 0.5], [0.5, 0.0], 0, False)
+    alone = ("outcome, outcome", [5.0], None, 1, False)
+    assert drawn() == [mean, alone]
+    faint = [("p0", [0.5, 1.0], None, 0, True), ("p1", [0.0], None, 0, True)]
+    assert drawn(each=True) == [*faint, mean, alone]
+    assert drawn(off={"p1"}) == [("p0", [0.5, 1.0], None, 0, False), alone]
+    assert drawn(off={"p0", "p1"}) == [alone]
+
+
+def test_a_smoothed_line_is_corrected_for_its_start_and_its_values_stay_behind_it():
+    (chart,) = run_charts({"loss": ([1, 2, 3], [1.0, 10.0, 100.0])}, smoothing=0.5)
+    values, average = chart.lines
+    assert (values.faint, values.y) == (True, [1.0, 10.0, 100.0])
+    assert average.y == pytest.approx([1, 7, 52.625 / 0.875])  # 0.5 / 0.5; 5.25 / 0.75; 52.625 / 0.875
 
 
 def test_every_reward_function_that_occurs_is_a_line_of_one_panel():
     one = {"rewards/a/mean": ([1], [0.25]), "rewards/a/std": ([1], [0.5])}
     other = {"rewards/a/mean": ([1], [0.75]), "rewards/b/mean": ([1], [1.0])}
-    (panel,) = overlay_payload([Seeds("one", [("x", one)]), Seeds("other", [("y", other)])])
-    assert (panel["key"], [series["label"] for series in panel["series"]]) == ("rewards", ["a", "b"])
-    lines = [(line["series"], line["configuration"], decoded(line["mean"])) for line in panel["lines"]]
-    assert lines == [(0, 0, [0.25]), (0, 1, [0.75]), (1, 1, [1.0])]
-    drawn = run_charts([{"step": 1, "rewards/a/mean": 0.5}, {"step": 2, "rewards/b/mean": 0.25}])
+    (chart,) = overlay_charts([Seeds("one", [("x", one)]), Seeds("other", [("y", other)])])
+    lines = [(line.label, line.style, line.dash, line.y) for line in chart.lines]
+    assert lines == [("one, a", 0, 2, [0.25]), ("other, a", 1, 2, [0.75]), ("other, b", 1, 3, [1.0])]
+    assert chart.dashes == (("a", 2), ("b", 3))
+    (drawn,) = run_charts(columns_of([{"step": 1, "rewards/a/mean": 0.5}, {"step": 2, "rewards/b/mean": 0.25}]))
     assert str(drawn) == "Reward functions: a 0.5, b 0.25"
-    assert [line.style for line in drawn.charts[0].lines] == [series["style"] for series in panel["series"]] == [2, 3]
+    assert [line.style for line in drawn.lines] == [2, 3]
     assert is_drawn("rewards/a/mean")
     assert not is_drawn("rewards/a/std")
 
@@ -221,10 +240,12 @@ def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
     alone = runs.overlay(tmp_path, ["o"])["configurations"][0]["key"]
     assert keys[alone] == ["o"], "a configuration is known by the same key among others"
     (panel,) = seen["panels"]
-    first, second = panel["lines"]
-    assert [decoded(first[name]) for name in ("mean", "low", "high")] == [[0.25], [0.0], [0.5]]
-    assert decoded(second["mean"]) == [1.0]
-    assert second["low"] is None
+    first, second = panel["traces"]
+    assert [decoded(first[name]) for name in ("y", "low", "high")] == [[0.25], [0.0], [0.5]]
+    assert decoded(second["y"]) == [1.0]
+    assert "low" not in second
+    told = runs.curve(tmp_path, "reward", ["p0", "o", "p1"])
+    assert told.splitlines()[1].split(",")[1:] == ["0", "0.5", "0.25", "0", "0.5", "1"]
     assert [one["run"] for one in seen["missing"]] == ["gone", "../../etc"]
     assert "cannot be a run's name" in seen["missing"][1]["error"]
 
@@ -418,25 +439,34 @@ def decoded(text: str) -> list[float]:
     return list(struct.unpack(f"<{len(data) // 4}f", data))
 
 
-def test_a_long_log_is_one_block_and_then_rows(tmp_path):
-    rows: list[dict[str, Any]] = [{"step": i, "reward": i / 4, "other": 1} for i in range(1, 601)]
-    for row in rows[99::100]:
-        row["rewards/mine/mean"] = 0.5
-    run = store(tmp_path, "long", rows, state="stopped")
+def test_curves_are_given_once_and_then_rows_until_they_are_many_or_bring_a_new_line(tmp_path):
+    run = store(tmp_path, "long", [{"step": i, "reward": i / 4, "other": 1} for i in range(1, 1_201)], state="stopped")
     news = run_follow.poll(tmp_path, "long", 0, -1)
-    assert news["rows"] == []
-    own, values = news["block"]["values"]["reward"]
-    assert [decoded(steps) for steps in news["block"]["steps"]] == [list(range(1, 601)), list(range(100, 601, 100))]
-    assert (own, decoded(values)[:3]) == (0, [0.25, 0.5, 0.75])
-    assert news["block"]["values"]["rewards/mine/mean"][0] == 1
-    assert set(news["block"]["values"]) == {"reward", "rewards/mine/mean"}, "only what is drawn"
-    run.dir.append_metrics({"step": 601, "reward": 1.0})
+    (panel,) = news["panels"]
+    assert (panel["key"], [trace["metric"] for trace in panel["traces"]]) == ("reward", ["reward"])
+    run.dir.append_metrics({"step": 1_201, "reward": 1.0})
     later = run_follow.poll(tmp_path, "long", news["cursor"], -1)
-    assert (later["rows"], later["block"]) == ([{"step": 601, "reward": 1.0}], None)
+    assert (later["rows"], later["panels"]) == ([{"step": 1_201, "reward": 1.0}], None)
+    run.dir.append_metrics({"step": 1_202, "loss": 1.0})
+    new = run_follow.poll(tmp_path, "long", later["cursor"], -1)
+    assert (new["rows"], {panel["key"] for panel in new["panels"]}) == ([], {"loss", "reward"})
+    for step in range(1_203, 1_260):
+        run.dir.append_metrics({"step": step, "reward": 1.0})
+    assert run_follow.poll(tmp_path, "long", new["cursor"], -1)["panels"] is not None  # 1,250 is among them
     run.dir.append_metrics(resumed(2))
-    again = run_follow.poll(tmp_path, "long", later["cursor"], -1)
+    again = run_follow.poll(tmp_path, "long", new["cursor"], -1)
     assert again["restarted"]
-    assert again["rows"] == [{"step": i, "reward": i / 4, "other": 1} for i in (1, 2)]
+    assert decoded(again["panels"][0]["traces"][0]["x"]) == [1, 2]
+
+
+def test_a_smoothed_run_is_drawn_anew_with_every_row(tmp_path):
+    run = store(tmp_path, "a", [{"step": 1, "loss": 1.0}], state="running")
+    news = run_follow.poll(tmp_path, "a", 0, -1, smoothing=0.5)
+    assert run_follow.poll(tmp_path, "a", news["cursor"], -1, smoothing=0.5)["panels"] is None
+    run.dir.append_metrics({"step": 2, "loss": 10.0})
+    (panel,) = run_follow.poll(tmp_path, "a", news["cursor"], -1, smoothing=0.5)["panels"]
+    assert [decoded(trace["y"]) for trace in panel["traces"]] == [[1, 10], [1, 7]]
+    assert run_follow.curve(tmp_path, "a", "loss") == "step,loss\n1,1\n2,10\n"
 
 
 def test_a_run_that_ended_in_nan_is_marked_and_its_last_number_is_not_called_current(tmp_path):

@@ -323,11 +323,11 @@ class Run:
     def figure(self, *panels: str) -> Figure:
         """The run's curves as a Plotly figure, to restyle and export.
 
-        ``panels`` are keys of ``views.curves.PANELS``; all by default. Raises ValueError if none has a value.
+        ``panels`` are keys of ``views.metrics.PANELS``; all by default. Raises ValueError if none has a value.
         """
-        from workbench.views.lines import run_charts
+        from workbench.views.curves import columns_of, figure, run_charts
 
-        return run_charts(self.metrics_rows()[0], panels, name=self.name, metrics=self.method.metrics).figure()
+        return figure(run_charts(columns_of(self.metrics_rows()[0]), panels, metrics=self.method.metrics))
 
     def _lives(self, status: RunStatus) -> bool:
         return lives(status, self.path)

@@ -66,15 +66,17 @@ SHOW_TRAIN = "() => { const tab = document.getElementById('train-tab-button'); t
 FIRST_SCRIPT = "frames.js"
 """Runs before Gradio's scripts."""
 STYLES = ("fonts.css", "heatmap.css", "page.css", "curves.css", "runs.css")
+PLOTLY = "plotly-basic.min.js"
+"""Fetched by ``curves.js`` once there is a curve to draw."""
 HIDES = "visitors.css"
 """Hides from visitors what they cannot use; what they may do is not its business."""
 
 
 def files() -> dict[str, Path]:
-    """The style sheets and typefaces that the page may fetch, by name; no other path is served."""
+    """The style sheets, typefaces and Plotly, which the page may fetch, by name; no other path is served."""
     assets = Path(__file__).parent / "assets"
     sheets = [path for folder in (VIEWS, VIEWS / "drawing", assets) for path in folder.glob("*.css")]
-    return {path.name: path for path in (*sheets, *(assets / "fonts").glob("*.woff2"))}
+    return {path.name: path for path in (*sheets, *(assets / "fonts").glob("*.woff2"), VIEWS / "plotly" / PLOTLY)}
 
 
 def build(services: Services, *, mcp: bool = False) -> gr.Blocks:

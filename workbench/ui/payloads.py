@@ -212,7 +212,7 @@ class SchemeGuide(TypedDict):
 class GuidePayload(TypedDict):
     schemes: Sequence[SchemeGuide]
     normalisations: Sequence[Mapping[str, str]]
-    metrics: Sequence[Mapping[str, str]]
+    metrics: Sequence[Mapping[str, Any]]
     symbols: Sequence[Sequence[str]]
     shortcuts: Sequence[Sequence[str]]
     snippet: str

@@ -8,6 +8,7 @@ noun has to know how it looks. ``describe`` says what to show, ``cards`` draws t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 VIEWS: dict[tuple[str, str], str] = {
@@ -30,6 +31,8 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.views.notebook", "RunComparison"): "run_comparison",
 }
 """The function of ``describe`` for an object, by the module and name of its class."""
+WITH_CURVES = ("Run", "RunComparison")
+"""Classes whose objects have a ``figure()``, which a notebook shows below."""
 
 
 def html(value: Any) -> str:
@@ -64,6 +67,16 @@ def register(shell: Any) -> None:
     for module, name in VIEWS:
         formatters["text/html"].for_type_by_name(module, name, html)
         formatters["text/plain"].for_type_by_name(module, name, _pretty)
+        if name in WITH_CURVES:
+            shell.display_formatter.ipython_display_formatter.for_type_by_name(module, name, _show_with_curves)
+
+
+def _show_with_curves(value: Any) -> None:
+    from IPython.display import display
+
+    display({"text/html": html(value), "text/plain": text(value)}, raw=True)
+    with suppress(ValueError):  # nothing is measured yet
+        display(value.figure())
 
 
 def _pretty(value: Any, printer: Any, cycle: bool) -> None:

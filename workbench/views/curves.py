@@ -1,211 +1,68 @@
-"""Which of a run's metrics are drawn together, as panels; ``metrics`` says what they mean.
+"""Curves: a run's metrics, or those of several runs, as charts for the page, for notebooks and as a Plotly figure.
 
-``charts/curves.js`` draws the panels on the page and in notebooks.
+A ``Chart`` is plain records. ``payload`` gives its Plotly traces to the page, whose script adds a look and new points;
+``figure`` puts charts into one Plotly figure to show, restyle and export. Plotly is imported only for that.
+
+Of several runs, a configuration has a line that is the mean over its seeds at each step, and a band from the lowest to
+the highest of them. Not a standard deviation: with the three or five seeds that people run it is what was seen and
+nothing inferred. Which runs belong to one configuration is the caller's to say.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-from array import array
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from workbench.views.metrics import REWARD, find_metric, reward_name
+import numpy as np
+from numpy.typing import NDArray
 
-Row = Mapping[str, Any]
+from workbench.views.metrics import Panel, expanded, panels_of
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+POINTS = 1_000
+"""Of a line on the page at most, and of a band: more than a chart has columns of pixels."""
+COLOURS = ("#4a4fc4", "#b0580a", "#22795b", "#a8327a", "#2f7aa8", "#7a6a12", "#8a3c2c", "#5d6672")
+"""Those of the light theme in ``curves.css``."""
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+BAND_OPACITY = 0.16
+HEIGHT = 240
+"""Pixels of a row of charts."""
+MARKED = 60
+"""Most points of a line that are marked, if it was measured only now and then."""
+
+Columns = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+"""By metric: the steps at which it was logged (ascending) and its finite values there."""
+Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Series:
-    """One line of a panel: the metric's name in a row, and what the line is called.
+class TracePayload(TypedDict):
+    """A line with its columns packed; ``colour`` and ``dash`` number its look, of a ``faint`` one behind another too.
 
-    A metric with a place for a reward's name, ``rewards/<name>/mean``, stands for one line a reward (see ``expanded``).
+    The page adds points that are logged later to the trace of their ``metric``.
     """
 
-    metric: str
-    label: str
+    name: str
+    metric: str | None
+    colour: int
+    dash: int
+    faint: bool
+    markers: bool
+    x: str
+    y: str
+    low: NotRequired[str]
+    high: NotRequired[str]
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One small chart; ``share`` marks values between 0 and 1, ``more`` what the page folds away until asked for.
+class ChartPayload(TypedDict):
+    """A chart as ``curves.js`` draws it; ``x`` names its x axis, "step" that of training steps.
 
-    ``first_style`` numbers the colour and dash of its first line; the next line has the next number.
+    ``dashes`` names the dashes of several metrics where a line's name does not.
     """
-
-    key: str
-    title: str
-    series: tuple[Series, ...]
-    share: bool = False
-    more: bool = False
-    first_style: int = 0
-
-    @property
-    def named(self) -> bool:
-        """Whether a line is called by its name, and not by the panel's title alone."""
-        return len(self.series) > 1 or any(REWARD in series.metric for series in self.series)
-
-    @property
-    def about(self) -> str:
-        """How its metrics are defined, a line each."""
-        known = [(series.label, find_metric(series.metric)) for series in self.series]
-        return "\n".join(
-            f"{label} = {metric.formula}. {metric.meaning}" for label, metric in known if metric is not None
-        )
-
-
-PANELS: tuple[Panel, ...] = (
-    Panel(
-        "accuracy",
-        "Accuracy",
-        (
-            Series("accuracy", "held out"),
-            Series("accuracy/train", "batch"),
-            Series("match_share", "in steps"),
-            Series("no_answer_share", "no answer"),
-        ),
-        share=True,
-    ),
-    Panel(
-        "reward",
-        "Reward",
-        (Series("step_reward", "step"), Series("reward", "outcome")),
-    ),
-    # After the styles of "reward": a reward function is not taken for the sum of the steps' or of the outcomes'.
-    Panel("rewards", "Reward functions", (Series(f"rewards/{REWARD}/mean", REWARD),), first_style=2),
-    Panel("loss", "Loss", (Series("loss", "loss"),)),
-    Panel(
-        "kl",
-        "KL",
-        (Series("kl/k1", "k1"), Series("kl/k2", "k2"), Series("kl/k3", "k3")),
-    ),
-    Panel("value", "Value loss", (Series("value_loss", "value loss"),)),
-    Panel("explained", "Explained variance", (Series("explained_variance", "explained"),)),
-    Panel("token_kl", "Token KL", (Series("token_kl", "π_old to π_ref"),)),
-    Panel(
-        "clamped",
-        "Clipped values and scores",
-        (
-            Series("value_clip_share", "values"),
-            Series("score_clamped_share", "scores"),
-            Series("skipped_steps", "skipped steps"),
-        ),
-        share=True,
-    ),
-    Panel("entropy", "Entropy", (Series("entropy", "entropy"),)),
-    Panel(
-        "length",
-        "Completion length",
-        (Series("completions/mean_length", "mean"), Series("completions/max_length", "longest")),
-    ),
-    Panel(
-        "steps",
-        "Steps per answer",
-        (Series("steps_per_answer", "steps"),),
-    ),
-    Panel(
-        "shares",
-        "No signal",
-        (
-            Series("zero_spread_share", "no spread"),
-            Series("resample/flat_share", "no spread, drawn"),
-            Series("unscored_share", "unscored"),
-            Series("no_match_share", "no match"),
-            Series("unsplit_share", "unsplit"),
-        ),
-        share=True,
-    ),
-    Panel(
-        "pairs",
-        "Pair accuracy",
-        (Series("pair_accuracy", "held out"), Series("pair_accuracy/train", "batch")),
-        share=True,
-    ),
-    Panel("margin", "Margin", (Series("margin", "held out"), Series("margin/train", "batch"))),
-    Panel(
-        "step_accuracy",
-        "Step accuracy",
-        (Series("step_accuracy", "held out"), Series("step_accuracy/train", "batch")),
-        share=True,
-    ),
-    Panel(
-        "first_errors",
-        "Wrong steps found",
-        (Series("auc", "AUC"), Series("first_error_f1", "first-error F1")),
-        share=True,
-    ),
-    Panel("calibration", "Calibration error", (Series("calibration_error", "held out"),), share=True),
-    Panel(
-        "implicit",
-        "Implicit reward",
-        (Series("rewards/chosen", "chosen"), Series("rewards/rejected", "rejected")),
-    ),
-    Panel("logps", "Log-probability", (Series("logps/chosen", "chosen"), Series("logps/rejected", "rejected"))),
-    Panel(
-        "scores",
-        "Reward model",
-        (Series("mean_reward", "mean"), Series("min_reward", "lowest"), Series("max_reward", "highest")),
-    ),
-    Panel("truncated", "Truncated", (Series("completions/clipped_ratio", "truncated"),), share=True, more=True),
-    Panel("clip", "Clip ratio", (Series("clip_ratio/region_mean", "clipped"),), share=True, more=True),
-    Panel(
-        "resample",
-        "Prompts redrawn",
-        (Series("resample/prompts", "prompts"), Series("resample/rounds", "rounds")),
-        more=True,
-    ),
-    Panel("advantage", "Mean |A|", (Series("advantage_abs_mean", "|A|"),), more=True),
-    Panel("grad", "Gradient norm", (Series("grad_norm", "norm"),), more=True),
-    Panel("rate", "Learning rate", (Series("learning_rate", "rate"),), more=True),
-    Panel("time", "Seconds a step", (Series("step_time", "step"), Series("sampling_time", "sampling")), more=True),
-    Panel("errors", "Reward errors", (Series("reward_errors", "errors"),), more=True),
-)
-_DRAWN = frozenset(series.metric for panel in PANELS for series in panel.series)
-
-
-def is_drawn(metric: str) -> bool:
-    """Whether a panel has a line for the metric."""
-    return metric in _DRAWN or _template(metric) in _DRAWN
-
-
-def expanded(panel: Panel, metrics: Iterable[str]) -> Panel:
-    """The panel with a line for each reward of ``metrics`` in the place of one with a place for its name."""
-    if not any(REWARD in series.metric for series in panel.series):
-        return panel
-    rewards = {metric: reward_name(metric) for metric in metrics}
-    series = [
-        line
-        for series in panel.series
-        for line in (
-            [
-                Series(metric, str(name))
-                for metric, name in rewards.items()
-                if name and _template(metric) == series.metric
-            ]
-            if REWARD in series.metric
-            else [series]
-        )
-    ]
-    return replace(panel, series=tuple(series))
-
-
-def _template(metric: str) -> str | None:
-    metric_known = find_metric(metric)
-    return metric_known.name if metric_known else None
-
-
-class SeriesPayload(TypedDict):
-    """A line of a panel that grows; ``style`` numbers its colour and dash."""
-
-    metric: str
-    label: str
-    style: int
-
-
-class PanelPayload(TypedDict):
-    """A panel as ``charts/curves.js`` takes it; ``x`` names what is counted."""
 
     key: str
     title: str
@@ -214,65 +71,355 @@ class PanelPayload(TypedDict):
     more: bool
     named: bool
     x: str
-    series: list[SeriesPayload]
+    dashes: list[tuple[str, int]]
+    traces: list[TracePayload]
 
 
-class Block(TypedDict):
-    """A long log, packed: ``values`` gives each metric which of the ``steps`` are its steps, and its values."""
+@dataclass(frozen=True)
+class Line:
+    """Points in the order of ``x``; ``low`` and ``high``, where given, bound a band around it.
 
-    steps: list[str]
-    values: dict[str, tuple[int, str]]
-
-
-def panels_of(metrics: Iterable[str]) -> list[Panel]:
-    """The panels in the order of ``metrics``, one more for each that none draws; others follow, folded away.
-
-    As they stand in ``PANELS`` where no metric is named.
+    ``style`` numbers its colour and, unless ``dash`` does, its dash; by default it is the line's place in its chart.
+    A ``faint`` line stands behind another and has no entry in a legend.
     """
-    first = {metric: place for place, metric in enumerate(dict.fromkeys(metrics))}
-    if not first:
-        return list(PANELS)
 
-    def place(panel: Panel) -> int:
-        return min((first[series.metric] for series in panel.series if series.metric in first), default=len(first))
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    style: int | None = None
+    dash: int | None = None
+    metric: str | None = None
+    faint: bool = False
 
-    undrawn = (metric for metric in first if not is_drawn(metric))
-    others = [Panel(metric.replace("/", "-"), metric, (Series(metric, metric),)) for metric in undrawn]
-    known = [replace(panel, more=place(panel) == len(first)) for panel in PANELS]
-    return sorted([*known, *others], key=place)
+    def __post_init__(self) -> None:
+        for name in ("y", "low", "high"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.x):
+                raise ValueError(f"line {self.label!r}: {len(self.x)} x and {len(values)} {name}; give as many")
 
-
-def panels_payload(metrics: Iterable[str]) -> list[PanelPayload]:
-    """The panels whose lines grow as a run goes on; those of ``metrics`` are shown first."""
-    return [panel_payload(panel) for panel in panels_of(metrics)]
-
-
-def panel_payload(panel: Panel) -> PanelPayload:
-    return {
-        "key": panel.key,
-        "title": panel.title,
-        "about": panel.about,
-        "share": panel.share,
-        "more": panel.more,
-        "named": panel.named,
-        "x": "step",
-        "series": [
-            {"metric": series.metric, "label": series.label, "style": panel.first_style + place}
-            for place, series in enumerate(panel.series)
-        ],
-    }
-
-
-def points(rows: Iterable[Row], metric: str) -> tuple[list[float], list[float]]:
-    """The steps at which ``metric`` was logged, and its values there."""
-    logged = [(row["step"], row[metric]) for row in rows if _is_number(row.get(metric))]
-    return [step for step, _ in logged], [value for _, value in logged]
+    def payload(self, place: int, steps: bool) -> TracePayload:
+        """At most ``POINTS`` points of it, by its place among others; of training ``steps`` it may have gaps."""
+        style = place if self.style is None else self.style
+        kept = thinned(self.y)
+        sparse = len(self.x) < 3 or not steps or (self.x[-1] - self.x[0]) / (len(self.x) - 1) >= 2
+        payload: TracePayload = {
+            "name": self.label,
+            "metric": self.metric,
+            "colour": style,
+            "dash": style if self.dash is None else self.dash,
+            "faint": self.faint,
+            "markers": sparse and not self.faint and len(kept) <= MARKED,
+            "x": _packed(self.x, kept),
+            "y": _packed(self.y, kept),
+        }
+        if self.low is not None and self.high is not None:
+            payload |= {"low": _packed(self.low, kept), "high": _packed(self.high, kept)}
+        return payload
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+@dataclass(frozen=True)
+class Chart:
+    """Lines on common axes. ``share`` labels values from 0 to 1 as per cent; ``about`` is shown on pointing.
+
+    ``x_label`` names the x axis; "step" is that of training steps. ``more`` folds the chart away until it is asked for,
+    ``named`` writes the name of a line that is alone, and ``key`` is the panel's.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    x_label: str = ""
+    about: str = ""
+    share: bool = False
+    more: bool = False
+    named: bool = False
+    key: str = ""
+    dashes: tuple[tuple[str, int], ...] = ()
+
+    def payload(self) -> ChartPayload:
+        return {
+            "key": self.key,
+            "title": self.title,
+            "about": self.about,
+            "share": self.share,
+            "more": self.more,
+            "named": self.named,
+            "x": self.x_label,
+            "dashes": list(self.dashes),
+            "traces": [line.payload(place, self.x_label == "step") for place, line in enumerate(self.lines)],
+        }
+
+    def columns(self) -> list[tuple[str, dict[float, float]]]:
+        """What a table of it holds: each line's values by x, and the ends of its band."""
+        parts = [
+            (name, line.x, values)
+            for line in self.lines
+            for name, values in (
+                (line.metric or line.label, line.y),
+                (f"{line.label}, lowest", line.low),
+                (f"{line.label}, highest", line.high),
+            )
+        ]
+        return [(name, dict(zip(x, values, strict=True))) for name, x, values in parts if values is not None]
+
+    def __str__(self) -> str:
+        ends = ", ".join(f"{line.label} {_plain(line.y[-1], self.share)}" for line in self.lines if len(line.y))
+        return f"{self.title}: {ends}"
 
 
-def packed(values: Iterable[float]) -> str:
+def figure(charts: Sequence[Chart], columns: int = 3, title: str = "") -> Figure:
+    """All charts as one Plotly figure, ``columns`` side by side; axes of training steps zoom together.
+
+    Raises ValueError where there is nothing to draw.
+    """
+    from plotly.subplots import make_subplots
+
+    if not charts:
+        raise ValueError("there is nothing to draw: no row has a metric of these panels yet; see run.metrics()")
+    columns = min(columns, len(charts))
+    height = math.ceil(len(charts) / columns)
+    drawn = make_subplots(rows=height, cols=columns, subplot_titles=[chart.title for chart in charts])
+    for i, chart in enumerate(charts):
+        place = {"row": i // columns + 1, "col": i % columns + 1}
+        drawn.add_traces(
+            traces := [trace for number, line in enumerate(chart.lines) for trace in _traces(chart, line, number)],
+            rows=[place["row"]] * len(traces),
+            cols=[place["col"]] * len(traces),
+        )
+        drawn.update_xaxes(title_text=chart.x_label, matches="x" if chart.x_label == "step" else None, **place)
+        if chart.share:
+            drawn.update_yaxes(tickformat=".0%", rangemode="tozero", **place)
+    margin = {"t": 72 if title else 40, "r": 16, "b": 40, "l": 48}
+    drawn.update_layout(height=HEIGHT * height + margin["t"] - 40, template="plotly_white", margin=margin)
+    if title:
+        drawn.update_layout(title={"text": title, "font": {"size": 14}})
+    return drawn
+
+
+def _traces(chart: Chart, line: Line, place: int) -> list[dict[str, Any]]:
+    """The line, over its band where it has one."""
+    style = place if line.style is None else line.style
+    colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style if line.dash is None else line.dash) % len(DASHES)]
+    x, group = list(line.x), f"{chart.title} {line.label}"
+    common = {"type": "scatter", "x": x, "mode": "lines", "legendgroup": group}
+    edge = {**common, "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    band: list[dict[str, Any]] = []
+    if line.low is not None and line.high is not None:
+        band.append({**edge, "y": list(line.low), "name": f"{line.label}, lowest"})
+        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        fill = {"fill": "tonexty", "fillcolor": f"rgba({red}, {green}, {blue}, {BAND_OPACITY})"}
+        band.append({**edge, "y": list(line.high), "name": f"{line.label}, highest", **fill})
+    drawn = {"color": colour, "dash": dash, "width": 1.8}
+    return [*band, {**common, "y": list(line.y), "name": line.label, "line": drawn}]
+
+
+def _plain(value: float, share: bool) -> str:
+    return f"{100 * value:.3g} %" if share else f"{value:.3g}".replace("-", "\u2212")
+
+
+# ── one run ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
+    """The finite numbers of metrics rows, by metric."""
+    columns: dict[str, tuple[list[float], list[float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, int | float) and math.isfinite(value) and "step" in row:
+                steps, values = columns.setdefault(name, ([], []))
+                steps.append(row["step"])
+                values.append(value)
+    return columns
+
+
+def run_charts(
+    columns: Columns, keys: Collection[str] = (), *, metrics: Iterable[str] = (), smoothing: float = 0.0
+) -> list[Chart]:
+    """The panels (all, or those with these ``keys``) that have data in a run's columns, those of ``metrics`` first.
+
+    With ``smoothing`` above 0 each line is its exponential moving average with that weight on what came before,
+    corrected for its start, and the values stay faint behind it.
+    """
+    charts = []
+    for panel in (expanded(panel, columns) for panel in panels_of(metrics) if not keys or panel.key in keys):
+        lines = [
+            line
+            for place, metric in enumerate(panel.metrics)
+            if columns.get(metric.name, ((),))[0]
+            for line in smoothed(
+                Line(metric.label, *columns[metric.name], style=panel.first_style + place, metric=metric.name),
+                smoothing,
+            )
+        ]
+        if lines:
+            charts.append(_chart(panel, lines, "step", more=panel.more and not keys, named=panel.named))
+    return charts
+
+
+def _chart(panel: Panel, lines: Sequence[Line], x: str, **more: Any) -> Chart:
+    return Chart(panel.title, tuple(lines), x, panel.about, panel.share, key=panel.key, **more)
+
+
+def smoothed(line: Line, weight: float) -> list[Line]:
+    """The line, over its own values where it is smoothed."""
+    if not weight:
+        return [line]
+    import pandas as pd
+
+    average = pd.Series(np.asarray(line.y, dtype=np.float64)).ewm(alpha=1 - weight).mean()
+    behind = Line(line.label, line.x, line.y, style=line.style, dash=line.dash, faint=True)
+    return [behind, Line(line.label, line.x, average.tolist(), line.low, line.high, line.style, line.dash, line.metric)]
+
+
+def thinned(y: Sequence[float], most: int = POINTS) -> NDArray[np.int64]:
+    """Indices of at most ``most`` points: all, or the first, least, greatest and last of equally long parts."""
+    every, values = np.arange(len(y)), np.asarray(y, dtype=np.float64)
+    if len(y) <= most:
+        return every
+    kept = [
+        (part[0], part[values[part].argmin()], part[values[part].argmax()], part[-1])
+        for part in np.array_split(every, most // 4)
+    ]
+    return np.unique(np.array(kept))
+
+
+def _packed(values: Sequence[float], kept: NDArray[np.int64]) -> str:
     """Base64 of little-endian float32: small and quick to take in, and as exact as a chart is."""
-    return base64.b64encode(array("f", values).tobytes()).decode("ascii")
+    return base64.b64encode(np.asarray(values)[kept].astype("<f4").tobytes()).decode("ascii")
+
+
+# ── several runs ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The runs of one configuration: what it is called, and each run's name and columns."""
+
+    label: str
+    runs: Sequence[tuple[str, Columns]]
+
+
+@dataclass(frozen=True)
+class Band:
+    """A metric over the runs of one configuration, all arrays (N,): N steps, mean, lowest, highest, and how many runs
+    have a value there; ``each`` is (R, N) with NaN where a run has none."""
+
+    steps: Numbers
+    mean: Numbers
+    low: Numbers
+    high: Numbers
+    count: NDArray[np.int64]
+    each: Numbers
+
+
+def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = POINTS) -> Band:
+    """Mean and extremes over runs, each given as (steps, values); a step that some runs lack is of those that have it.
+
+    With more than ``points`` distinct steps, neighbours are put together and stand at the last one of them.
+    """
+    arrays = [(np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)) for steps, values in runs]
+    steps = np.unique(np.concatenate([steps for steps, _ in arrays])) if arrays else np.array([])
+    last = (
+        steps[[part[-1] for part in np.array_split(np.arange(len(steps)), min(points, len(steps)))]]
+        if len(steps)
+        else steps
+    )
+    each = np.full((len(arrays), len(last)), np.nan)
+    for row, (run_steps, values) in enumerate(arrays):
+        place = np.searchsorted(last, run_steps)
+        rows = np.bincount(place, minlength=len(last))
+        sums = np.bincount(place, weights=values, minlength=len(last))
+        each[row, rows > 0] = sums[rows > 0] / rows[rows > 0]
+    there = ~np.isnan(each)
+    count = there.sum(axis=0)
+    mean = np.where(there, each, 0.0).sum(axis=0) / np.maximum(count, 1)
+    low, high = (
+        np.where(there, each, np.inf).min(axis=0, initial=np.inf),
+        np.where(there, each, -np.inf).max(axis=0, initial=-np.inf),
+    )
+    return Band(last, mean, low, high, count, each)
+
+
+def over(runs: Sequence[tuple[str, Columns]], axis: str) -> list[tuple[str, Columns]]:
+    """The runs' columns over the metric ``axis`` in place of steps; what has no value of it at its step is left out.
+
+    Where there are several runs, each is read off at the others' places, too, between its first and last value, as no
+    two runs log the same time.
+    """
+    moved = [(name, {metric: _moved(columns, metric, axis) for metric in columns}) for name, columns in runs]
+    if len(runs) < 2:
+        return [(name, {metric: (x.tolist(), y.tolist()) for metric, (x, y) in of.items()}) for name, of in moved]
+    places = {
+        metric: np.unique(np.concatenate([of[metric][0] for _, of in moved if metric in of]))
+        for metric in dict.fromkeys(metric for _, of in moved for metric in of)
+    }
+    return [(name, {metric: _read_off(places[metric], *of[metric]) for metric in of}) for name, of in moved]
+
+
+def _moved(columns: Columns, metric: str, axis: str) -> tuple[Numbers, Numbers]:
+    """(x, y), x ascending and each once: equal places have the mean."""
+    at = dict(zip(*columns[axis], strict=True)) if axis in columns else {}
+    pairs = [(at[step], value) for step, value in zip(*columns[metric], strict=True) if step in at]
+    x, place = np.unique(np.array([x for x, _ in pairs], dtype=np.float64), return_inverse=True)
+    sums = np.bincount(place, weights=np.array([y for _, y in pairs], dtype=np.float64), minlength=len(x))
+    return x, sums / np.maximum(np.bincount(place, minlength=len(x)), 1)
+
+
+def _read_off(places: Numbers, x: Numbers, y: Numbers) -> tuple[list[float], list[float]]:
+    if not len(x):
+        return [], []
+    within = places[(places >= x[0]) & (places <= x[-1])]
+    return within.tolist(), np.interp(within, x, y).tolist()
+
+
+def overlay_charts(
+    configurations: Sequence[Seeds],
+    metrics: Iterable[str] = (),
+    *,
+    x: str = "step",
+    off: Collection[str] = (),
+    each: bool = False,
+    smoothing: float = 0.0,
+) -> list[Chart]:
+    """The panels that have data, those of ``metrics`` first: a colour is a configuration, a dash a metric of the panel.
+
+    A configuration of several runs is its mean with a band, and with ``each`` every run as a faint line, too. Runs that
+    are ``off`` are left out, and then the others of their configuration are drawn as they are: a mean of all would
+    mislead.
+    """
+    runs = [columns for seeds in configurations for _, columns in seeds.runs]
+    logged = dict.fromkeys(name for columns in runs for name, (steps, _) in columns.items() if len(steps))
+    charts = []
+    for panel in (expanded(panel, logged) for panel in panels_of(metrics)):
+        there = [place for place, metric in enumerate(panel.metrics) if metric.name in logged]
+        lines = [
+            smooth
+            for place in there
+            for number, seeds in enumerate(configurations)
+            for line in _seeds_lines(panel, place, seeds, number, off, each, banded=place == there[0])
+            for smooth in ([line] if line.faint else smoothed(line, smoothing))
+        ]
+        if there:
+            several = len(panel.metrics) > 1
+            dashes = tuple((panel.metrics[n].label, panel.first_style + n) for n in there) if several else ()
+            charts.append(_chart(panel, lines, x, more=panel.more, named=True, dashes=dashes))
+    return charts
+
+
+def _seeds_lines(
+    panel: Panel, place: int, seeds: Seeds, number: int, off: Collection[str], each: bool, *, banded: bool
+) -> list[Line]:
+    """Only a panel's first metric has a band: three of them over each other show nothing."""
+    metric, label = panel.metrics[place].name, panel.metrics[place].label
+    name = f"{seeds.label}, {label}" if len(panel.metrics) > 1 else seeds.label
+    look: dict[str, Any] = {"style": number, "dash": panel.first_style + place}
+    runs = [(run, columns[metric]) for run, columns in seeds.runs if columns.get(metric, ((),))[0]]
+    several = len(runs) > 1
+    shown = [(run, columns) for run, columns in runs if run not in off]
+    if not several or len(shown) < len(runs):
+        return [Line(run if several else name, *columns, **look) for run, columns in shown]
+    drawn = band([columns for _, columns in runs])
+    mean, low, high = drawn.mean.tolist(), drawn.low.tolist(), drawn.high.tolist()
+    line = Line(f"{name}, mean", drawn.steps.tolist(), mean, low if banded else None, high if banded else None, **look)
+    return [*(Line(run, *columns, **look, faint=True) for run, columns in runs if each), line]

@@ -35,8 +35,8 @@ from workbench.views.cards import (
     number,
     visible,
 )
+from workbench.views.curves import columns_of, run_charts
 from workbench.views.heatmap import Heatmap, heatmap
-from workbench.views.lines import run_charts
 
 if TYPE_CHECKING:
     from workbench.checks import Preflight, ProbeReport
@@ -263,24 +263,20 @@ def task(value: Task) -> Parts:
 
 
 def run(value: Run) -> Parts:
-    """The run's state, its settings and its curves so far."""
+    """The run's state and settings; in a terminal the ends of its curves, which a notebook shows below."""
     row = value.summary().row("state", "reason", "step", "total_steps", "task", "policy", "scheme", "seed")
-    charts = run_charts(value.metrics_rows()[0], name=value.name, metrics=value.method.metrics)
+    charts = run_charts(columns_of(value.metrics_rows()[0]), metrics=value.method.metrics)
     settings = f"{row['task']}, {row['policy']}, scheme {row['scheme']}, seed {row['seed']}"
     return (
         Title(value.name, row["state"]),
         f"{settings}; step {row['step']} of {row['total_steps']}. {row['reason']}".rstrip(),
-        Drawing(charts.html, (Text(str(charts)),)),
+        Drawing(str, tuple(map(str, charts))),
     )
 
 
 def run_comparison(value: RunComparison) -> Parts:
     fields = [field.name for field in dataclasses.fields(value.rows[0])] if value.rows else []
-    table = Table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows])
-    try:
-        return table, Drawing(value.charts().html)
-    except ValueError as error:  # no run has measured what the figure shows
-        return table, str(error)
+    return (Table(fields, [tuple(dataclasses.asdict(row).values()) for row in value.rows]),)
 
 
 def _prompt(prompt: Prompt) -> Text:

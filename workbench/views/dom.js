@@ -74,6 +74,9 @@ export function objectUrl(blob) {
   return url;
 }
 
+/** A file's name of parts. @param {...string} parts */
+export const fileName = (...parts) => parts.filter(Boolean).join("-").replace(/[^\w.-]+/g, "_");
+
 /** @param {string} name @param {Blob} blob Saves a file. */
 export function download(name, blob) {
   const anchor = el("a", { href: objectUrl(blob), download: name, hidden: true });

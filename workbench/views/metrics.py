@@ -1,13 +1,14 @@
-"""Every metric that a run logs: what it is called, its formula, and what it means.
+"""Every metric that a run logs: its formula, what it means, and where it is drawn. The one table of curves.
 
-The one registry: charts' captions and the page's glossary both read it. A name may hold a place for a reward's name,
-``rewards/<name>/mean``. ``SYMBOLS`` says what the letters mean. The names marked TRL are those of its ``GRPOTrainer``.
+Charts, their captions and the glossary read it. A name may hold a place for a reward's name, ``rewards/<name>/mean``.
+``SYMBOLS`` says what the letters mean. The names marked TRL are those of its ``GRPOTrainer``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 REWARD = "<name>"
 SYMBOLS: tuple[tuple[str, str], ...] = (
@@ -34,14 +35,21 @@ _UNBIASED = "Unbiased on tokens that π_θ itself sampled: one pass over a batch
 
 @dataclass(frozen=True)
 class Metric:
+    """What a run logs under ``name``; a chart draws it in the ``panel`` of that key, as the line called ``label``.
+
+    A name with a place for a reward's name, ``rewards/<name>/mean``, stands for one line a reward (see ``expanded``).
+    """
+
     name: str
     formula: str
     meaning: str
     source: str = "workbench"
+    panel: str = ""
+    label: str = ""
 
 
-def _trl(name: str, formula: str, meaning: str) -> Metric:
-    return Metric(name, formula, meaning, "TRL")
+def _trl(name: str, formula: str, meaning: str, panel: str = "", label: str = "") -> Metric:
+    return Metric(name, formula, meaning, "TRL", panel, label)
 
 
 METRICS: tuple[Metric, ...] = (
@@ -55,27 +63,61 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("rollouts", "generations × B", "Completions sampled so far, but for those of groups that were replaced."),
     # reward and accuracy
-    Metric("accuracy", "right / prompts", "Share of the fixed held-out prompts answered right."),
     Metric(
-        "no_answer_share",
-        "answers without a final answer / prompts",
-        "Share of the held-out prompts in whose answer no final answer was found: wrong, but perhaps only in its form.",
+        "accuracy",
+        "right / prompts",
+        "Share of the fixed held-out prompts answered right.",
+        panel="accuracy",
+        label="held out",
     ),
-    Metric("accuracy/train", "right / B", "Share of the step's own rollouts whose answer is right."),
+    Metric(
+        "accuracy/train",
+        "right / B",
+        "Share of the step's own rollouts whose answer is right.",
+        panel="accuracy",
+        label="batch",
+    ),
     Metric(
         "match_share",
         "samples with a match / samples",
         "sft, dpo: share of held-out answers in which the task's step pattern finds steps.",
+        panel="accuracy",
+        label="in steps",
     ),
-    Metric("step_reward", "mean of r over scored steps, r = Σ weight · score", "Mean reward of a scored step."),
-    _trl("reward", "mean over completions of R, R = Σ weight · score", "Mean weighted reward of a whole completion."),
+    Metric(
+        "no_answer_share",
+        "answers without a final answer / prompts",
+        "Share of the held-out prompts in whose answer no final answer was found: wrong, but perhaps only in its form.",
+        panel="accuracy",
+        label="no answer",
+    ),
+    Metric(
+        "step_reward",
+        "mean of r over scored steps, r = Σ weight · score",
+        "Mean reward of a scored step.",
+        panel="reward",
+        label="step",
+    ),
+    _trl(
+        "reward",
+        "mean over completions of R, R = Σ weight · score",
+        "Mean weighted reward of a whole completion.",
+        panel="reward",
+        label="outcome",
+    ),
     _trl("reward_std", "std of R, ddof = 1", "Spread of the outcome reward."),
     _trl(
         "frac_reward_zero_std",
         "groups without spread / groups",
         "zero_spread_share under TRL's name: of whatever rewards the scheme compares, where TRL looks at outcomes.",
     ),
-    Metric(f"rewards/{REWARD}/mean", "mean of the function's scores", "What one reward function gives, unweighted."),
+    Metric(
+        f"rewards/{REWARD}/mean",
+        "mean of the function's scores",
+        "What one reward function gives, unweighted.",
+        panel="rewards",
+        label=REWARD,
+    ),
     Metric(f"rewards/{REWARD}/std", "std of the function's scores", "How much it tells apart."),
     Metric(f"rewards/{REWARD}/zero_share", "scores = 0 / scores", "Share of scores that are 0."),
     Metric(
@@ -90,44 +132,112 @@ METRICS: tuple[Metric, ...] = (
         "Its part of what the summed rewards differ by.",
     ),
     Metric(f"rewards/{REWARD}/time", "s", "Seconds the function took on this rank."),
-    Metric("reward_errors", "n", "Calls of reward functions that failed and were left unscored."),
+    Metric(
+        "reward_errors",
+        "n",
+        "Calls of reward functions that failed and were left unscored.",
+        panel="errors",
+        label="errors",
+    ),
     # steps and credit
-    Metric("steps_per_answer", "Σ steps / B", "Mean number of steps of a completion; without a match it is one step."),
+    Metric(
+        "steps_per_answer",
+        "Σ steps / B",
+        "Mean number of steps of a completion; without a match it is one step.",
+        panel="steps",
+        label="steps",
+    ),
     Metric("turns_per_answer", "Σ turns / B", "Mean number of the policy's turns in an episode."),
     Metric("observation_share", "tokens not sampled / tokens", "Share of tokens that an environment or a tool wrote."),
     Metric("environment/errors", "n", "Turns that the environment failed to answer: it raised, hung, or gave no text."),
     Metric("environment/time", "s", "Seconds of a generation in which the environment answered, over all ranks."),
-    Metric("no_match_share", "completions without a match / B", "Share of answers in which the pattern found nothing."),
     Metric(
-        "unsplit_share",
-        "completions left whole / B",
-        "Share of answers that stay unsplit and unscored: the pattern found over 1,000 steps or took too long.",
+        "zero_spread_share",
+        "groups without spread / groups",
+        "Share of groups that teach nothing: advantage 0.",
+        panel="shares",
+        label="no spread",
     ),
-    Metric("unscored_share", "steps with r = None / steps", "Share of steps that no function scored."),
-    Metric("zero_spread_share", "groups without spread / groups", "Share of groups that teach nothing: advantage 0."),
     Metric(
         "resample/flat_share",
         "groups without spread / groups drawn",
         "With resample_flat: share of all groups that were drawn, the replaced ones among them, that teach nothing.",
+        panel="shares",
+        label="no spread, drawn",
     ),
-    Metric("resample/rounds", "n", "With resample_flat: rounds in which groups were replaced."),
-    Metric("resample/prompts", "n", "With resample_flat: prompts whose groups took another one's place."),
-    Metric("advantage_abs_mean", "Σ |A_t| / Σ T_i", "Mean absolute advantage over the step's tokens."),
+    Metric(
+        "unscored_share",
+        "steps with r = None / steps",
+        "Share of steps that no function scored.",
+        panel="shares",
+        label="unscored",
+    ),
+    Metric(
+        "no_match_share",
+        "completions without a match / B",
+        "Share of answers in which the pattern found nothing.",
+        panel="shares",
+        label="no match",
+    ),
+    Metric(
+        "unsplit_share",
+        "completions left whole / B",
+        "Share of answers that stay unsplit and unscored: the pattern found over 1,000 steps or took too long.",
+        panel="shares",
+        label="unsplit",
+    ),
+    Metric(
+        "resample/prompts",
+        "n",
+        "With resample_flat: prompts whose groups took another one's place.",
+        panel="resample",
+        label="prompts",
+    ),
+    Metric(
+        "resample/rounds",
+        "n",
+        "With resample_flat: rounds in which groups were replaced.",
+        panel="resample",
+        label="rounds",
+    ),
+    Metric(
+        "advantage_abs_mean",
+        "Σ |A_t| / Σ T_i",
+        "Mean absolute advantage over the step's tokens.",
+        panel="advantage",
+        label="|A|",
+    ),
     # loss
     _trl(
         "loss",
         "Σ c_i Σ_t (β · k3 − min(rho A, clip(rho, 1 − ε, 1 + ε_high) A))",
         "What the optimiser step minimised; cispo and sapo weigh rho in their own way. Not a measure of progress: "
         "where rho = 1 it is the weighted sum of advantages, which are centred, and the KL.",
+        panel="loss",
+        label="loss",
     ),
     _trl("kl", "mean of k3 over tokens", "KL to the reference. The loss adds the same k3, weighed by its own c_i."),
-    Metric("kl/k1", "mean of −d", f"KL to the reference; noisy near it. {_UNBIASED}"),
-    Metric("kl/k2", "mean of d² / 2", "KL to the reference; biased away from it, little noise; always ≥ 0."),
-    Metric("kl/k3", "mean of e^d − d − 1", f"KL to the reference; little noise near it; always ≥ 0. {_UNBIASED}"),
+    Metric("kl/k1", "mean of −d", f"KL to the reference; noisy near it. {_UNBIASED}", panel="kl", label="k1"),
+    Metric(
+        "kl/k2",
+        "mean of d² / 2",
+        "KL to the reference; biased away from it, little noise; always ≥ 0.",
+        panel="kl",
+        label="k2",
+    ),
+    Metric(
+        "kl/k3",
+        "mean of e^d − d − 1",
+        f"KL to the reference; little noise near it; always ≥ 0. {_UNBIASED}",
+        panel="kl",
+        label="k3",
+    ),
     _trl(
         "clip_ratio/region_mean",
         "tokens with rho out of 1 ± ε on the side A points to / tokens",
         "Share of tokens whose ratio left the clip range on the side that stops the gradient.",
+        panel="clip",
+        label="clipped",
     ),
     _trl("clip_ratio/low_mean", "tokens with rho < 1 − ε and A < 0 / tokens", "Clipped from below."),
     _trl("clip_ratio/low_min", "min over completions of the same", "The completion least clipped from below."),
@@ -138,76 +248,180 @@ METRICS: tuple[Metric, ...] = (
         "entropy",
         "mean of −Σ π log π",
         "Mean entropy of the policy's next token, in nats. Completions without an advantage may be left out (β = 0).",
+        panel="entropy",
+        label="entropy",
     ),
     _trl("mean_token_accuracy", "likeliest tokens / tokens", "sft, dpo: share of (chosen) tokens predicted first."),
-    _trl("grad_norm", "‖∇‖₂", "Norm of the gradient before it is scaled down."),
-    _trl("learning_rate", "warm-up, then the schedule", "The optimiser's learning rate."),
+    _trl("grad_norm", "‖∇‖₂", "Norm of the gradient before it is scaled down.", panel="grad", label="norm"),
+    _trl("learning_rate", "warm-up, then the schedule", "The optimiser's learning rate.", panel="rate", label="rate"),
     # a critic
     Metric(
         "value_loss",
         "½ mean over tokens of max[(V − G)², (clip(V, V_old ± ε_value) − G)²]",
         "ppo: what the critic learns from.",
+        panel="value",
+        label="value loss",
     ),
     Metric(
         "explained_variance",
         "1 − Var(G − V) / Var(G)",
         "ppo: how much of the returns the critic knew when the batch was sampled; 0 for a critic that knows nothing.",
+        panel="explained",
+        label="explained",
     ),
     Metric(
         "value_clip_share",
         "tokens whose clipped value is further from G / tokens",
         "ppo: values that stay as they are.",
+        panel="clamped",
+        label="values",
     ),
     Metric(
-        "token_kl", "mean of log π_old − log π_ref", "ppo: what the token rewards are lowered by, times its weight."
+        "token_kl",
+        "mean of log π_old − log π_ref",
+        "ppo: what the token rewards are lowered by, times its weight.",
+        panel="token_kl",
+        label="π_old to π_ref",
     ),
     Metric(
-        "skipped_steps", "1 where mean(log π_old − log π) > 1.5 target_kl, else 0", "ppo: steps that moved nothing."
+        "score_clamped_share",
+        "completions with |R| > score_clip / those with R",
+        "ppo: outcome rewards cut off.",
+        panel="clamped",
+        label="scores",
     ),
-    Metric("score_clamped_share", "completions with |R| > score_clip / those with R", "ppo: outcome rewards cut off."),
+    Metric(
+        "skipped_steps",
+        "1 where mean(log π_old − log π) > 1.5 target_kl, else 0",
+        "ppo: steps that moved nothing.",
+        panel="clamped",
+        label="skipped steps",
+    ),
     # pairs
-    Metric("pair_accuracy", "pairs with margin > 0 / pairs", "Held-out pairs told right; a margin of 0 counts half."),
-    _trl("pair_accuracy/train", "pairs with margin > 0 / pairs", "The same over the step's own pairs, 0 not counted."),
+    Metric(
+        "pair_accuracy",
+        "pairs with margin > 0 / pairs",
+        "Held-out pairs told right; a margin of 0 counts half.",
+        panel="pairs",
+        label="held out",
+    ),
+    _trl(
+        "pair_accuracy/train",
+        "pairs with margin > 0 / pairs",
+        "The same over the step's own pairs, 0 not counted.",
+        panel="pairs",
+        label="batch",
+    ),
     Metric(
         "margin",
         "mean of score(chosen) − score(rejected)",
         "How far apart held-out pairs are: a completion's score is β log π_θ/π_ref (dpo) or its reward.",
+        panel="margin",
+        label="held out",
     ),
-    _trl("margin/train", "mean of score(chosen) − score(rejected)", "The same over the step's own pairs."),
+    _trl(
+        "margin/train",
+        "mean of score(chosen) − score(rejected)",
+        "The same over the step's own pairs.",
+        panel="margin",
+        label="batch",
+    ),
     Metric(
         "calibration_error",
         "Σ over 10 bins of n_b / n · |accuracy_b − confidence_b|",
         "Whether σ(margin) of held-out pairs, or the scores of held-out steps, are the share told right (ECE, arXiv "
         "1706.04599).",
+        panel="calibration",
+        label="held out",
     ),
-    _trl("rewards/chosen", "mean of β log π_θ/π_ref of chosen completions", "dpo: their implicit reward."),
-    _trl("rewards/rejected", "mean of β log π_θ/π_ref of rejected completions", "dpo: their implicit reward."),
-    _trl("logps/chosen", "mean of log π_θ of chosen completions", "dpo: falls where training makes both sides rarer."),
-    _trl("logps/rejected", "mean of log π_θ of rejected completions", "dpo: their log-probability."),
+    _trl(
+        "rewards/chosen",
+        "mean of β log π_θ/π_ref of chosen completions",
+        "dpo: their implicit reward.",
+        panel="implicit",
+        label="chosen",
+    ),
+    _trl(
+        "rewards/rejected",
+        "mean of β log π_θ/π_ref of rejected completions",
+        "dpo: their implicit reward.",
+        panel="implicit",
+        label="rejected",
+    ),
+    _trl(
+        "logps/chosen",
+        "mean of log π_θ of chosen completions",
+        "dpo: falls where training makes both sides rarer.",
+        panel="logps",
+        label="chosen",
+    ),
+    _trl(
+        "logps/rejected",
+        "mean of log π_θ of rejected completions",
+        "dpo: their log-probability.",
+        panel="logps",
+        label="rejected",
+    ),
     _trl("logits/chosen", "mean of the logits on chosen tokens", "dpo: over the whole vocabulary."),
     _trl("logits/rejected", "mean of the logits on rejected tokens", "dpo: over the whole vocabulary."),
-    _trl("mean_reward", "mean of the scores of both sides", "reward: what the reward model gives the step's texts."),
-    _trl("min_reward", "min of the scores of both sides", "reward: its lowest score."),
-    _trl("max_reward", "max of the scores of both sides", "reward: its highest score."),
+    _trl(
+        "mean_reward",
+        "mean of the scores of both sides",
+        "reward: what the reward model gives the step's texts.",
+        panel="scores",
+        label="mean",
+    ),
+    _trl("min_reward", "min of the scores of both sides", "reward: its lowest score.", panel="scores", label="lowest"),
+    _trl(
+        "max_reward", "max of the scores of both sides", "reward: its highest score.", panel="scores", label="highest"
+    ),
     # labelled steps
-    Metric("step_accuracy", "steps told right / labelled steps", "prm: held-out steps; a score below 0.5 says wrong."),
-    Metric("step_accuracy/train", "steps told right / labelled steps", "prm: the same over the step's own batch."),
+    Metric(
+        "step_accuracy",
+        "steps told right / labelled steps",
+        "prm: held-out steps; a score below 0.5 says wrong.",
+        panel="step_accuracy",
+        label="held out",
+    ),
+    Metric(
+        "step_accuracy/train",
+        "steps told right / labelled steps",
+        "prm: the same over the step's own batch.",
+        panel="step_accuracy",
+        label="batch",
+    ),
     Metric(
         "auc",
         "P(score of a right step > score of a wrong one)",
         "prm: over held-out steps, ties count half; 0.5 is guessing, 1 a perfect order.",
+        panel="first_errors",
+        label="AUC",
     ),
     Metric(
         "first_error_f1",
         "2 a b / (a + b)",
         "prm: a is the share of held-out completions with an error whose first wrong step is the first that scores "
         "below 0.5, b the share of those without in which none does (ProcessBench, arXiv 2412.06559).",
+        panel="first_errors",
+        label="first-error F1",
     ),
     # completions
-    _trl("completions/mean_length", "Σ T_i / B", "Mean length of the step's completions, in tokens."),
+    _trl(
+        "completions/mean_length",
+        "Σ T_i / B",
+        "Mean length of the step's completions, in tokens.",
+        panel="length",
+        label="mean",
+    ),
     _trl("completions/min_length", "min T_i", "Tokens of the shortest completion."),
-    _trl("completions/max_length", "max T_i", "Tokens of the longest completion."),
-    _trl("completions/clipped_ratio", "truncated / B", "Share of completions that the length limit cut off."),
+    _trl("completions/max_length", "max T_i", "Tokens of the longest completion.", panel="length", label="longest"),
+    _trl(
+        "completions/clipped_ratio",
+        "truncated / B",
+        "Share of completions that the length limit cut off.",
+        panel="truncated",
+        label="truncated",
+    ),
     _trl("completions/mean_terminated_length", "mean T_i of finished ones", "Mean length of those that ended."),
     _trl("completions/min_terminated_length", "min T_i of finished ones", "Shortest of those that ended."),
     _trl("completions/max_terminated_length", "max T_i of finished ones", "Longest of those that ended."),
@@ -226,8 +440,77 @@ METRICS: tuple[Metric, ...] = (
     Metric("resumed_from", "step", "Step of the checkpoint that the run went on from."),
     _trl("num_tokens", "Σ over steps of prompt and completion tokens", "Tokens seen so far."),
     # time
-    _trl("step_time", "s", "Seconds of the step, sampling included."),
-    Metric("sampling_time", "s", "Seconds that sampling took on this rank."),
+    _trl("step_time", "s", "Seconds of the step, sampling included.", panel="time", label="step"),
+    Metric("sampling_time", "s", "Seconds that sampling took on this rank.", panel="time", label="sampling"),
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small chart with a line for each of its ``metrics``.
+
+    ``share`` marks values between 0 and 1, ``more`` what the page folds away. ``first_style`` numbers the
+    colour and dash of the first line; the next line has the next number.
+    """
+
+    key: str
+    title: str
+    share: bool = False
+    more: bool = False
+    first_style: int = 0
+    lines: tuple[Metric, ...] | None = None
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Its own lines if it has any, else those of METRICS that name it."""
+        if self.lines is not None:
+            return self.lines
+        return tuple(metric for metric in METRICS if metric.panel == self.key)
+
+    @property
+    def named(self) -> bool:
+        """Whether a line is called by its name, and not by the panel's title alone."""
+        return len(self.metrics) > 1 or any(REWARD in metric.name for metric in self.metrics)
+
+    @property
+    def about(self) -> str:
+        """How its metrics are defined, a line each."""
+        return "\n".join(
+            f"{metric.label} = {metric.formula}. {metric.meaning}" for metric in self.metrics if metric.formula
+        )
+
+
+PANELS: tuple[Panel, ...] = (
+    Panel("accuracy", "Accuracy", share=True),
+    Panel("reward", "Reward"),
+    # After the styles of "reward": a reward function is not taken for the sum of the steps' or of the outcomes'.
+    Panel("rewards", "Reward functions", first_style=2),
+    Panel("loss", "Loss"),
+    Panel("kl", "KL"),
+    Panel("value", "Value loss"),
+    Panel("explained", "Explained variance"),
+    Panel("token_kl", "Token KL"),
+    Panel("clamped", "Clipped values and scores", share=True),
+    Panel("entropy", "Entropy"),
+    Panel("length", "Completion length"),
+    Panel("steps", "Steps per answer"),
+    Panel("shares", "No signal", share=True),
+    Panel("pairs", "Pair accuracy", share=True),
+    Panel("margin", "Margin"),
+    Panel("step_accuracy", "Step accuracy", share=True),
+    Panel("first_errors", "Wrong steps found", share=True),
+    Panel("calibration", "Calibration error", share=True),
+    Panel("implicit", "Implicit reward"),
+    Panel("logps", "Log-probability"),
+    Panel("scores", "Reward model"),
+    Panel("truncated", "Truncated", share=True, more=True),
+    Panel("clip", "Clip ratio", share=True, more=True),
+    Panel("resample", "Prompts redrawn", more=True),
+    Panel("advantage", "Mean |A|", more=True),
+    Panel("grad", "Gradient norm", more=True),
+    Panel("rate", "Learning rate", more=True),
+    Panel("time", "Seconds a step", more=True),
+    Panel("errors", "Reward errors", more=True),
 )
 
 _EXACT = {metric.name: metric for metric in METRICS}
@@ -244,3 +527,47 @@ def reward_name(name: str) -> str | None:
     """The reward that a metric of the form ``rewards/<name>/…`` is about; None for any other."""
     match = _REWARDS.fullmatch(name)
     return match[1] if match else None
+
+
+def is_drawn(name: str) -> bool:
+    """Whether a panel has a line for the metric."""
+    metric = find_metric(name)
+    return metric is not None and bool(metric.panel)
+
+
+def panels_of(names: Iterable[str]) -> list[Panel]:
+    """The panels in the order of the metrics ``names``, one more for each that none draws; others follow, folded away.
+
+    As they stand in ``PANELS`` where no metric is named.
+    """
+    first = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    if not first:
+        return list(PANELS)
+
+    def place(panel: Panel) -> int:
+        return min((first[metric.name] for metric in panel.metrics if metric.name in first), default=len(first))
+
+    undrawn = (name for name in first if not is_drawn(name))
+    others = [
+        Panel(name.replace("/", "-"), name, lines=(replace(find_metric(name) or Metric(name, "", ""), label=name),))
+        for name in undrawn
+    ]
+    known = [replace(panel, more=place(panel) == len(first)) for panel in PANELS]
+    return sorted([*known, *others], key=place)
+
+
+def expanded(panel: Panel, logged: Iterable[str]) -> Panel:
+    """The panel with a line for each reward of the ``logged`` metrics in place of the one with a place for its name."""
+    if not any(REWARD in metric.name for metric in panel.metrics):
+        return panel
+    rewards = [(name, reward) for name in logged if (reward := reward_name(name)) is not None]
+    lines = [
+        line
+        for metric in panel.metrics
+        for line in (
+            [replace(metric, name=name, label=reward) for name, reward in rewards if find_metric(name) == metric]
+            if REWARD in metric.name
+            else [metric]
+        )
+    ]
+    return replace(panel, lines=tuple(lines))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import secrets
 import sys
 import threading
 import time
@@ -36,10 +35,8 @@ from workbench.runs.spawn import TRAINING
 from workbench.schema import Credit, Group, ScoredGroup
 from workbench.steps import PRESETS, StepPattern, split_all
 from workbench.views.cards import card, running_shell, visible
-from workbench.views.curves import points
+from workbench.views.curves import Chart, Line, band, columns_of, figure, run_charts
 from workbench.views.heatmap import heatmap
-from workbench.views.lines import Chart, Charts, Line, run_charts
-from workbench.views.overlay import band
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,17 +59,29 @@ class Watch:
         self._rows_step: int | None = None  # of the watched rows that are shown
         self._thread: threading.Thread | None = None
         self._left = threading.Event()
-        self._key = f"{run.name}-{secrets.token_hex(4)}"  # one zoom for all that is drawn
 
     def html(self) -> str:
-        """State, progress and curves as they are now."""
+        """State and progress as they are now."""
         status = self.run.status()
         why = f"<p>{escape(visible(status.reason))}</p>" if status.reason else ""
         shares = f"<progress value='{status.step}' max='{max(status.total_steps, 1)}'></progress>"
         told = f"{shares} step {status.step} of {status.total_steps}"
         head = f'<h4>{escape(self.run.name)} <span class="state">{status.state}</span> {told}</h4>{why}'
-        charts = run_charts(self._rows, self.panels, name=self.run.name, metrics=self.run.method.metrics)
-        return card(head) + charts.html(self._key)
+        return card(head)
+
+    def charts(self) -> list[Chart]:
+        """The curves of the rows that were read."""
+        return run_charts(columns_of(self._rows), self.panels, metrics=self.run.method.metrics)
+
+    def curves(self) -> dict[str, Any]:
+        """The curves as what IPython displays, by media type; nothing before there is a value."""
+        charts = self.charts()
+        if not charts:
+            return {"text/plain": ""}
+        drawn = figure(charts)
+        drawn.update_layout(uirevision=self.run.name)  # a zoom outlives what is replaced
+        shown: dict[str, Any] = drawn._repr_mimebundle_()
+        return {"text/plain": "\n".join(map(str, charts)), **shown}
 
     def rows_html(self) -> str | None:
         """The watched rows at the newest look, before and now, of a method that trains on stored rows.
@@ -117,12 +126,14 @@ class Watch:
 
         self.read()
         drawing = display(HTML(self.html()), display_id=True)
+        curves = display(self.curves(), raw=True, display_id=True)
         rows = display(HTML(self.rows_html() or ""), display_id=True)
         button = self._button()
         controls = display(button, display_id=True)
 
         def draw(html: str) -> None:
             drawing.update(HTML(html))
+            curves.update(self.curves(), raw=True)
             if (looked := self.rows_html()) is not None:  # seldom: not with every row of metrics
                 rows.update(HTML(looked))
 
@@ -160,7 +171,7 @@ class Watch:
 def watch(run: Run, *panels: str, every: float = 0.5) -> Watch:
     """What a notebook cell shows of a run while it goes: curves, state, a stop button.
 
-    ``panels`` are keys of ``views.curves.PANELS``, those of ``WATCHED`` by default.
+    ``panels`` are keys of ``views.metrics.PANELS``, those of ``WATCHED`` by default.
     """
     return Watch(run, panels or WATCHED, every)
 
@@ -227,13 +238,9 @@ class RunComparison:
             raise ValueError(f"no {what} has {metric!r} at any step; see run.metrics() for what was logged")
         return lines
 
-    def charts(self, *metrics: str) -> Charts:
-        """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme or method."""
-        return Charts(tuple(self._chart(metric) for metric in metrics or ("accuracy",)))
-
     def figure(self, *metrics: str) -> Figure:
-        """The same as a Plotly figure, to restyle and export."""
-        return self.charts(*metrics).figure()
+        """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme or method."""
+        return figure([self._chart(metric) for metric in metrics or ("accuracy",)])
 
     def _chart(self, metric: str) -> Chart:
         share = metric.startswith("accuracy") or metric.endswith("_share")
@@ -316,7 +323,7 @@ def _summary(compared: Run | MethodStages) -> ComparedRun | ComparedMethod:
 def _series(compared: Run | MethodStages, metric: str) -> Series:
     if isinstance(compared, MethodStages):
         return compared.course(metric).curve()
-    steps, values = points(compared.metrics_rows()[0], metric)
+    steps, values = columns_of(compared.metrics_rows()[0]).get(metric, ((), ()))
     return list(steps), list(values)
 
 

@@ -1,9 +1,11 @@
-"""What the heatmap's scripts are sent, as typed dictionaries, under the names that ``drawing/payload.js`` has too."""
+"""What the heatmap's scripts are sent, as typed dictionaries; their own types are made of them at lint time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
+
+from workbench.schema.credit import Term
 
 Scores = Mapping[str, float | None]
 """Score by reward function; None where none was given."""
@@ -227,3 +229,7 @@ class GroupPayload(TypedDict):
     facts: NotRequired[Sequence[FactPayload]]
     step: NotRequired[int]
     before: NotRequired[int | None]
+
+
+DATACLASSES = {"TermPayload": Term}
+"""Sent field by field."""

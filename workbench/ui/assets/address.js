@@ -3,9 +3,9 @@
 // The tab's copy lives in sessionStorage, so that two tabs never restore each other's. Its value comes from the server
 // in parts, see PagePayload.
 
+/** @import { PagePayload } from "../../views/payloads.d.ts" */
 /** @import { Heatmap } from "../../views/drawing/heatmap.js" */
 /** @import { Credited, Place } from "../../views/drawing/payload.js" */
-/** @import { PagePayload } from "./payloads.js" */
 
 const STORED = "workbench-inspect"; // also read by the page's load event
 const LINKED = [

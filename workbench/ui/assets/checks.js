@@ -1,6 +1,7 @@
 // Pre-flight findings and exploit probes.
 
-/** @import { Call, FindingPayload, FindingsPayload, Handles, ProbePair, ProbeRow, ProbesPayload } from "./payloads.js" */
+/** @import { FindingPayload, FindingsPayload, ProbePair, ProbeRow, ProbesPayload } from "../../views/payloads.d.ts" */
+/** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
 
 import { el } from "../../views/dom.js";
@@ -122,9 +123,9 @@ export function remedyOf({ schemes, rows }) {
 
 /** @param {ProbesPayload} value Edits, those that the most schemes pay for first, and of these the one that gains most. */
 export function byGain({ edits, rows }) {
-  const most = (/** @type {{ name: string }} */ { name }) =>
+  const most = (/** @type {Record<string, string>} */ { name }) =>
     Math.max(...rows.filter((row) => row.edit === name).map((row) => row.largest_gain ?? -Infinity));
-  const paid = (/** @type {{ name: string }} */ { name }) =>
+  const paid = (/** @type {Record<string, string>} */ { name }) =>
     rows.filter((row) => row.edit === name && row.pays_for_no_content).length;
   return [...edits].sort((a, b) => {
     const [x, y] = [most(a), most(b)];

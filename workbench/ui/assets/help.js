@@ -1,7 +1,7 @@
 // The Help tab. Its value never changes but for the numbers of the pinned token, asked for each time it is shown.
 
-/** @import { TermPayload } from "../../views/drawing/payload.js" */
-/** @import { Call, GuidePayload, Handles, LivePayload, MetricPayload, SchemeGuide } from "./payloads.js" */
+/** @import { GuidePayload, LivePayload, MetricPayload, SchemeGuide, TermPayload } from "../../views/payloads.d.ts" */
+/** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number | null, token: number | null }} LiveAsked */
 
 import { copy, el } from "../../views/dom.js";

@@ -1,7 +1,8 @@
 // The Inspect tab's right side: the group, and a line above it that says what it is or what is going on.
 
-/** @import { Why, GroupPayload } from "../../views/drawing/payload.js" */
-/** @import { Call, DrawingMessage, Handles, LabelServer } from "./payloads.js" */
+/** @import { DrawingMessage, GroupPayload } from "../../views/payloads.d.ts" */
+/** @import { Why } from "../../views/drawing/payload.js" */
+/** @import { Call, Handles, LabelServer } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number, token: number, which: "a" | "b" }} WhyAsked */
 
 import { el, say } from "../../views/dom.js";

@@ -1,9 +1,10 @@
 // Labels by hand: a step of a drawing marked right, neutral or wrong by a key or a click, and how far each step reward
 // agrees. A drawing elsewhere than on the page has none.
 
+/** @import { HandLabel, StepPayload } from "../../views/payloads.d.ts" */
 /** @import { Heatmap } from "../../views/drawing/heatmap.js" */
-/** @import { Credited, Prepared, StepPayload } from "../../views/drawing/payload.js" */
-/** @import { HandLabel, LabelServer } from "./payloads.js" */
+/** @import { Credited, Prepared } from "../../views/drawing/payload.js" */
+/** @import { LabelServer } from "./payloads.js" */
 /** @typedef {1 | 0 | -1} Label */
 /** @typedef {{ key: string, label: Label, name: string }} Kind */
 /** @typedef {{ g: number, k: number }} Step */

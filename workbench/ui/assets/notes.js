@@ -1,6 +1,7 @@
 // Messages beside controls, and lists of facts.
 
-/** @import { FactsPayload, Handles, NotePayload } from "./payloads.js" */
+/** @import { FactsPayload, NotePayload } from "../../views/payloads.d.ts" */
+/** @import { Handles } from "./payloads.js" */
 
 import { el } from "../../views/dom.js";
 import { follow, link } from "./widget.js";

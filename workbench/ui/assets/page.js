@@ -1,6 +1,7 @@
 // The page's header: its title, the policy's state, and the light or dark theme.
 
-/** @import { Call, Handles, HeaderPayload, PolicyStatusPayload } from "./payloads.js" */
+/** @import { HeaderPayload, PolicyStatusPayload } from "../../views/payloads.d.ts" */
+/** @import { Call, Handles } from "./payloads.js" */
 
 import { el, once } from "../../views/dom.js";
 import { watchControls } from "./controls.js";

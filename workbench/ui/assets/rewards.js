@@ -1,7 +1,8 @@
 // The reward functions' own elements: what they give and cost, how a reward model's worker is doing, and files of labels.
 
-/** @import { Call, FilePayload, Handles } from "./payloads.js" */
-/** @import { CorrelationPayload, FunctionPayload, ScoresPayload, WatchPayload } from "./payloads.js" */
+/** @import { CorrelationPayload, FilePayload } from "../../views/payloads.d.ts" */
+/** @import { FunctionPayload, ScoresPayload, WatchPayload } from "../../views/payloads.d.ts" */
+/** @import { Call, Handles } from "./payloads.js" */
 
 import { download, el, svg } from "../../views/dom.js";
 import { NONE, percent, precise } from "../../views/numbers.js";

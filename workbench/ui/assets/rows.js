@@ -1,6 +1,7 @@
 // The first rows of a task, as a run would take them.
 
-/** @import { Handles, RowsPayload } from "./payloads.js" */
+/** @import { RowsPayload } from "../../views/payloads.d.ts" */
+/** @import { Handles } from "./payloads.js" */
 
 import { el } from "../../views/dom.js";
 import { follow } from "./widget.js";

@@ -1,6 +1,7 @@
 // Taking Inspect along: links, files, and code for a notebook.
 
-/** @import { Call, CodePayload, ExportPayload, Handles, PagePayload } from "./payloads.js" */
+/** @import { CodePayload, ExportPayload, PagePayload } from "../../views/payloads.d.ts" */
+/** @import { Call, Handles } from "./payloads.js" */
 /**
  * @typedef {Object} Server
  * @property {Call<{ tab: string }, string | null>} keep the name that the group on screen is saved by

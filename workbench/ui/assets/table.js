@@ -5,8 +5,7 @@
 /** @typedef {{ name: string, picks: boolean, headings: Heading[] }} TableSpec `picks`: a row can be chosen */
 /** @typedef {{ column: number, down: boolean } | null} Order */
 
-import { csvCell, fileName } from "../../views/charts/data.js";
-import { copy, download, el } from "../../views/dom.js";
+import { copy, download, el, fileName } from "../../views/dom.js";
 import { follow, link } from "./widget.js";
 
 const SAID_FOR = 2000; // milliseconds
@@ -30,6 +29,9 @@ export function orderOf(rows, headings, order) {
     return down ? y - x : x - y;
   });
 }
+
+/** @param {string} text A cell of CSV; what a spreadsheet would take for a formula is led by an apostrophe. */
+const csvCell = (text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
 
 /** @param {string[][]} rows As CSV; numbers stay numbers. */
 export const csvOf = (rows) =>

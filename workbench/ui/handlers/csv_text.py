@@ -7,6 +7,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from workbench.views.curves import Chart
+
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """A text that starts with one of these is a formula to a spreadsheet."""
 
@@ -18,6 +20,21 @@ def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Any]], newline: str
     writer.writerow(map(_cell, headers))
     writer.writerows([_cell(value) for value in row] for row in rows)
     return out.getvalue()
+
+
+def chart_csv(chart: Chart) -> str:
+    """A row an x and a column a line, empty where a line has no value."""
+    columns = chart.columns()
+    rows = (
+        [x, *(values.get(x) for _, values in columns)] for x in sorted({x for _, values in columns for x in values})
+    )
+    written = ([None if value is None else _short(value) for value in row] for row in rows)
+    return csv_text([chart.x_label or "x", *(name for name, _ in columns)], written, "\n")
+
+
+def _short(value: float) -> float:
+    """With seven digits, and whole numbers without a point."""
+    return int(value) if float(value).is_integer() else float(f"{value:.7g}")
 
 
 def _cell(value: Any) -> Any:

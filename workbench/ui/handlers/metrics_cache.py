@@ -11,7 +11,7 @@ import math
 import threading
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,7 +23,8 @@ from workbench.errors import RunError
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
 from workbench.runs.run import MetricsReader
-from workbench.views.curves import Block, is_drawn, packed
+from workbench.views.curves import POINTS, Chart, Columns, run_charts
+from workbench.views.metrics import is_drawn
 
 KEPT_RUNS = 64
 KEPT_FIGURES = 4096
@@ -31,6 +32,8 @@ PACED = 10
 """Steps that the pace is the mean of."""
 RECENT = 240
 """Rows kept whole, four times what an alarm looks at, because not every row has every metric."""
+ADDED = 250
+"""Rows after which a long log's curves are given anew, because a page that adds to them has too many points."""
 REWARDS = ("reward", "step_reward")
 ASKED_FOR = (*REWARDS, "accuracy", "seconds")
 """Columns that are there even where nothing was logged, for who asks by name."""
@@ -72,6 +75,7 @@ class KeptRun:
     def _clear(self) -> None:
         self.cursor = 0
         self.rows = 0
+        self.read_at = {0: 0}  # how many rows there were at each cursor that was given lately
         self.columns = {metric: Column() for metric in ASKED_FOR}
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         self.corrupt: dict[int, str] = {}
@@ -88,6 +92,8 @@ class KeptRun:
         self.cursor = reader.cursor
         self.rows += len(rows)
         self.recent.extend(rows)
+        self.read_at = {cursor: n for cursor, n in self.read_at.items() if self.rows - n <= RECENT}
+        self.read_at[self.cursor] = self.rows
         for row in rows:
             step = row.get("step")
             if not isinstance(step, int):
@@ -130,18 +136,29 @@ class KeptRun:
             alarms=tuple(alarm.text for alarm in self.alarms()),
         )
 
-    def drawn(self) -> dict[str, Column]:
+    def drawn(self) -> Columns:
         """The columns that curves are drawn of, with at least one value each."""
-        return {metric: column for metric, column in self.columns.items() if len(column) and _is_drawn(metric)}
-
-    def block(self) -> Block:
-        """All drawn metrics."""
-        steps: dict[str, int] = {}
-        values = {
-            metric: (steps.setdefault(packed(column.steps), len(steps)), packed(column.values))
-            for metric, column in self.drawn().items()
+        return {
+            metric: (column.steps, column.values)
+            for metric, column in self.columns.items()
+            if len(column) and _is_drawn(metric)
         }
-        return {"steps": list(steps), "values": values}
+
+    def charts(self, metrics: Iterable[str], smoothing: float = 0.0) -> list[Chart]:
+        return run_charts(self.drawn(), metrics=metrics, smoothing=smoothing)
+
+    def since(self, cursor: int) -> list[Mapping[str, Any]] | None:
+        """The rows after a cursor that was given before, to be added to the curves that were drawn then.
+
+        None where curves are to be drawn anew: no such cursor, a metric's first value among the rows, or many rows.
+        """
+        seen = self.read_at.get(cursor)
+        if not seen or (self.rows > POINTS and seen // ADDED != self.rows // ADDED):
+            return None
+        rows = list(self.recent)[len(self.recent) - (self.rows - seen) :]
+        logged = {metric for row in rows for metric in row}
+        is_new = (steps[0] >= rows[0]["step"] for metric, (steps, _) in self.drawn().items() if metric in logged)
+        return None if any(is_new) else rows
 
 
 def _is_kept(metric: str) -> bool:

@@ -18,18 +18,17 @@ from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.run import MetricsReader, RunSummary
 from workbench.schema import Credit
+from workbench.ui.handlers.csv_text import chart_csv
 from workbench.ui.handlers.metrics_cache import KeptRun, kept
 from workbench.ui.handlers.run_loss import SharePayload, drawn_loss, shares
 from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Services
-from workbench.views.curves import Block, PanelPayload, panels_payload
+from workbench.views.curves import ChartPayload
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
 from workbench.views.payloads import WhyPayload
 
 LOG_LINES = 14
 LISTED_RUNS = 200
-ROWS_AT_ONCE = 500
-"""Rows of a log that are given as they are; a longer one is given as columns of the metrics that are drawn."""
 
 
 # What ``train.js`` is answered; ui/assets/train/payloads.js names the same keys.
@@ -68,13 +67,12 @@ class Failed(TypedDict):
 
 
 class _NewRows(TypedDict):
-    """What was logged since a cursor, or all of it if ``restarted``; ``panels`` are given to whoever begins to read."""
+    """The rows since a cursor, to be added to the curves that are drawn, or in their place curves to draw anew."""
 
     rows: list[dict[str, Any]]
-    block: Block | None
+    panels: list[ChartPayload] | None
     cursor: int
     restarted: bool
-    panels: list[PanelPayload] | None
 
 
 class _Queue(TypedDict):
@@ -175,17 +173,17 @@ def _listed(summary: RunSummary) -> ListedRun:
     }
 
 
-def poll(workspace: Path, name: str, cursor: int, after: int, after_watched: int = -1) -> News | Failed:
+def poll(
+    workspace: Path, name: str, cursor: int, after: int, after_watched: int = -1, smoothing: float = 0.0
+) -> News | Failed:
     """What is new in a run since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps with
-    rollouts, and with watched prompts, known).
-
-    A long log is given as one ``block`` of numbers to whoever begins to read it, later rows as ``rows``.
+    rollouts, and with watched prompts, known). ``smoothing`` is that of ``curves.run_charts``.
     """
     try:
         run = open_run(name, workspace)
         status, method, summary = run.status(), run.method, run.summary()
         with kept(run) as known:
-            news = _rows_since(run, known, cursor, method)
+            news = _rows_since(run, known, cursor, method, smoothing)
             if news["restarted"]:
                 after, after_watched = -1, -1
             alarms = [dataclasses.asdict(alarm) for alarm in known.alarms()]
@@ -244,19 +242,23 @@ def _queue(workspace: Path, behind: str | None) -> _Queue:
     return {"ahead": len(names), "wait": wait if names else None}
 
 
-def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method) -> _NewRows:
-    """What was logged since ``cursor``; everything, ``restarted``, where the run was resumed or its log replaced."""
-    reader = MetricsReader(run.dir, cursor)
-    rows, restarted = reader.read() if cursor or known.rows <= ROWS_AT_ONCE else ([], False)
-    begins = restarted or not cursor
-    block = known.block() if begins and known.rows > ROWS_AT_ONCE else None
+def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method, smoothing: float) -> _NewRows:
+    """What was logged since ``cursor``; ``restarted`` where the run was resumed or its log replaced since."""
+    rows = known.since(cursor)
+    anew = rows is None or (smoothing > 0 and bool(rows))
     return {
-        "rows": [] if block else rows,
-        "block": block,
-        "cursor": known.cursor if block else reader.cursor,
-        "restarted": restarted,
-        "panels": panels_payload(method.metrics) if begins else None,
+        "rows": [] if anew else [dict(row) for row in rows or ()],
+        "panels": [chart.payload() for chart in known.charts(method.metrics, smoothing)] if anew else None,
+        "cursor": known.cursor,
+        "restarted": cursor > 0 and cursor not in known.read_at and MetricsReader(run.dir, cursor).read()[1],
     }
+
+
+def curve(workspace: Path, name: str, key: str) -> str:
+    """All points of a run's panel as CSV. Raises RunError for a run that cannot be read."""
+    run = open_run(name, workspace)
+    with kept(run) as known:
+        return chart_csv(next(chart for chart in known.charts(run.method.metrics) if chart.key == key))
 
 
 def describe(workspace: Path, name: str) -> Described | Failed:

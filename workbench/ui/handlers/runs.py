@@ -18,8 +18,9 @@ from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.runs import Run, list_runs, open_run, trashed
 from workbench.runs.upkeep import Trashed, about
+from workbench.ui.handlers.csv_text import chart_csv
 from workbench.ui.handlers.metrics_cache import figures, kept
-from workbench.views.overlay import Columns, OverlayPanel, Seeds, over, overlay_payload
+from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, overlay_charts
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -117,7 +118,7 @@ class Overlay(TypedDict):
     axis: str
     axes: list[str]
     configurations: list[Configuration]
-    panels: list[OverlayPanel]
+    panels: list[ChartPayload]
     differences: list[Difference]
     order: list[str]
     missing: list[Missing]
@@ -182,13 +183,48 @@ def _measured(run: Run, row: RunRow) -> RunRow:
 # ── chosen runs together ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overlay(workspace: Path, names: Sequence[str], axis: str = STEP) -> Overlay:
+def overlay(workspace: Path, names: Sequence[str], axis: str = STEP, **drawn: Any) -> Overlay:
     """The chosen runs on the same curves, in configurations that differ in more than the seed, and their differences.
 
-    ``axis`` is what they are drawn over: steps, seconds, completions or any metric. A run that cannot be read is named
-    in ``missing`` with the reason, and the others are shown.
+    ``axis`` is what they are drawn over: steps, seconds, completions or any metric; ``drawn`` are options of
+    ``overlay_charts``. A run that cannot be read is named in ``missing`` with the reason, and the others are shown.
     """
-    chosen: list[tuple[Run, RunConfig, Columns]] = []
+    chosen, missing = _chosen(workspace, names)
+    configs = {run.name: config for run, config, _ in chosen}
+    labelled = _configurations(chosen)
+    axes = _axes(chosen)
+    return {
+        "axis": axis if axis in axes else STEP,
+        "axes": axes,
+        "configurations": [
+            {
+                "key": configuration_key(members[0][1]),
+                "label": label,
+                "runs": [{"name": run.name, "seed": config.seed} for run, config, _ in members],
+            }
+            for label, members in labelled
+        ],
+        "panels": [chart.payload() for chart in _charts(chosen, axis, **drawn)],
+        "differences": differences(configs),
+        "order": list(configs),
+        "missing": missing,
+        "dropped": max(0, len(dict.fromkeys(names)) - COMPARED_RUNS),
+    }
+
+
+def curve(
+    workspace: Path, key: str, names: Sequence[str], axis: str = STEP, off: Sequence[str] = (), **drawn: Any
+) -> str:
+    """All points of a panel of the chosen runs as CSV: mean, lowest and highest of several seeds, and each run."""
+    chosen, _ = _chosen(workspace, names)
+    return chart_csv(next(chart for chart in _charts(chosen, axis, off=off, each=True) if chart.key == key))
+
+
+Chosen = list[tuple[Run, RunConfig, Columns]]
+
+
+def _chosen(workspace: Path, names: Sequence[str]) -> tuple[Chosen, list[Missing]]:
+    chosen: Chosen = []
     missing: list[Missing] = []
     for name in dict.fromkeys(names[:COMPARED_RUNS]):
         try:
@@ -197,44 +233,38 @@ def overlay(workspace: Path, names: Sequence[str], axis: str = STEP) -> Overlay:
             chosen.append((run, config, _columns(run, config)))
         except WorkbenchError as error:
             missing.append({"run": name, "error": str(error)})
-    configs = {run.name: config for run, config, _ in chosen}
-    groups: dict[str, list[tuple[Run, RunConfig, Columns]]] = {}
+    return chosen, missing
+
+
+def _configurations(chosen: Chosen) -> list[tuple[str, Chosen]]:
+    """The runs that differ in nothing but the seed, under their configuration's label."""
+    groups: dict[str, Chosen] = {}
     for member in chosen:
         groups.setdefault(configuration_key(member[1]), []).append(member)
     labels = configuration_labels([members[0][1] for members in groups.values()])
-    axes = [STEP, *dict.fromkeys(name for _, _, columns in chosen for name in columns)]
-    axis = axis if axis in axes else STEP
+    return list(zip(labels, groups.values(), strict=True))
+
+
+def _axes(chosen: Chosen) -> list[str]:
+    return [STEP, *dict.fromkeys(name for _, _, columns in chosen for name in columns)]
+
+
+def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[Chart]:
+    axis = axis if axis in _axes(chosen) else STEP
     seeds = []
-    for label, members in zip(labels, groups.values(), strict=True):
+    for label, members in _configurations(chosen):
         lines = [(run.name, columns) for run, _, columns in members]
         seeds.append(Seeds(label, lines if axis == STEP else over(lines, axis)))
-    metrics = (metric for run, _, _ in chosen for metric in run.method.metrics)
-    return {
-        "axis": axis,
-        "axes": axes,
-        "configurations": [
-            {
-                "key": key,
-                "label": label,
-                "runs": [{"name": run.name, "seed": config.seed} for run, config, _ in members],
-            }
-            for label, (key, members) in zip(labels, groups.items(), strict=True)
-        ],
-        "panels": overlay_payload(seeds, metrics),
-        "differences": differences(configs),
-        "order": list(configs),
-        "missing": missing,
-        "dropped": max(0, len(dict.fromkeys(names)) - COMPARED_RUNS),
-    }
+    metrics = [metric for run, _, _ in chosen for metric in run.method.metrics]
+    return overlay_charts(seeds, metrics, x=axis, **drawn)
 
 
 def _columns(run: Run, config: RunConfig) -> Columns:
     """What its curves are drawn of, and what they may be drawn over beside steps: time, and completions sampled."""
     with kept(run) as known:
-        drawn = known.drawn()
         seconds = known.columns[SECONDS]
-        columns = {name: (column.steps[:], column.values[:]) for name, column in drawn.items()}
-        steps = sorted({step for column in drawn.values() for step in column.steps})
+        columns = {name: (steps[:], values[:]) for name, (steps, values) in known.drawn().items()}
+        steps = sorted({step for logged, _ in columns.values() for step in logged})
         first = {SECONDS: (seconds.steps[:], seconds.values[:])} if len(seconds) else {}
     if run.method.has_rollouts:
         first[COMPLETIONS] = (array("d", steps), array("d", [s * config.method.rollouts_per_step for s in steps]))

@@ -26,7 +26,19 @@ def _server_functions(services: Services) -> list[Any]:
         return handlers.table(services.workspace)
 
     def overlay(request: dict[str, Any]) -> handlers.Overlay:
-        return handlers.overlay(services.workspace, _texts(request["runs"]), str(request.get("axis", "step")))
+        return handlers.overlay(services.workspace, **shown(request))
+
+    def curve(request: dict[str, Any]) -> str:
+        return handlers.curve(services.workspace, str(request["key"]), **shown(request))
+
+    def shown(request: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "names": _texts(request["runs"]),
+            "axis": str(request.get("axis", "step")),
+            "off": _texts(request.get("off")),
+            "each": bool(request.get("each")),
+            "smoothing": float(request.get("smoothing", 0)),
+        }
 
     def side(request: dict[str, Any]) -> sides.Sides:
         return sides.side_by_side(services, _texts(request["runs"]), int(request["index"]))
@@ -44,7 +56,7 @@ def _server_functions(services: Services) -> list[Any]:
     def resume(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.resume(services, str(request["run"]))
 
-    return [table, overlay, side, say_of, remove, undelete, resume]
+    return [table, overlay, curve, side, say_of, remove, undelete, resume]
 
 
 def _texts(values: Any) -> list[str]:

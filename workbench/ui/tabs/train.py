@@ -100,7 +100,11 @@ def _server_functions(services: Services) -> list[Any]:
 
     def poll(request: dict[str, Any]) -> run_follow.News | run_follow.Failed:
         cursor, after, after_watched = (int(request.get(name, -1)) for name in ("cursor", "after", "after_watched"))
-        return run_follow.poll(services.workspace, str(request["run"]), cursor, after, after_watched)
+        smoothing = float(request.get("smoothing", 0))
+        return run_follow.poll(services.workspace, str(request["run"]), cursor, after, after_watched, smoothing)
+
+    def curve(request: dict[str, Any]) -> str:
+        return run_follow.curve(services.workspace, str(request["run"]), str(request["key"]))
 
     def describe(request: dict[str, Any]) -> run_follow.Described | run_follow.Failed:
         return run_follow.describe(services.workspace, str(request["run"]))
@@ -126,4 +130,4 @@ def _server_functions(services: Services) -> list[Any]:
     def start_now(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.start_now(services, str(request["run"]))
 
-    return [runs, poll, describe, rollouts, why, problems, stop, resume, start_now]
+    return [runs, poll, curve, describe, rollouts, why, problems, stop, resume, start_now]

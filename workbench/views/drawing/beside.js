@@ -1,6 +1,7 @@
 // The same prompt's answers at two training steps, side by side, with what differs marked.
 
-/** @import { Credited, GroupPayload, Prepared } from "./payload.js" */
+/** @import { GroupPayload } from "../payloads.d.ts" */
+/** @import { Credited, Prepared } from "./payload.js" */
 /** @typedef {{ text: string, differs: boolean }} Piece a stretch of a text that the other one has too, or lacks */
 
 import { el } from "../dom.js";

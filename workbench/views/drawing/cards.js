@@ -1,6 +1,7 @@
 // One rollout: its header, its step chips and its text; and the line about the whole group.
 
-/** @import { Credited, Measure, Prepared, StepPayload } from "./payload.js" */
+/** @import { StepPayload } from "../payloads.d.ts" */
+/** @import { Credited, Measure, Prepared } from "./payload.js" */
 
 import { el, objectUrl } from "../dom.js";
 import { count, meanOf, number, ordinal, score, share, signed, stdOf } from "../numbers.js";

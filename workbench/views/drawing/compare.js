@@ -1,6 +1,7 @@
 // Two credits of one group, by two schemes or two lists of rewards: what they disagree about, as a line and step by step.
 
-/** @import { Credited, Prepared, OtherPayload, StepPayload } from "./payload.js" */
+/** @import { OtherPayload, StepPayload } from "../payloads.d.ts" */
+/** @import { Credited, Prepared } from "./payload.js" */
 /** @typedef {{ g: number, k: number, step: StepPayload, twin: StepPayload | undefined, a: number, b: number, flipped: number }} Row */
 
 import { el } from "../dom.js";

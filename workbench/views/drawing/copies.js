@@ -1,6 +1,7 @@
 // Exact copies in a group: drawn once, as ×n, until they are unfolded.
 
-/** @import { Credited, Prepared, SchemePayload } from "./payload.js" */
+/** @import { SchemePayload } from "../payloads.d.ts" */
+/** @import { Credited, Prepared } from "./payload.js" */
 
 import { el } from "../dom.js";
 

@@ -1,6 +1,7 @@
 // The details of the pinned token: the facts about it, and under each scheme the terms of its advantage.
 
-/** @import { Credited, Measure, Place, Prepared, SchemePayload } from "./payload.js" */
+/** @import { SchemePayload } from "../payloads.d.ts" */
+/** @import { Credited, Measure, Place, Prepared } from "./payload.js" */
 
 import { el } from "../dom.js";
 import { score, signed } from "../numbers.js";

@@ -1,6 +1,7 @@
 // Scheme and loss written out with the pinned token's numbers in their places; each number knows what it is made of.
 
-/** @import { Credited, LossPayload, TermPayload, TokenLosses } from "./payload.js" */
+/** @import { LossPayload, TermPayload } from "../payloads.d.ts" */
+/** @import { Credited, TokenLosses } from "./payload.js" */
 /** @import { Lights } from "./lighting.js" */
 /** @typedef {string | { text: string, lights: Lights, title: string }} Part text, or a number that can be pointed at */
 

@@ -3,7 +3,8 @@
 // The same modules run on the page, in a notebook's output and in the exported file, so they need nothing but the
 // element. Whatever a model wrote goes in through textContent only.
 
-/** @import { GroupPayload, Measure, Place, Prepared, Why } from "./payload.js" */
+/** @import { GroupPayload } from "../payloads.d.ts" */
+/** @import { Measure, Place, Prepared, Why } from "./payload.js" */
 /** @import { Stream } from "./stream.js" */
 
 import { el } from "../dom.js";

@@ -1,6 +1,7 @@
 // The loss lens: which loss a drawing's tokens are read in, which one beside it, and in which pass over the generation.
 
-/** @import { Credited, LossPayload, Place, Prepared } from "./payload.js" */
+/** @import { LossPayload } from "../payloads.d.ts" */
+/** @import { Credited, Place, Prepared } from "./payload.js" */
 
 import { el } from "../dom.js";
 import { number, precise } from "../numbers.js";

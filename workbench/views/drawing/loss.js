@@ -2,7 +2,8 @@
 //
 // A token adds c (−f(ρ) A + β k3). f is the ratio ρ = π / π_old, clipped, capped or softened by the loss type.
 
-/** @import { Credited, LossPayload, TokenLosses } from "./payload.js" */
+/** @import { LossPayload } from "../payloads.d.ts" */
+/** @import { Credited, TokenLosses } from "./payload.js" */
 
 export const CLIPPED = ["grpo", "bnpo", "dapo", "dr_grpo", "luspo"];
 const CISPO_CAP = 5; // where a run has no cap of its own: arXiv 2510.13786

@@ -1,6 +1,7 @@
 // What tokens and step chips can be coloured by, and the colour of a value.
 
-/** @import { Credited, Measure, Prepared, StepPayload } from "./payload.js" */
+/** @import { StepPayload } from "../payloads.d.ts" */
+/** @import { Credited, Measure, Prepared } from "./payload.js" */
 
 import { glyph, meanOf, number, precise, signed } from "../numbers.js";
 

@@ -1,6 +1,7 @@
 // What there is to know about a group before its colours are read: why it has none, and warnings of its scheme.
 
-/** @import { NoSpreadPayload, Prepared } from "./payload.js" */
+/** @import { NoSpreadPayload } from "../payloads.d.ts" */
+/** @import { Prepared } from "./payload.js" */
 
 import { el } from "../dom.js";
 

@@ -1,6 +1,7 @@
 // Watched rows: fixed texts as a model sees them at one training step (now) and saw them at the first (before).
 
-/** @import { Credited, FactPayload, Measure, MeasurePayload, Prepared, StepPayload } from "./payload.js" */
+/** @import { FactPayload, MeasurePayload, StepPayload } from "../payloads.d.ts" */
+/** @import { Credited, Measure, Prepared } from "./payload.js" */
 
 import { el } from "../dom.js";
 import { number, score, signed } from "../numbers.js";

@@ -3,7 +3,8 @@
 // The <pre> of a rollout has exactly the completion as its textContent: arrows for line ends, marks for invisible
 // characters and the end-of-sequence sign are drawn by the style sheet.
 
-/** @import { Credited, GroupPayload, Prepared, StepPayload, TurnPayload } from "./payload.js" */
+/** @import { GroupPayload, StepPayload, TurnPayload } from "../payloads.d.ts" */
+/** @import { Credited, Prepared } from "./payload.js" */
 /** @typedef {{ at: number, order: number, step?: number, match?: boolean }} Cut what changes at an offset of the text */
 /** @typedef {{ text: string, match: boolean, astray: boolean, opens: number | null }} Part */
 

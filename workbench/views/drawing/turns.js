@@ -3,7 +3,8 @@
 // A chip and a fold's button have no text of their own: the style sheet draws it, so that the <pre> has exactly the
 // completion as its textContent.
 
-/** @import { Credited, Prepared, TurnPayload } from "./payload.js" */
+/** @import { TurnPayload } from "../payloads.d.ts" */
+/** @import { Credited, Prepared } from "./payload.js" */
 /** @typedef {{ node: HTMLElement, holder: HTMLElement, start: number, end: number }} TurnElement */
 
 import { el } from "../dom.js";

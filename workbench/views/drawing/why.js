@@ -1,6 +1,7 @@
 // Why a token has its colour: the facts about it, and the terms of its advantage.
 
-/** @import { Credited, Measure, TermPayload, Why } from "./payload.js" */
+/** @import { TermPayload } from "../payloads.d.ts" */
+/** @import { Credited, Measure, Why } from "./payload.js" */
 /** @typedef {{ name: string, value: string, shown: boolean }} Fact `shown` where the token is coloured by it */
 
 import { el } from "../dom.js";
@@ -67,7 +68,9 @@ export function termName({ step, source, token }) {
   if (source === "token" || source === "delta") return `token ${token}`;
   if (source === "later") return `tokens ${token} and later`;
   if (source === "centre") return "less the batch's mean";
-  return { sum: "Σ steps", mean: "mean of steps", return: "outcome + gains" }[source] ?? "outcome";
+  /** @type {Record<string, string>} */
+  const named = { sum: "Σ steps", mean: "mean of steps", return: "outcome + gains" };
+  return named[source] ?? "outcome";
 }
 
 /** @param {Credited} rollout @param {Why} why */

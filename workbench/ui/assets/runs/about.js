@@ -1,6 +1,6 @@
 // What somebody says of a run: another name, tags and a note, in a dialog.
 
-/** @import { RunRow } from "./payloads.js" */
+/** @import { RunRow } from "../../../views/payloads.d.ts" */
 /** @typedef {{ run: string, name: string, note: string, tags: string[] }} Said */
 
 import { el } from "../../../views/dom.js";

@@ -1,14 +1,12 @@
 // The chosen runs together: their curves, which can be switched off one by one, and what sets them apart.
 
-/** @import { Range } from "../../../views/charts/scale.js" */
+/** @import { Configuration, Overlay } from "../../../views/payloads.d.ts" */
+/** @import { Range } from "../../../views/curves.js" */
 /** @import { Child } from "../../../views/dom.js" */
-/** @import { Configuration, Overlay } from "./payloads.js" */
 /** @import { Sides } from "./sides.js" */
 /** @typedef {Configuration & { colour: number }} Coloured */
 
-import { mount as mountCurves } from "../../../views/charts/curves.js";
-import { overlayPanels } from "../../../views/charts/overlay.js";
-import { colour } from "../../../views/charts/style.js";
+import { colour, mount as mountCurves } from "../../../views/curves.js";
 import { el, once } from "../../../views/dom.js";
 import { giveColours, NONE, plural } from "./columns.js";
 
@@ -44,10 +42,17 @@ export function paint(swatch, number) {
 
 export class ChosenRuns {
   /**
-   * @param {{ range: Range | null, onZoom: () => void, onAxis: (axis: string) => void, sides: Sides }} options what the
-   *   curves are zoomed to
+   * @param {{
+   *   range: Range | null,
+   *   onZoom: () => void,
+   *   onAxis: (axis: string) => void,
+   *   onChange: () => void,
+   *   csv: (key: string) => Promise<string | undefined>,
+   *   sides: Sides,
+   * }} options what the curves are zoomed to, and what is to be asked for anew
    */
-  constructor({ range, onZoom, onAxis, sides }) {
+  constructor({ range, onZoom, onAxis, onChange, csv, sides }) {
+    this.onChange = onChange;
     this.sides = sides;
     /** @type {HTMLSelectElement} */
     this.axis = el("select", { id: "runs-axis", onchange: () => onAxis(this.axis.value) });
@@ -62,7 +67,7 @@ export class ChosenRuns {
     this.colours = new Map();
     /** @type {Map<string, number>} by run */
     this.colourOf = new Map();
-    this.each = el("input", { type: "checkbox", id: "runs-each", onchange: () => this.redraw() });
+    this.each = el("input", { type: "checkbox", id: "runs-each", onchange: onChange });
     this.ofSeeds = el(
       "span",
       {},
@@ -78,7 +83,8 @@ export class ChosenRuns {
     this.missing = el("ul", { class: "missing", role: "alert", hidden: true });
     this.empty = el("p", { class: "muted", hidden: true }, EMPTY);
     const charts = el("div", { id: "runs-curves", class: "overlaid" });
-    this.curves = mountCurves(charts, { height: HEIGHT, readout: true, name: "runs", range, onZoom });
+    this.curves = mountCurves(charts, { height: HEIGHT, range, onZoom, onSmooth: onChange, csv });
+    this.curves.name = "runs";
     this.differences = el("div", {
       class: "scroller",
       tabindex: 0,
@@ -138,18 +144,17 @@ export class ChosenRuns {
       () => this.legend.replaceChildren(...configurations.map((configuration) => this.item(configuration))),
     );
     this.differences.replaceChildren(this.differenceTable());
-    this.redraw();
+    const coloured = answer.panels.map((panel) => ({
+      ...panel,
+      traces: panel.traces.map((trace) => ({ ...trace, colour: configurations[trace.colour].colour })),
+    }));
+    this.curves.show(coloured);
     return true;
   }
 
-  redraw() {
-    this.curves.show(
-      overlayPanels(this.answer.panels, this.configurations, {
-        off: this.off,
-        each: this.each.checked,
-        x: this.answer.axis,
-      }),
-    );
+  /** What is to be drawn of the chosen runs. */
+  get shown() {
+    return { off: [...this.off], each: this.each.checked, smoothing: this.curves.smoothing };
   }
 
   /** @param {Coloured} configuration It and its runs as buttons that switch them off and on. */
@@ -167,7 +172,7 @@ export class ChosenRuns {
         const on = of.some((name) => !this.off.has(name));
         for (const name of of) this.off[on ? "add" : "delete"](name);
         press();
-        this.redraw();
+        this.onChange();
       };
       const node = el("button", { type: "button", class: kind, title, onclick: flip }, ...children);
       buttons.push({ node, of });

@@ -3,7 +3,7 @@
 
 import { duration } from "../train/state.js";
 
-/** @import { RunRow } from "./payloads.js" */
+/** @import { RunRow } from "../../../views/payloads.d.ts" */
 
 export const NONE = "–";
 const orNone = (/** @type {any} */ value, /** @type {(value: any) => string} */ text) =>

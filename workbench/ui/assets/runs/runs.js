@@ -4,11 +4,11 @@
 // what it is filtered by and what the curves are zoomed to is in the page's address. A configuration has one colour for
 // as long as one of its runs is chosen.
 
+/** @import { Answer, RunRow, RunsValue, TrashedPayload } from "../../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "../payloads.js" */
-/** @import { Answer } from "../train/payloads.js" */
 /** @import { Said } from "./about.js" */
 /** @import { Column } from "./columns.js" */
-/** @import { RunRow, RunsServer, RunsValue, TrashedPayload } from "./payloads.js" */
+/** @import { RunsServer } from "../payloads.js" */
 
 import { el, once, say, setText } from "../../../views/dom.js";
 import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
@@ -65,10 +65,13 @@ class Runs {
     this.filter = this.makeFilter(parameters.get("filter") ?? "");
     this.table = this.makeTable();
     this.axis = parameters.get("axis") ?? "step";
+    /** @type {ChosenRuns} */
     this.chosenRuns = new ChosenRuns({
       range: readRange(parameters),
       onZoom: () => this.writeAddress(),
       onAxis: (axis) => this.drawOver(axis),
+      onChange: () => this.fetchOverlay(),
+      csv: (key) => this.server.curve({ runs: [...this.chosen], axis: this.axis, key, ...this.chosenRuns.shown }),
       sides: new Sides(server),
     });
     this.about = new AboutRun((said) => this.keepSaid(said));
@@ -294,7 +297,7 @@ class Runs {
         const runs = this.wish;
         this.wish = null;
         this.chosenRuns.node.classList.add("is-waiting");
-        const answer = await answerOf(this.server.overlay({ runs, axis: this.axis }));
+        const answer = await answerOf(this.server.overlay({ runs, axis: this.axis, ...this.chosenRuns.shown }));
         if (!this.wish && this.chosenRuns.draw(answer)) this.table.paint(this.chosen, this.chosenRuns.colourOf);
       }
       this.lost.hidden = true;

@@ -1,7 +1,7 @@
 // Two chosen runs' newest answers to a prompt that both watch: two heatmaps side by side.
 
 /** @import { Heatmap } from "../../../views/drawing/heatmap.js" */
-/** @import { RunsServer } from "./payloads.js" */
+/** @import { RunsServer } from "../payloads.js" */
 
 import { el, say } from "../../../views/dom.js";
 import { mount } from "../../../views/drawing/heatmap.js";

@@ -1,7 +1,7 @@
 // The table of runs. Rows keep their place in the document, so that focus and scrolling stay.
 
+/** @import { RunRow } from "../../../views/payloads.d.ts" */
 /** @import { Column, Sort } from "./columns.js" */
-/** @import { RunRow } from "./payloads.js" */
 /**
  * @typedef {Object} TableActions What the table does.
  * @property {(names: string[]) => void} choose

@@ -1,6 +1,6 @@
 // Deleted runs: an offer to undo right after, and the list of all that are in the trash.
 
-/** @import { TrashedPayload } from "./payloads.js" */
+/** @import { TrashedPayload } from "../../../views/payloads.d.ts" */
 
 import { el, once } from "../../../views/dom.js";
 import { link } from "../widget.js";

@@ -1,7 +1,7 @@
 // The switch that shows a watched prompt's answers of the first step beside those of the step that is shown.
 
-/** @import { GroupPayload } from "../../../views/drawing/payload.js" */
-/** @import { GroupAsked, TrainServer } from "./payloads.js" */
+/** @import { GroupPayload } from "../../../views/payloads.d.ts" */
+/** @import { GroupAsked, TrainServer } from "../payloads.js" */
 
 import { el } from "../../../views/dom.js";
 import { beside } from "../../../views/drawing/beside.js";

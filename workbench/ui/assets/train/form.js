@@ -5,7 +5,8 @@
 // The element's value holds every method's settings, by path; only those of the chosen method are on screen. Fields are
 // made once, so that what has the focus keeps it whatever the server sets.
 
-/** @import { FieldPayload, Handles, NotePayload, RunFormPayload } from "../payloads.js" */
+/** @import { FieldPayload, NotePayload, RunFormPayload } from "../../../views/payloads.d.ts" */
+/** @import { Handles } from "../payloads.js" */
 
 import { el, say } from "../../../views/dom.js";
 import { follow, rootOf } from "../widget.js";

@@ -1,7 +1,7 @@
 // What stands above and below a run's curves: its state, progress, messages, settings and log.
 
+/** @import { ListedRun, News } from "../../../views/payloads.d.ts" */
 /** @import { Attributes, Child } from "../../../views/dom.js" */
-/** @import { ListedRun, News } from "./payloads.js" */
 /**
  * @typedef {Object} HeadActions What the buttons do.
  * @property {(name: string) => void} open

@@ -1,6 +1,6 @@
 // The table of all runs below the one that is shown.
 
-/** @import { ListedRun } from "./payloads.js" */
+/** @import { ListedRun } from "../../../views/payloads.d.ts" */
 
 import { el } from "../../../views/dom.js";
 import { when } from "../runs/columns.js";

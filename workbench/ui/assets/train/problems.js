@@ -1,6 +1,7 @@
 // Held-out rows one by one: which became right since the first measure of accuracy, which wrong, and how they are answered.
 
-/** @import { AnswerPayload, ProblemPayload, Problems, TrainServer } from "./payloads.js" */
+/** @import { AnswerPayload, ProblemPayload, Problems } from "../../../views/payloads.d.ts" */
+/** @import { TrainServer } from "../payloads.js" */
 
 import { el } from "../../../views/dom.js";
 import { pairElement } from "../../../views/drawing/beside.js";

@@ -1,9 +1,10 @@
 // The stored rollouts, or watched rows, of a run: a slider over its steps, its groups, and the heatmap of the one that
 // is shown.
 
-/** @import { GroupPayload, Place as Pin } from "../../../views/drawing/payload.js" */
+/** @import { Failed, GroupPayload, News, StoredGroup } from "../../../views/payloads.d.ts" */
+/** @import { Place as Pin } from "../../../views/drawing/payload.js" */
 /** @import { LabelServer } from "../payloads.js" */
-/** @import { Failed, GroupAsked, News, StoredGroup, TrainServer } from "./payloads.js" */
+/** @import { GroupAsked, TrainServer } from "../payloads.js" */
 /** @import { Place, Shown } from "./state.js" */
 /**
  * @typedef {Object} ControlActions What the controls do.

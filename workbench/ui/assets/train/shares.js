@@ -1,6 +1,6 @@
 // Which answers and step positions the gradient of a stored step comes from, as bars.
 
-/** @import { SharePayload } from "./payloads.js" */
+/** @import { SharePayload } from "../../../views/payloads.d.ts" */
 
 import { el } from "../../../views/dom.js";
 import { share as percent } from "../../../views/numbers.js";

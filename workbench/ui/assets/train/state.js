@@ -3,7 +3,7 @@
 
 import { precise } from "../../../views/numbers.js";
 
-/** @import { News } from "./payloads.js" */
+/** @import { News } from "../../../views/payloads.d.ts" */
 /**
  * @typedef {{rollout: number, k: number}} Place a rollout and a step of it, from 1
  * @typedef {{run: string | null, step: number | null, group: number, watched: boolean, place: Place | null,

@@ -5,12 +5,13 @@
 // of a rollout are shown, and what the curves are zoomed to, is in the page's address, so that a reload or a link shows
 // the same; the browser's Back goes to the tab that was shown before.
 
+/** @import { Answer, Failed, ListedRun, LiveValue, News } from "../../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "../payloads.js" */
 /** @import { LabelServer } from "../payloads.js" */
-/** @import { Answer, Failed, ListedRun, LiveValue, News, TrainServer } from "./payloads.js" */
+/** @import { TrainServer } from "../payloads.js" */
 /** @import { Shown } from "./state.js" */
 
-import { mount as mountCurves } from "../../../views/charts/curves.js";
+import { mount as mountCurves } from "../../../views/curves.js";
 import { el, say } from "../../../views/dom.js";
 import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
@@ -82,6 +83,12 @@ class Train {
     const chartsRoot = el("div", { id: "curves" });
     const { pointed } = this.rollouts.controls;
     this.curves = mountCurves(chartsRoot, {
+      csv: (key) => this.server.curve({ run: this.run ?? "", key }),
+      onSmooth: () => {
+        this.generation++; // what is asked for already is smoothed otherwise
+        this.cursor = 0;
+        this.pollNow();
+      },
       onStep: (step) => this.rollouts.pickNear(step),
       onZoom: () => this.writeAddress(),
       onPoint: (step) => {
@@ -190,7 +197,8 @@ class Train {
     this.final = this.isLive = false;
     this.rollouts.clear(name, shown);
     this.problems.clear(name);
-    this.curves.reset({ name: name ?? "", range: shown.range ?? null });
+    this.curves.name = name ?? "";
+    this.curves.reset(shown.range ?? null);
     this.head.clear();
     this.live.hidden = !name;
     this.empty.hidden = Boolean(name);
@@ -255,15 +263,17 @@ class Train {
     if (this.loading === asked || run === null) return;
     this.loading = asked;
     try {
-      const news = await answerOf(this.server.poll({ run, cursor, ...this.rollouts.known }));
-      if (asked === this.generation) await this.take(news);
+      const news = await answerOf(
+        this.server.poll({ run, cursor, smoothing: this.curves.smoothing, ...this.rollouts.known }),
+      );
+      if (asked === this.generation) this.take(news);
     } finally {
       if (this.loading === asked) this.loading = null;
     }
   }
 
   /** @param {News | Failed} news */
-  async take(news) {
+  take(news) {
     if ("error" in news) {
       this.head.fail(news.error);
       this.waiting.hidden = true;
@@ -272,11 +282,9 @@ class Train {
       return;
     }
     if (news.restarted) this.rollouts.forget();
-    if (news.panels) this.curves.reset({ panels: news.panels, range: this.curves.range });
-    const added = news.block ? this.curves.addBlock(news.block) : null;
+    if (news.panels) this.curves.show(news.panels);
     this.curves.add(news.rows);
     this.curves.lose(news.lost);
-    added?.then(() => this.curves.lose(news.lost));
     this.cursor = news.cursor || (news.final ? 1 : 0);
     this.final = this.rollouts.final = news.final;
     if (news.final && this.isLive) this.handles.trigger("end"); // its pace is known now: the next run's time is told by it
@@ -287,8 +295,7 @@ class Train {
     this.rollouts.add(news);
     this.problems.offer(news.answers);
     say(this.without, withoutRollouts(news, !this.rollouts.node.hidden));
-    this.waiting.hidden = news.final || !this.rollouts.node.hidden || Boolean(news.block) || !this.curves.isEmpty;
-    await added; // rows that come later go after it
+    this.waiting.hidden = news.final || !this.rollouts.node.hidden || !this.curves.isEmpty;
   }
 
   /** @param {News} news */

@@ -1,0 +1,78 @@
+"""The types of what the scripts are sent, for ``deno check``: written from the Python types that declare it.
+
+``python -m tests.payload_types`` writes them to ``workbench/views/payloads.d.ts``, which is not kept in git.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType, NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from workbench.ui import payloads as page
+from workbench.ui.handlers import held_out, run_changes, run_follow, run_loss, runs, sides
+from workbench.ui.tabs import runs as runs_tab
+from workbench.ui.tabs import train as train_tab
+from workbench.views import curves, payloads
+
+MODULES = (payloads, curves, page, run_follow, run_loss, held_out, runs, run_changes, sides)
+FILE = Path(__file__).resolve().parents[1] / "workbench" / "views" / "payloads.d.ts"
+PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "any"}
+
+
+def declared_in(module: ModuleType) -> dict[str, Any]:
+    """The typed dictionaries of a module, and the dataclasses that it says are sent field by field."""
+    own = {name: value for name, value in vars(module).items() if is_typeddict(value)}
+    mine = {name: value for name, value in own.items() if value.__module__ == module.__name__}
+    return {**mine, **getattr(module, "DATACLASSES", {})}
+
+
+def script_type(hint: Any) -> str:
+    """A type hint in TypeScript; what is sent is JSON, so that tuples and sequences are arrays."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint in PLAIN:
+        return PLAIN[hint]
+    if origin in (Union, UnionType):
+        return " | ".join(map(script_type, inner))
+    if origin is Literal:
+        return " | ".join(f'"{value}"' for value in inner)
+    if origin is tuple and inner[-1] is not Ellipsis:
+        return f"[{', '.join(map(script_type, inner))}]"
+    if origin in (dict, Mapping):
+        return "any" if inner[1] is Any else f"Record<{script_type(inner[0])}, {script_type(inner[1])}>"
+    if origin is not None:
+        item = script_type(inner[0])
+        return f"({item})[]" if " | " in item else f"{item}[]"
+    return hint.__name__ if is_typeddict(hint) else "any"
+
+
+def interface(name: str, members: Mapping[str, Any]) -> str:
+    lines = []
+    for key, hint in members.items():
+        optional = get_origin(hint) is NotRequired
+        lines.append(f"  {key}{'?' if optional else ''}: {script_type(get_args(hint)[0] if optional else hint)};\n")
+    return f"export interface {name} {{\n{''.join(lines)}}}\n"
+
+
+def members(declared: Any) -> dict[str, Any]:
+    hints = get_type_hints(declared, include_extras=True)
+    return hints if getattr(declared, "__total__", True) else {key: NotRequired[hint] for key, hint in hints.items()}
+
+
+def answers(tab: Any) -> dict[str, Any]:
+    """What each function that a tab's script may ask answers."""
+    functions = tab._server_functions(SimpleNamespace(workspace=Path()))
+    return {function.__name__: get_type_hints(function)["return"] for function in functions}
+
+
+def write() -> None:
+    found = [pair for module in MODULES for pair in declared_in(module).items()]
+    assert len({name for name, _ in found}) == len(found), "two payloads of one name"
+    declared = {name: members(value) for name, value in found}
+    declared |= {"TrainAnswers": answers(train_tab), "RunsAnswers": answers(runs_tab)}
+    FILE.write_text("\n".join(interface(*pair) for pair in declared.items()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

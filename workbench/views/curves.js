@@ -1,0 +1,534 @@
+// Curves on the page, drawn by Plotly: a figure a panel, from what views/curves.py gives (a ChartPayload each).
+//
+// Points that are logged later are added to the trace of their metric. Zooming a figure zooms all of the same x axis;
+// pointing at a step, or reading it with the keyboard, writes every figure's values there into the captions. A figure
+// out of sight is drawn when it comes into sight. Plotly is fetched when the first one is drawn.
+
+/** @import { ChartPayload, TracePayload } from "./payloads.d.ts" */
+/** @typedef {[number, number]} Range */
+/** @typedef {Omit<TracePayload, "x" | "y" | "low" | "high"> & { x: number[], y: number[], low?: number[], high?: number[] }} Trace */
+/** @typedef {HTMLElement & { on?: (event: string, act: (data: any) => void) => void }} Plot */
+/**
+ * @typedef {Object} Options
+ * @property {number} [height] of each figure
+ * @property {Range | null} [range] what is zoomed to
+ * @property {(step: number) => void} [onStep] called when a point is picked
+ * @property {(x: number | null) => void} [onPoint] called when one is pointed at
+ * @property {(range: Range | null) => void} [onZoom]
+ * @property {() => void} [onSmooth] called when another smoothing is asked for
+ * @property {(key: string) => Promise<string | undefined>} csv all points of a panel
+ */
+
+import { download, el, fileName, setText } from "./dom.js";
+import { MINUS } from "./numbers.js";
+
+const NAMED = 8; // colours of curves.css: --wc-0 … --wc-7
+const GOLDEN = 137.508; // degrees between the hues of two further colours: the nth is far from all before
+const DASHES = ["solid", "6px,3px", "1.6px,3px", "8px,3px,1.6px,3px", "12px,3px", "3px,3px"];
+const SMOOTHING = "workbench-smoothing"; // of the browser's tab
+const DOUBLE_CLICK = 400; // milliseconds in which a click may turn out to be the first half of a double click
+const LIBRARY = "workbench-assets/plotly-basic.min.js";
+const STEPS = { rangemode: "tozero", minallowed: 0 };
+
+/** @type {Promise<any> | null} */
+let fetched = null;
+
+function plotly() {
+  fetched ??= new Promise((found, failed) => {
+    const onload = () => found(/** @type {any} */ (globalThis).Plotly);
+    document.head.append(el("script", { src: new URL(LIBRARY, document.baseURI).href, onload, onerror: failed }));
+  });
+  return fetched;
+}
+
+/** @param {number} n The CSS colour of a line, from the style sheet; no two of the first hundred are the same. */
+export function colour(n) {
+  return n < NAMED ? `var(--wc-${n})` : `hsl(${((n * GOLDEN) % 360).toFixed(1)}, 45%, var(--wc-lightness))`;
+}
+
+/** Numbers from base64 of little-endian float32. @param {string} text */
+export const numbers = (text) =>
+  Array.from(new Float32Array(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)).buffer));
+
+/** A value as a caption says it: three or four digits, a share in per cent. @param {number} value */
+export function valueText(value, share = false) {
+  const size = Math.abs(value);
+  if (share) return `${(100 * value).toFixed(size && size < 0.1 ? 1 : 0)} %`.replace("-", MINUS);
+  const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3;
+  const text = size && size < 0.001 ? value.toExponential(1) : size ? value.toFixed(digits) : "0";
+  return text.replaceAll("-", MINUS);
+}
+
+/** The index of the last of ascending places that is not after `x`; of the last one for null. @param {number[]} places @param {number | null} x */
+export function indexAt(places, x) {
+  let low = 0, high = places.length;
+  while (x !== null && low < high) {
+    const middle = (low + high) >> 1;
+    if (places[middle] <= x) low = middle + 1;
+    else high = middle;
+  }
+  return (x === null ? places.length : low) - 1;
+}
+
+/**
+ * The lines that have an entry and are read, which a smoothed one is where it was logged: at the faint one behind it.
+ * @param {Trace[]} traces
+ */
+function named(traces) {
+  const behind = new Map(traces.filter(({ faint }) => faint).map((trace) => [trace.name, trace]));
+  return traces.filter(({ faint, x }) => !faint && x.length)
+    .map((trace) => ({ ...trace, y: behind.get(trace.name)?.y ?? trace.y }));
+}
+
+/** @param {HTMLElement} root @param {Options} options */
+export const mount = (root, options) => new Curves(root, options);
+
+export class Curves {
+  /** @param {HTMLElement} root @param {Options} options */
+  constructor(root, options) {
+    this.options = options;
+    this.name = ""; // begins the names of files
+    this.range = options.range ?? null;
+    /** @type {Figure[]} */
+    this.figures = [];
+    this.slider = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, "aria-label": "Smoothing" });
+    this.slider.value = sessionStorage.getItem(SMOOTHING) ?? "0";
+    this.said = el("output");
+    const about = "Exponential moving average with this weight on what came before. The values stay faint behind it.";
+    this.all = el("button", { type: "button", class: "show-all", hidden: true, onclick: () => this.zoom(null) });
+    const smoothing = el("label", { class: "smoothing", title: about }, "smoothing ", this.slider, this.said);
+    this.bar = el("div", { class: "curves-bar", hidden: true }, smoothing, this.all);
+    this.slider.addEventListener("input", () => this.smooth());
+    this.first = el("div", { class: "curves" });
+    this.grid = el("div", { class: "curves" });
+    this.folded = el("details", { class: "more-curves", hidden: true }, el("summary", {}, "More curves"), this.grid);
+    root.classList.add("wc");
+    root.append(this.bar, this.first, this.folded);
+    this.seen = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) {
+        const figure = this.figures.find(({ node }) => node === target);
+        if (!figure) continue;
+        figure.visible = isIntersecting;
+        figure.draw();
+      }
+    }, { rootMargin: "200px" });
+    this.sized = new ResizeObserver(() => this.redraw());
+    this.sized.observe(root);
+    new MutationObserver(() => this.redraw()).observe(document.body, { attributeFilter: ["class"] }); // the theme
+    this.say();
+  }
+
+  get smoothing() {
+    return Number(this.slider.value);
+  }
+
+  get isEmpty() {
+    return !this.figures.length;
+  }
+
+  redraw() {
+    for (const figure of this.figures) figure.changed();
+  }
+
+  smooth() {
+    sessionStorage.setItem(SMOOTHING, this.slider.value);
+    this.say();
+    this.options.onSmooth?.();
+  }
+
+  /** @param {string} [x] what is counted */
+  say(x = "step") {
+    const of = x === "step" ? "steps" : x;
+    setText(this.said, this.smoothing ? this.smoothing.toFixed(2) : "off");
+    this.all.hidden = !this.range;
+    const round = (/** @type {number} */ end, /** @type {number} */ i) =>
+      x === "step" ? (i ? Math.floor(end) : Math.ceil(end)) : Number(end.toPrecision(3));
+    if (this.range) setText(this.all, `${of} ${this.range.map(round).join("–")} · show all`);
+  }
+
+  /** @param {Range | null} [range] Takes all away; a zoom stays only if it is given. */
+  reset(range = null) {
+    this.range = range;
+    this.show([]);
+  }
+
+  /** @param {ChartPayload[]} panels Draws these in place of those there; a figure that is there already keeps its place. */
+  show(panels) {
+    const before = new Map(this.figures.map((figure) => [figure.panel.key, figure]));
+    this.figures = panels.map((panel) => {
+      const figure = before.get(panel.key) ?? new Figure(panel, this);
+      before.delete(panel.key);
+      figure.update(panel);
+      return figure;
+    });
+    for (const figure of before.values()) figure.remove();
+    for (const grid of [this.first, this.grid]) {
+      const inside = this.figures.filter(({ panel }) => panel.more === (grid === this.grid));
+      inside.forEach(({ node }, i) => {
+        if (grid.children[i] !== node) grid.insertBefore(node, grid.children[i] ?? null);
+      });
+    }
+    this.bar.hidden = !panels.length;
+    this.folded.hidden = !panels.some(({ more }) => more);
+    this.say(panels[0]?.x);
+  }
+
+  /** @param {Record<string, unknown>[]} rows of metrics, to be added */
+  add(rows) {
+    if (rows.length) { for (const figure of this.figures) figure.add(rows); }
+  }
+
+  /** @param {string[]} metrics whose newest value is no number, which captions then say in place of the last one */
+  lose(metrics) {
+    for (const figure of this.figures) figure.lose(metrics);
+  }
+
+  /** @param {number | null} x */
+  point(x) {
+    for (const figure of this.figures) figure.read(x);
+    this.options.onPoint?.(x);
+  }
+
+  /** @param {Range | null} range */
+  zoom(range) {
+    this.range = range;
+    this.say(this.figures[0]?.panel.x);
+    this.redraw();
+    this.options.onZoom?.(range);
+  }
+
+  /** @param {string} metric Brings the figure that draws it into sight; false if none does. */
+  lead(metric) {
+    const leading = this.figures.find(({ traces }) => traces.some((trace) => trace.metric === metric));
+    if (!leading) return false;
+    if (leading.panel.more) this.folded.open = true;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    leading.node.scrollIntoView({ block: "center", behavior: still ? "auto" : "smooth" });
+    leading.node.focus({ preventScroll: true });
+    return true;
+  }
+}
+
+class Figure {
+  /** @param {ChartPayload} panel @param {Curves} owner */
+  constructor(panel, owner) {
+    this.panel = panel;
+    this.owner = owner;
+    /** @type {Trace[]} */
+    this.traces = [];
+    /** @type {HTMLElement[]} a value of each named trace */
+    this.values = [];
+    this.captioned = ""; // what the entries were made for
+    /** @type {Set<string>} */
+    this.lost = new Set();
+    /** @type {number | null} where it is read */
+    this.pointed = null;
+    this.visible = false;
+    this.stale = false; // to be drawn
+    this.clicked = 0;
+    this.log = el("input", { type: "checkbox", onchange: () => this.changed() });
+    this.entries = el("span", { class: "entries" });
+    this.plot =
+      /** @type {Plot} */ (el("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": panel.title }));
+    this.plot.style.height = `${owner.options.height ?? 150}px`;
+    this.plot.addEventListener("keydown", (event) => this.press(event));
+    this.plot.addEventListener("blur", () => owner.point(null));
+    const caption = el("figcaption", { title: panel.about }, el("b", {}, panel.title), this.entries, this.menu());
+    this.node = el("figure", { class: "curve", "data-panel": panel.key, tabindex: -1 }, caption, this.plot); // an alarm leads here
+    owner.seen.observe(this.node);
+  }
+
+  menu() {
+    const name = `Options of ${this.panel.title}`;
+    const save = async () => {
+      const text = await this.owner.options.csv(this.panel.key);
+      if (text) download(`${fileName(this.owner.name, this.panel.key)}.csv`, new Blob([text], { type: "text/csv" }));
+      node.open = false;
+    };
+    const group = el(
+      "div",
+      { role: "group", "aria-label": name },
+      el("label", {}, this.log, " log scale"),
+      el("button", { type: "button", onclick: save }, "CSV"),
+    );
+    const node = el("details", { class: "figure-menu", title: "" }, el("summary", { "aria-label": name }, "⋯"), group);
+    node.addEventListener("focusout", ({ relatedTarget }) => {
+      if (!node.contains(/** @type {Node | null} */ (relatedTarget))) node.open = false;
+    });
+    return node;
+  }
+
+  remove() {
+    this.owner.seen.unobserve(this.node);
+    this.node.remove();
+  }
+
+  /** @param {ChartPayload} panel */
+  update(panel) {
+    this.panel = panel;
+    this.traces = panel.traces.map(({ x, y, low, high, ...look }) => ({
+      ...look,
+      x: numbers(x),
+      y: numbers(y),
+      ...(low && high ? { low: numbers(low), high: numbers(high) } : {}),
+    }));
+    this.changed();
+  }
+
+  /** @param {Record<string, unknown>[]} rows */
+  add(rows) {
+    for (const { x, y, metric } of this.traces) {
+      for (const row of rows) {
+        const value = metric === null ? null : row[metric];
+        if (typeof value !== "number") continue;
+        x.push(Number(row.step));
+        y.push(value);
+      }
+    }
+    this.changed();
+  }
+
+  /** @param {string[]} metrics */
+  lose(metrics) {
+    this.lost = new Set(metrics);
+    this.read(this.pointed);
+  }
+
+  changed() {
+    const positive = named(this.traces).every(({ y, low }) => Math.min(...(low ?? y)) > 0);
+    this.log.disabled = !positive;
+    this.log.parentElement?.classList.toggle("off", !positive);
+    this.fillCaption();
+    this.read(this.pointed);
+    this.stale = true;
+    this.draw();
+  }
+
+  // ── caption and reading ────────────────────────────────────────────────────────────────────────────────────
+
+  /** A name and a value a line; what the dashes of several metrics mean where the colours are of configurations. */
+  fillCaption() {
+    const lines = this.panel.x === "step" && !this.panel.dashes.length && this.isOfOneRun ? named(this.traces) : [];
+    const dashes = this.panel.dashes.map(([name, dash]) => ({ name, dash, colour: null }));
+    const key = JSON.stringify([...lines, ...dashes].map(({ name, colour, dash }) => [name, colour, dash]));
+    if (key === this.captioned) return;
+    this.captioned = key;
+    this.values = lines.map(() => el("output"));
+    const hasNames = this.panel.named || lines.length > 1;
+    this.entries.replaceChildren(
+      ...lines.map((line, i) => entry(line, hasNames ? `${line.name} ` : "", this.values[i])),
+      ...dashes.map((look) => entry(look, look.name)),
+    );
+  }
+
+  get isOfOneRun() {
+    return this.traces.some(({ metric }) => metric !== null);
+  }
+
+  /** @param {number | null} x Its values there are written; without, those at the end. */
+  read(x) {
+    this.pointed = x;
+    const { share } = this.panel;
+    const lines = named(this.traces);
+    const texts = lines.map(({ x: places, y, low, high, metric }) => {
+      const i = indexAt(places, x);
+      if (x === null && metric !== null && this.lost.has(metric)) return "NaN";
+      if (i < 0) return "–";
+      return valueText(y[i], share) +
+        (low && high ? ` (${valueText(low[i], share)} to ${valueText(high[i], share)})` : "");
+    });
+    this.values.forEach((value, i) => setText(value, texts[i] ?? "–"));
+    const last = Math.max(...lines.map(({ x: places }) => places[places.length - 1]), 0);
+    const place = Number((x ?? last).toPrecision(6));
+    const valuetext = `${this.panel.x || "at"} ${place}: ${
+      lines.map(({ name }, i) => `${name} ${texts[i]}`).join("; ")
+    }`;
+    for (const [name, value] of Object.entries({ valuemin: 0, valuemax: last, valuenow: place, valuetext })) {
+      this.plot.setAttribute(`aria-${name}`, `${value}`);
+    }
+  }
+
+  /**
+   * Arrows, Home and End read the points in sight, Enter picks one, + and - zoom about it, 0 shows everything, Escape
+   * reads no more.
+   * @param {KeyboardEvent} event
+   */
+  press(event) {
+    const places = [...new Set(named(this.traces).flatMap(({ x }) => x))].sort((a, b) => a - b);
+    if (event.ctrlKey || event.metaKey || event.altKey || !places.length) return;
+    const [from, to] = this.owner.range ?? [Math.min(0, places[0]), places[places.length - 1]];
+    const inSight = places.filter((x) => x >= from && x <= to);
+    const at = this.pointed;
+    const i = at === null ? inSight.length : indexAt(inSight, at);
+    /** @type {Record<string, () => void>} */
+    const keys = {
+      ArrowLeft: () => this.lookAt(inSight[Math.max(0, i - 1)]),
+      ArrowRight: () => this.lookAt(inSight[at === null ? 0 : Math.min(inSight.length - 1, i + 1)]),
+      Home: () => this.lookAt(inSight[0]),
+      End: () => this.lookAt(inSight[inSight.length - 1]),
+      Enter: () => at !== null && this.owner.options.onStep?.(at),
+      Escape: () => this.owner.point(null),
+      0: () => this.owner.zoom(null),
+      "+": () => this.zoomAbout(at ?? (from + to) / 2, (to - from) / 4, places),
+      "-": () => this.zoomAbout(at ?? (from + to) / 2, to - from, places),
+    };
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+
+  /** @param {number | undefined} x */
+  lookAt(x) {
+    if (x === undefined) return;
+    this.owner.point(x);
+    if (!this.stale) plotly().then((Plotly) => Plotly.Fx.hover(this.plot, { xval: x }));
+  }
+
+  /** @param {number} x @param {number} half the width @param {number[]} places */
+  zoomAbout(x, half, places) {
+    const low = Math.min(0, places[0]), high = places[places.length - 1];
+    /** @type {Range} */
+    const range = [Math.max(low, x - half), Math.min(high, x + half)];
+    if (range[0] <= low && range[1] >= high) this.owner.zoom(null);
+    else if (range[1] - range[0] >= (this.panel.x === "step" ? 2 : 0)) this.owner.zoom(range);
+  }
+
+  // ── drawing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async draw() {
+    if (!this.stale || !this.visible) return;
+    const Plotly = await plotly();
+    if (!this.stale || !this.node.isConnected) return;
+    this.stale = false;
+    const config = { displayModeBar: false, responsive: false, showAxisDragHandles: false };
+    await Plotly.react(this.plot, this.data(), this.layout(), config);
+    if (this.clicked) return;
+    this.clicked = 1;
+    this.listen();
+  }
+
+  listen() {
+    /** @type {(event: string, act: (data: any) => void) => void} */
+    const on = (event, act) => this.plot.on?.(event, act);
+    let waiting = 0, doubled = -DOUBLE_CLICK;
+    on("plotly_hover", ({ xvals, points }) => this.owner.point(points[0]?.x ?? xvals[0]));
+    on("plotly_unhover", () => this.owner.point(null));
+    on("plotly_relayout", (/** @type {Record<string, any>} */ to) => {
+      const range = to["xaxis.range"] ??
+        (to["xaxis.range[0]"] === undefined ? null : [to["xaxis.range[0]"], to["xaxis.range[1]"]]);
+      if (range) this.owner.zoom(range);
+    });
+    on("plotly_doubleclick", () => {
+      clearTimeout(waiting);
+      doubled = performance.now();
+      this.owner.zoom(null);
+    });
+    // While there is something to show again, a click waits for the second half of a double click, which picks nothing.
+    on("plotly_click", ({ points }) => {
+      clearTimeout(waiting);
+      if (performance.now() - doubled < DOUBLE_CLICK) return;
+      waiting = setTimeout(() => this.owner.options.onStep?.(points[0].x), this.owner.range ? DOUBLE_CLICK : 0);
+    });
+  }
+
+  /** Plotly's traces: each line over its band. */
+  data() {
+    const style = getComputedStyle(this.plot), { share } = this.panel;
+    const ink = (/** @type {number} */ n) =>
+      colour(n).replace(/var\((--[\w-]+)\)/, (_, name) => style.getPropertyValue(name).trim());
+    const format = share ? ".1%" : ".4~g";
+    const read = named(this.traces);
+    return this.traces.flatMap(({ name, colour: n, dash, faint, markers, x, y, low, high }) => {
+      const isRead = read.some((line) => line.y === y);
+      const hovertemplate = `${name} <b>%{y:${format}}</b>` +
+        (low ? ` (%{customdata[0]:${format}} to %{customdata[1]:${format}})` : "") + "<extra></extra>";
+      const edge = { type: "scatter", x, mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
+      const band = low && high
+        ? [{ ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: faded(ink(n), 0.18) }]
+        : [];
+      return [...band, {
+        type: "scatter",
+        x,
+        y,
+        mode: markers ? "lines+markers" : "lines",
+        marker: { size: 4.5, color: ink(n) },
+        line: {
+          color: faint ? faded(ink(n), 0.4) : ink(n),
+          width: faint ? 1 : 1.6,
+          dash: DASHES[dash % DASHES.length],
+        },
+        ...(isRead
+          ? { hovertemplate, customdata: low && high ? low.map((at, i) => [at, high[i]]) : null }
+          : { hoverinfo: "skip" }),
+      }];
+    });
+  }
+
+  layout() {
+    const style = getComputedStyle(this.plot);
+    const ink = (/** @type {string} */ name) => style.getPropertyValue(`--wc-${name}`).trim();
+    const { range } = this.owner, { share, x } = this.panel;
+    const logarithmic = this.log.checked && !this.log.disabled;
+    const axis = { gridcolor: ink("grid"), zeroline: false, linecolor: ink("grid") };
+    const cross = { spikecolor: ink("muted"), spikethickness: 1, unifiedhovertitle: { text: `${x} %{x}` } };
+    return {
+      width: this.plot.clientWidth,
+      height: this.plot.clientHeight,
+      margin: { l: 44, r: 10, t: 6, b: x === "step" ? 20 : 34 },
+      showlegend: false,
+      dragmode: "zoom",
+      hovermode: "x unified",
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: style.fontFamily, size: 10.5, color: ink("muted") },
+      hoverlabel: { bgcolor: ink("page"), bordercolor: ink("line"), font: { size: 11, color: ink("text") } },
+      xaxis: {
+        ...axis,
+        ...cross,
+        showgrid: false,
+        title: x === "step" ? null : { text: x, standoff: 4 },
+        ...(x === "step" ? STEPS : {}),
+        ...(range ? { range: [...range], autorange: false } : { autorange: true }),
+      },
+      yaxis: {
+        ...axis,
+        fixedrange: true,
+        type: logarithmic ? "log" : "linear",
+        tickformat: share ? ".0%" : "",
+        nticks: 5,
+        rangemode: share && !logarithmic ? "tozero" : "normal",
+        ...this.extent(range, logarithmic),
+      },
+    };
+  }
+
+  /** @param {Range | null} range @param {boolean} logarithmic The y axis is that of the values in sight. */
+  extent(range, logarithmic) {
+    if (!range) return { autorange: true };
+    const inSight = this.traces.flatMap(({ x, y, low, high }) =>
+      x.flatMap((at, i) => (at < range[0] || at > range[1] ? [] : [low?.[i] ?? y[i], high?.[i] ?? y[i]]))
+    );
+    if (!inSight.length) return { autorange: true };
+    const [least, greatest] = [Math.min(...inSight), Math.max(...inSight)]
+      .map((value) => (logarithmic ? Math.log10(value) : value));
+    const margin = 0.06 * (greatest - least) || Math.abs(greatest) / 2 || 0.5;
+    return { range: [least - margin, greatest + margin], autorange: false };
+  }
+}
+
+/** @param {string} ink @param {number} opacity */
+const faded = (ink, opacity) =>
+  ink.startsWith("#")
+    ? `rgba(${[1, 3, 5].map((at) => parseInt(ink.slice(at, at + 2), 16)).join()}, ${opacity})`
+    : ink.replace("hsl", "hsla").replace(")", `, ${opacity})`);
+
+/** @param {{ colour: number | null, dash: number }} look @param {string} name @param {HTMLElement} [value] An entry of a caption. */
+function entry({ colour: n, dash }, name, value) {
+  const stroke = n === null ? "currentColor" : colour(n);
+  const [on, off] = (DASHES[dash % DASHES.length].match(/[\d.]+/g) ?? []).map(Number);
+  const node = el("i", { class: "swatch" });
+  node.style.background = off
+    ? `repeating-linear-gradient(90deg, ${stroke} 0 ${on}px, transparent 0 ${on + off}px)`
+    : stroke;
+  return el("span", { class: "line" }, node, name, value);
+}
