@@ -82,8 +82,3 @@ def test_the_command_compares_with_a_files_rewards(tmp_path: Path, capsys: pytes
     assert data["compared"]["names"][1] == "process on step_correctness × -1"
     assert (data["credit"]["scheme"], data["other"]["scheme"]) == ("process", "process")
     assert r"process on step_correctness \u00d7 -1" in (tmp_path / "two.html").read_text()
-    code = "def mine(prompts, completions, **columns):\n    return [0.0] * len(completions)\n"
-    brought = {"name": "mine", "kind": "outcome", "code": code}
-    file.write_text(json.dumps({"method": {"rewards": [brought], "credit": {"scheme": "outcome"}}}))
-    assert main(command) == 2
-    assert f"--other {file}" in capsys.readouterr().err  # the file's code is shown and not run

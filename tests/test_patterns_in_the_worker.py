@@ -41,8 +41,7 @@ def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts")
     [
         ("(a|aa)+$", ["b", "aab", "a" * 50 + "b"], "starts", "the step pattern is too slow (0.25 s) on rollout 3"),
         (r"\s+$", [" " * 100_000 + "x"], "starts", "the step pattern is too slow (0.25 s) on rollout 1"),
-        ("((a{1000}){1000}){1000}", ["a"], "starts", "the step pattern is too large to compile"),
-        ("(" * 3000, ["a"], "starts", "the step pattern is nested too deeply; the limit is 100 groups"),
+        ("(" * 3000, ["a"], "starts", "the step pattern is nested too deeply"),
         ("[", ["a"], "starts", "does not compile: unterminated character set at character 1"),
         ("", ["a"], "starts", "the pattern is empty and would match empty text"),
         ("x*", ["a"], "starts", "the step pattern matches empty text; require at least one character"),
@@ -135,9 +134,7 @@ def test_in_a_run_an_overrun_that_only_the_kill_ends_costs_that_text_alone() -> 
 
 
 @pytest.mark.parametrize("leniently", [False, True])
-@pytest.mark.parametrize(
-    ("regex", "kind"), [("[", PatternSyntaxError), ("x*", PatternError), ("((a{1000}){1000}){1000}", PatternError)]
-)
+@pytest.mark.parametrize(("regex", "kind"), [("[", PatternSyntaxError), ("x*", PatternError)])
 def test_a_pattern_that_cannot_be_used_ends_a_run_too(
     worker: RewardWorker, regex: str, kind: type[PatternError], leniently: bool
 ) -> None:

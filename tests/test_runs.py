@@ -490,8 +490,6 @@ def test_gpus_are_known_by_their_uuid_and_what_is_visible(tmp_path: Path, monkey
     for visible in ("2", "", "-1"):
         monkeypatch.setenv(devices.VISIBLE, visible)
         assert devices.pool("auto") == ["cpu"]
-        with pytest.raises(RunError, match=f"CUDA_VISIBLE_DEVICES='{visible}' hides every GPU of this machine"):
-            devices.check_count(devices.pool("cuda"), 1)
 
 
 def test_only_the_devices_that_are_held_are_seen_by_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

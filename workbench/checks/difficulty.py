@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench.errors import CreditError
 from workbench.schema import ScoredGroup
@@ -141,11 +142,8 @@ def calibration_error(probabilities: Sequence[float], labels: Sequence[float], b
     return float(np.abs(gaps).sum() / len(p))
 
 
-def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
-    """Area under the ROC curve (Mann and Whitney's U, ties count half); NaN where all labels are alike."""
-    values, labels = np.asarray(scores, dtype=np.float64), np.asarray(right, dtype=bool)
-    positive, negative = values[labels], np.sort(values[~labels])
-    if not len(positive) or not len(negative):
-        return float("nan")
-    below = np.searchsorted(negative, positive, side="left") + np.searchsorted(negative, positive, side="right")
-    return float(below.sum() / 2 / (len(positive) * len(negative)))
+def auc(scores: npt.ArrayLike, right: npt.ArrayLike) -> float:
+    """Area under the ROC curve (Mann and Whitney's U, ties count half); NaN if all labels are alike."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(right, scores)) if len(np.unique(right)) == 2 else float("nan")

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from workbench.checks.difficulty import auc
 from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.steps import given_labels
@@ -266,13 +267,13 @@ def _judged(
     worst: int,
     notes: list[str],
 ) -> RewardCheck:
-    from sklearn.metrics import accuracy_score, roc_auc_score
+    from sklearn.metrics import accuracy_score
 
     held = [item for item in items if item.score is not None]
     scores: Scores = np.array([item.score for item in held], dtype=np.float64)
     labels: Labels = np.array([item.label for item in held], dtype=np.bool_)
     both = len(set(labels.tolist())) == 2
-    auc = float(roc_auc_score(labels, scores)) if both else None
+    area = auc(scores, labels) if both else None
     best = _best_agreement(scores, labels) if held else None
     at_threshold = None
     if threshold is not None and held:
@@ -282,7 +283,7 @@ def _judged(
         notes.append(f"every label is {'right' if labels[0] else 'wrong'}, so the AUC is undefined")
     if not held:
         notes.append("nothing that has a label was scored")
-    if auc is not None and auc < 0.5:
+    if area is not None and area < 0.5:
         notes.append("wrong ones score higher than right ones more often than not: the reward is the wrong way round")
     if lost := sum(chain.lost for chain in chains):
         notes.append(
@@ -300,7 +301,7 @@ def _judged(
         count=len(held),
         right=int(labels.sum()),
         unscored=len(items) - len(held),
-        auc=auc,
+        auc=area,
         best=best,
         given=at_threshold,
         first_error=first_error(chains, used) if chains and held else None,

@@ -69,6 +69,8 @@ class Sampled:
         return sum(self.mask) if self.mask else len(self.token_ids)
 
 
+ROWS_AT_ONCE = 64
+
 AnyEnvironment = str | type[TextEnvironment] | Mapping[str, Any] | EnvironmentSection
 """A built-in environment's name, a class, or a section of a configuration."""
 
@@ -123,34 +125,74 @@ def sample_group(
     prompting = PromptSection.parse(
         {"system": system, "template_kwargs": template_kwargs or {}, "apply_template": apply_template}
     )
-    prompt = prompting.of(example.prompt)
-    prompt_ids = encode_prompt(policy.tokenizer, prompt, prompting.template_kwargs)
-    played = Example(prompt, example.columns)
-    episodes = episodes_of(policy, environment, [played] * num_generations, prompting.template_kwargs)
-    rows = sample_rows(
-        policy.model,
-        [prompt_ids] * num_generations,
-        sampling,
-        eos_token_ids=policy.eos_token_ids,
-        pad_token_id=policy.tokenizer.pad_token_id,
-        seed=seed,
-        stops=StopStrings(policy.tokenizer, sampling.stop),
-        episodes=episodes,
-        on_tokens=on_tokens,
-        cancelled=cancelled,
+    asked = Example(prompting.of(example.prompt), example.columns)
+    return next(
+        sample_groups(
+            policy,
+            [asked],
+            sampling,
+            seed,
+            template_kwargs=prompting.template_kwargs,
+            environment=environment,
+            on_tokens=on_tokens,
+            cancelled=cancelled,
+        )
     )
-    return Group(
-        prompt=prompt,
-        rollouts=tuple(to_rollout(policy.tokenizer, row) for row in rows),
-        columns=example.columns,
-        policy=policy.name,
-        sampling=sampling.recorded
-        | {"seed": seed}
-        | ({} if policy.adapter is None else {"adapter": policy.adapter})
-        | ({"merge": dict(policy.merged)} if policy.merged else {})
-        | recorded_of(episodes)
-        | prompt_record(policy.tokenizer, prompt, prompting.template_kwargs, policy.eos_token_ids, sampling.stop),
-    )
+
+
+def sample_groups(
+    policy: Policy,
+    examples: Sequence[Example],
+    sampling: SamplingConfig,
+    seed: int,
+    rows_at_once: int = ROWS_AT_ONCE,
+    *,
+    template_kwargs: Mapping[str, Any] | None = None,
+    environment: AnyEnvironment | None = None,
+    on_tokens: OnTokens | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Iterator[Group]:
+    """The group of each example; the same arguments give the same groups, however many rows are sampled at once.
+
+    ``on_tokens`` gets rows by their numbers among those that are sampled at once. Raises as ``sample_group`` does.
+    """
+    generations, stops = sampling.num_generations, StopStrings(policy.tokenizer, sampling.stop)
+    size = max(1, rows_at_once // generations)
+    for start in range(0, len(examples), size):
+        chunk = examples[start : start + size]
+        encoded = [encode_prompt(policy.tokenizer, row.prompt, template_kwargs) for row in chunk]
+        rows_of = [row for row in chunk for _ in range(generations)]
+        episodes = episodes_of(policy, environment, rows_of, template_kwargs)
+        rows = sample_rows(
+            policy.model,
+            [ids for ids in encoded for _ in range(generations)],
+            sampling,
+            eos_token_ids=policy.eos_token_ids,
+            pad_token_id=policy.tokenizer.pad_token_id,
+            seed=seed,
+            first_row=start * generations,
+            total_rows=len(examples) * generations,
+            stops=stops,
+            episodes=episodes,
+            on_tokens=on_tokens,
+            cancelled=cancelled,
+        )
+        recorded: dict[str, Any] = {} if policy.adapter is None else {"adapter": policy.adapter}
+        recorded |= {"merge": dict(policy.merged)} if policy.merged else {}
+        recorded |= recorded_of(episodes)
+        for i, example in enumerate(chunk):
+            yield Group(
+                prompt=example.prompt,
+                rollouts=tuple(
+                    to_rollout(policy.tokenizer, row) for row in rows[i * generations : (i + 1) * generations]
+                ),
+                columns=example.columns,
+                policy=policy.name,
+                sampling=sampling.recorded
+                | {"seed": seed}
+                | recorded
+                | prompt_record(policy.tokenizer, example.prompt, template_kwargs, policy.eos_token_ids, sampling.stop),
+            )
 
 
 def episodes_of(
@@ -437,60 +479,6 @@ def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     cdf = probabilities.double().cumsum(-1)
     tokens = torch.searchsorted(cdf, (uniform.double() * cdf[:, -1])[:, None], right=True)[:, 0]
     return tokens.clamp(max=probabilities.shape[-1] - 1)
-
-
-# --- groups of many prompts, for data that is made of a policy's own completions ----------------------------------
-
-ROWS_AT_ONCE = 64
-
-
-def sample_groups(
-    policy: Policy,
-    examples: Sequence[Example],
-    sampling: SamplingConfig,
-    seed: int,
-    rows_at_once: int = ROWS_AT_ONCE,
-    *,
-    template_kwargs: Mapping[str, Any] | None = None,
-    environment: AnyEnvironment | None = None,
-) -> Iterator[Group]:
-    """The group of each example; the same arguments give the same groups, however many rows are sampled at once.
-
-    Raises as ``sample_group`` does.
-    """
-    generations, stops = sampling.num_generations, StopStrings(policy.tokenizer, sampling.stop)
-    size = max(1, rows_at_once // generations)
-    for start in range(0, len(examples), size):
-        chunk = examples[start : start + size]
-        encoded = [encode_prompt(policy.tokenizer, row.prompt, template_kwargs) for row in chunk]
-        rows_of = [row for row in chunk for _ in range(generations)]
-        episodes = episodes_of(policy, environment, rows_of, template_kwargs)
-        rows = sample_rows(
-            policy.model,
-            [ids for ids in encoded for _ in range(generations)],
-            sampling,
-            eos_token_ids=policy.eos_token_ids,
-            pad_token_id=policy.tokenizer.pad_token_id,
-            seed=seed,
-            first_row=start * generations,
-            total_rows=len(examples) * generations,
-            stops=stops,
-            episodes=episodes,
-        )
-        recorded = recorded_of(episodes)
-        for i, example in enumerate(chunk):
-            yield Group(
-                prompt=example.prompt,
-                rollouts=tuple(
-                    to_rollout(policy.tokenizer, row) for row in rows[i * generations : (i + 1) * generations]
-                ),
-                columns=example.columns,
-                policy=policy.name,
-                sampling=sampling.recorded
-                | {"seed": seed}
-                | recorded
-                | prompt_record(policy.tokenizer, example.prompt, template_kwargs, policy.eos_token_ids, sampling.stop),
-            )
 
 
 # --- a group's tokens under a reference policy: shares of the KL divergence, and ratios ---------------------------

@@ -1,8 +1,8 @@
 """A step pattern: a regular expression and what a match of it means, or numbers that tokens are compared with.
 
 Patterns are the ``regex`` package's, because its matching can be given a time limit and lets other threads run. Its
-compiler has neither: it writes a repeated part out as often as it must match, so ``(a{1000}){1000}`` alone takes
-270 MB. A pattern's size is therefore estimated before it is compiled. Below the patterns stand the presets.
+compiler has neither (``(a{1000}){1000}`` takes 270 MB): patterns of a page or run are compiled in its sandbox. Below
+the patterns stand the presets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ NUMBERS: Mapping[str, str] = {
 }
 """What the text of a pattern of these kinds is, which read no text; ``split_by_tokens`` says how they cut."""
 MAX_BYTES = 10_000
-MAX_DEPTH = 100
-MAX_SIZE = 20_000
-"""Parts of a pattern with its repeats written out; each costs the compiler about 300 bytes."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +108,6 @@ def _compiled(source: str) -> rx.Pattern[str]:
     size = len(source.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise PatternError(f"the step pattern is {size:,} bytes; the limit is {MAX_BYTES:,}")
-    depth, parts = _measured(source)
-    if depth > MAX_DEPTH:
-        raise _too_deep()
-    if parts > MAX_SIZE:
-        raise PatternError(
-            f"the step pattern is too large to compile: with its repeats written out it has {_short(parts)} parts; "
-            f"the limit is {MAX_SIZE:,}. Use * or a smaller count in the inner repeat"
-        )
     try:
         pattern: rx.Pattern[str] = rx.compile(source)
     except rx.error as error:
@@ -126,7 +115,7 @@ def _compiled(source: str) -> rx.Pattern[str]:
             f"the step pattern does not compile: {error.msg} at character {error.pos}", position=error.pos
         ) from error
     except RecursionError as error:
-        raise _too_deep() from error
+        raise PatternError("the step pattern is nested too deeply") from error
     except MemoryError as error:
         raise PatternError("the step pattern is too large to compile: memory ran out") from error
     except Exception as error:  # the package's compiler lets some of Python's own escape, ValueError for one
@@ -134,98 +123,6 @@ def _compiled(source: str) -> rx.Pattern[str]:
     if pattern.search("", timeout=1):
         raise PatternError("the step pattern matches empty text; require at least one character, with + for * say")
     return pattern
-
-
-def _too_deep() -> PatternError:
-    return PatternError(f"the step pattern is nested too deeply; the limit is {MAX_DEPTH} groups in one another")
-
-
-def _short(number: int) -> str:
-    return f"{number:,}" if number < 10**9 else "over a billion"
-
-
-def _measured(source: str) -> tuple[int, int]:
-    """How deep groups nest, and how many parts there are once repeats are written out.
-
-    What a bracket or a number sign is depends on flags that can change inside a pattern, so each reading is measured
-    and the largest result taken.
-    """
-    readings = [_measured_as(source, nested, comments) for nested in (False, True) for comments in (False, True)]
-    return max(depth for depth, _ in readings), max(parts for _, parts in readings)
-
-
-def _measured_as(source: str, nested_sets: bool, comments: bool) -> tuple[int, int]:
-    groups, last, deepest, at = [0], 0, 0, 0  # parts so far in each open group; parts of what a repeat would repeat
-    while at < len(source):
-        if (repeat := _REPEAT.match(source, at)) and repeat.end() > at:
-            # "last" is already counted once.
-            groups[-1] += last * (_copies(repeat) - 1)
-            last *= _copies(repeat)
-            at = repeat.end()
-            continue
-        match source[at]:
-            case "\\":
-                last, at = 1, at + 2
-            case "[":
-                last, at = 1, _end_of_set(source, at, nested_sets)
-            # A repeat behind a comment or a blank is of what stands before it.
-            case "(" if source.startswith("(?#", at):
-                at = _after(source, ")", at)
-                continue
-            case "#" if comments:
-                at = _after(source, "\n", at)
-                continue
-            case blank if comments and blank.isspace():
-                at += 1
-                continue
-            case "(":
-                groups.append(1)
-                deepest = max(deepest, len(groups) - 1)
-                last, at = 0, at + 1
-                continue
-            case ")" if len(groups) > 1:
-                last, at = groups.pop(), at + 1
-            case _:
-                last, at = 1, at + 1
-        groups[-1] += last
-    return deepest, sum(groups)
-
-
-_REPEAT = rx.compile(r"(?:[*?]|(?P<plus>\+)|\{(?P<low>\d*)(?:(?P<comma>,)\d*)?\})[?+]?")
-
-
-def _copies(repeat: rx.Match[str]) -> int:
-    """How often the compiler writes out what a quantifier repeats: its least count, and once more if that is open."""
-    if repeat["plus"]:
-        return 2
-    low = int(repeat["low"][:9] or 0) if repeat["low"] is not None else 0
-    return max(1, low + (1 if repeat["comma"] else 0))
-
-
-def _end_of_set(source: str, start: int, nested: bool) -> int:
-    at, depth = start, 0
-    while at < len(source):
-        opens = source[at] == "[" and (nested or at == start)
-        if source[at] == "\\":
-            at += 2
-            continue
-        if opens:
-            depth += 1
-            at += 2 if source.startswith("[^", at) else 1
-            # A bracket that closes nothing yet is one of the set's characters.
-            at += 1 if source.startswith("]", at) else 0
-            continue
-        at += 1
-        if source[at - 1] == "]":
-            depth -= 1
-            if depth == 0:
-                break
-    return at
-
-
-def _after(source: str, mark: str, start: int) -> int:
-    position = source.find(mark, start)
-    return len(source) if position < 0 else position + 1
 
 
 # --- presets ------------------------------------------------------------------------------------------------------
