@@ -490,12 +490,12 @@ def about_run(
     lost = sum(was and not now for was, now in zip(before, after, strict=True))
     if not n:
         raise ValueError("a run is told by at least one held-out problem")
-    start, end = (round(100 * sum(side) / n) for side in (before, after))
+    start, end = (int(100 * sum(side) / n + 0.5) for side in (before, after))
     margin = 196 * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
     sure = mcnemar(gained, lost) < ALPHA
-    change = f"[{_number(gained)}](problems:gained) newly right, [{_number(lost)}](problems:lost) newly wrong"
-    if not sure:
-        change = f"may be chance on {n} problems"
+    better = f"[{_number(gained) if gained else 'none'}](problems:became-right) newly right"
+    worse = f"[{_number(lost) if lost else 'none'}](problems:became-wrong) newly wrong"
+    change = f"{better}, {worse}" if sure else f"may be chance on {n} problems"
     by = f"{end - start:+d}".replace("-", "−")
     said = [f"held-out accuracy {start} % → {end} % ({by} ± {margin:.0f} points): {change}."]
     said += _when(curve, end / 100, n, sure)
@@ -503,7 +503,7 @@ def about_run(
         if len(values) >= 2 * FIRST:
             first, last = fmean(values[:FIRST]), fmean(values[-FIRST:])
             if abs(last - first) > NOISE * stdev(values[:FIRST]) and f"{first:.2g}" != f"{last:.2g}":
-                said.append(f"[{name}](curve:{name}) went from {first:.2g} to {last:.2g}.")
+                said.append(f"{name} went from {first:.2g} to {last:.2g}.")
     return [_sentence(text) for text in said[:4]]
 
 
@@ -513,7 +513,7 @@ def _when(curve: Sequence[tuple[int, float]], end: float, problems: int, sure: b
     (best_step, best), (last_step, _) = max(curve, key=lambda measure: measure[1]), curve[-1]
     error = math.sqrt(max(end * (1 - end), 1 / problems) / problems)
     if best - end > 2 * error:
-        return [f"best at step [{best_step}](checkpoint:{best_step}), {100 * (best - end):.0f} points above the end."]
+        return [f"best at step {best_step}, {100 * (best - end):.0f} points above the end."]
     gain = end - curve[0][1]
     soon = next((step for step, accuracy in curve if accuracy - curve[0][1] >= MOST * gain), last_step)
     if sure and gain > 0 and soon < SOON * last_step:

@@ -26,6 +26,7 @@ from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, 
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
 from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
 from workbench.schema import Credit, LossPass, WatchedRow
+from workbench.sentences import Sentence, about_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 
 WORKSPACE = "WORKBENCH_WORKSPACE"
 """The environment's name for the default workspace."""
+_TOLD = {
+    "answer length": "completions/mean_length",
+    "steps per answer": "steps_per_answer",
+    "entropy": "entropy",
+    "KL": "kl",
+}
+"""Measures that are told of a run where they moved, and their columns."""
 _OF_A_RUN = ("status.json", "run.yaml", "metrics.jsonl", "checkpoints")
 """A folder that has one of these is a run's, if a damaged one: it is listed, and says what it has lost."""
 _POLL = 0.1
@@ -265,6 +273,18 @@ class Run:
     def metrics_rows(self, cursor: int = 0) -> tuple[list[dict[str, Any]], int]:
         """The rows from byte ``cursor`` on, and the cursor to ask from next time."""
         return self.dir.read_metrics(cursor)
+
+    def sentences(self) -> list[Sentence]:
+        """What it gained on the held-out problems, when, and what else moved; none before a second measure of them."""
+        steps = self.dir.answers.steps()
+        measured = [self.dir.answers.read(step) for step in steps]
+        if len(steps) < 2 or len({tuple(row.prompt for row in rows) for rows in measured}) > 1:
+            return []
+        rows, _ = self.metrics_rows()
+        before, after = ([row.right for row in answers] for answers in measured)
+        curve = [(row["step"], row["accuracy"]) for row in rows if row.get("accuracy") is not None]
+        told = {name: [row[key] for row in rows if row.get(key) is not None] for name, key in _TOLD.items()}
+        return about_run(before, after, curve, told)
 
     def rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
         """The groups of one training step with the advantages the loss used.

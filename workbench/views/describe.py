@@ -269,6 +269,7 @@ def run(value: Run) -> Parts:
     settings = f"{row['task']}, {row['policy']}, scheme {row['scheme']}, seed {row['seed']}"
     return (
         Title(value.name, row["state"]),
+        *map(str, value.sentences()),
         f"{settings}; step {row['step']} of {row['total_steps']}. {row['reason']}".rstrip(),
         Drawing(str, tuple(map(str, charts))),
     )

@@ -25,7 +25,7 @@ from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Services
 from workbench.views.curves import ChartPayload
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
-from workbench.views.payloads import WhyPayload
+from workbench.views.payloads import Said, WhyPayload
 
 LOG_LINES = 14
 LISTED_RUNS = 200
@@ -110,6 +110,7 @@ class News(_NewRows):
     resumed_from: int | None
     warnings: list[str]
     alarms: list[dict[str, Any]]
+    said: list[Said]
     lost: list[str]
     stopping: bool
     method: str
@@ -208,6 +209,7 @@ def poll(
             "resumed_from": status.resumed_from,
             "warnings": [*status.warnings, *corrupt],
             "alarms": alarms,
+            "said": _said(run, tuple(run.dir.answers.steps())),
             "lost": lost,
             "stopping": status.stop_requested is not None and not status.final,
             **news,
@@ -220,6 +222,12 @@ def poll(
         }
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
+
+
+@lru_cache(maxsize=64)
+def _said(run: Run, measured: tuple[int, ...]) -> list[Said]:
+    """Sentences about a run, anew when its held-out problems were measured again."""
+    return [sentence.parts for sentence in run.sentences()] if measured else []
 
 
 def _queue(workspace: Path, behind: str | None) -> _Queue:

@@ -13,9 +13,11 @@
  * @property {() => void} startNow
  * @property {() => void} showRuns
  * @property {(metrics: string[]) => void} lead
+ * @property {(kind: string) => void} problems shows those that became right, or wrong
  */
 
 import { el, once, say, setText } from "../../../views/dom.js";
+import { sentence } from "../../../views/drawing/said.js";
 import { ADVICE, progressText, stateOf } from "./state.js";
 
 export const INSPECT_TITLE = "Sample from its newest checkpoint on Inspect";
@@ -61,6 +63,7 @@ export class RunHead {
     this.warnings = notes("run-warnings", "Warnings");
     this.alarms = notes("run-alarms", "Checks");
     this.message = el("p", { id: "run-message", role: "status", tabindex: -1 });
+    this.said = el("div", { class: "sentences", role: "status" });
     this.reason = el("p", { id: "run-reason", role: "alert", hidden: true });
     this.settings = el("dl", { class: "facts" });
     this.settingsBox = el("details", { class: "settings" }, el("summary", {}, "Settings"), this.settings);
@@ -75,7 +78,17 @@ export class RunHead {
       this.ahead,
       el("span", { class: "run-actions" }, this.inspect, this.use, this.settle, this.now, this.resume, this.stop),
     );
-    this.above = [row, this.bar, this.reason, this.unknown, this.message, this.warnings, this.settingsBox, this.alarms];
+    this.above = [
+      row,
+      this.bar,
+      el("div", { id: "run-said", class: "wh" }, this.said),
+      this.reason,
+      this.unknown,
+      this.message,
+      this.warnings,
+      this.settingsBox,
+      this.alarms,
+    ];
   }
 
   /** As it is before anything is known of a run: what stood there is about another one. */
@@ -94,6 +107,7 @@ export class RunHead {
       this.unknown.hidden =
       this.ahead.hidden =
         true;
+    once(this.said, [], () => this.said.replaceChildren());
     this.fill(this.warnings, []);
     this.fill(this.alarms, []);
     this.log.textContent = "";
@@ -161,6 +175,10 @@ export class RunHead {
     this.now.hidden = !waits || news.stopping || !news.reason;
     this.ahead.hidden = !(waits && news.behind);
     setText(this.ahead, news.behind ?? "");
+    const follow = (/** @type {string} */ target) => () => this.on.problems(target.replace("problems:", ""));
+    once(this.said, news.said, () => {
+      this.said.replaceChildren(...news.said.map((parts) => el("p", {}, ...sentence(parts, follow))));
+    });
     this.fill(this.warnings, news.warnings);
     this.fill(
       this.alarms,

@@ -42,7 +42,7 @@ export class ProblemList {
     this.buttons = el("span", { class: "filters", role: "group", "aria-label": "Which problems" });
     this.list = el("div", { class: "changes" });
     this.body = el("div", { class: "wh" }, el("div", { class: "finder" }, this.buttons), this.list);
-    const title = el("summary", {}, "Held-out problems: which became right, which wrong");
+    const title = el("summary", {}, "Fixed and broken problems");
     this.node = el("details", { id: "run-problems", class: "settings", hidden: true }, title, this.body);
     this.node.addEventListener("toggle", () => this.look());
   }
@@ -55,6 +55,15 @@ export class ProblemList {
     this.node.open = false;
     this.buttons.replaceChildren();
     this.list.replaceChildren();
+  }
+
+  /** @param {string} kind Unfolds what became of the problems, of one kind. */
+  show(kind) {
+    this.kind = kind;
+    this.drawn = "";
+    this.node.open = true;
+    this.look();
+    this.node.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {number[]} steps that have answers */

@@ -75,6 +75,7 @@ class Train {
       use: () => this.handles.trigger("apply", { reward: this.run }),
       startNow: () => this.ask(this.head.now, (request) => this.server.start_now(request)),
       showRuns: () => tabs.showRuns([]),
+      problems: (kind) => this.problems.show(kind),
       lead: (metrics) => [...metrics, "step_reward", "reward"].some((metric) => this.curves.lead(metric)),
     });
     this.rollouts = new Rollouts(server, () => this.writeAddress());
