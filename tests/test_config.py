@@ -201,3 +201,8 @@ def test_configuration_loads_neither_torch_nor_trl_nor_gradio():
     code = f"import sys, workbench, workbench.config.run; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_run_of_version_0_4_says_whether_its_code_was_trusted_and_is_read():
+    stored = {"method": {"rewards": [{"name": "step_correctness", "trusted": False}]}}
+    assert RunConfig.parse(stored) == RunConfig.parse({"method": {"rewards": [{"name": "step_correctness"}]}})

@@ -211,6 +211,8 @@ class RewardConfig(Section):
                 f"a run is a process of its own, which takes source and no function; give RewardConfig(name={name!r}, "
                 f"code=inspect.getsource({name})), or train in this process with ProcessGRPOTrainer"
             )
+        if isinstance(data, Mapping) and "trusted" in data:  # a run of version 0.4 says so of each of its functions
+            data = {name: value for name, value in data.items() if name != "trusted"}
         is_function = isinstance(data, Mapping) and not any(
             data.get(part) for part in ("model", "judge", "monte_carlo")
         )
