@@ -290,7 +290,6 @@ def visit(
     page.set_default_timeout(SECONDS)
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(**media)
-    page.add_init_script("try { localStorage.setItem('workbench-tour', 'seen') } catch {}")  # the tour is no part of it
     # Gradio calls off what is under way when a page is left, and a page that waits for the next one complains of that.
     page.add_init_script("addEventListener('beforeunload', () => { console.error = () => {} })")
     if script:

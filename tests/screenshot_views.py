@@ -68,12 +68,6 @@ def presets(page: Page) -> None:
     page.locator("#regex").scroll_into_view_if_needed()
 
 
-def tour(page: Page) -> None:
-    page.get_by_role("tab", name="Help").click()
-    page.get_by_role("button", name="Show the tour").click()
-    expect(page.get_by_role("dialog", name="Tour")).to_be_visible()
-
-
 def reward_error(page: Page) -> None:
     _unfold(page)
     page.locator("#add-reward input").click()
@@ -202,7 +196,7 @@ INSPECT: tuple[View, ...] = (
     inspect, pinned, hovered, entropy, no_match, bad_pattern, slow_pattern, presets, reward_error,
     reward_model_form, step_values, two_schemes, no_spread, probes, probe_chosen, own_rollouts,
     weight_by_step, episode, sampling, notebook_code,
-    help_page, glossary, tour,
+    help_page, glossary,
 )  # fmt: skip
 
 

@@ -138,19 +138,6 @@ def help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
     assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
     page.get_by_label("Find a metric").fill("kl/k")
     expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(3)
-    help_shows_the_tour_which_is_left_at_any_moment(page)
-
-
-def help_shows_the_tour_which_is_left_at_any_moment(page: Page) -> None:
-    page.get_by_role("button", name="Show the tour").click()
-    tour = page.get_by_role("dialog", name="Tour")
-    expect(tour).to_contain_text("1 of 3")
-    expect(page.locator("#heatmap.toured")).to_be_visible()
-    tour.get_by_role("button", name="Next").click()
-    expect(page.locator("#controls.toured")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(tour).to_have_count(0)
-    expect(page.locator(".toured")).to_have_count(0)
 
 
 def files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -> None:

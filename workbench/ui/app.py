@@ -59,7 +59,7 @@ from workbench.views.fragment import bundle
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"
 LINKED_TABS = ("inspect", "train", "runs", "help")
-SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; globalThis.Workbench?.greet(); return 'shown'; }"
+SHOW_PAGE = "() => { document.documentElement.dataset.opened = ''; return 'shown'; }"
 """Until then the style sheet hides all below the header: the answer to the page's opening sets the controls to what the
 browser tab kept or a link says, and would overwrite what somebody typed before it."""
 SHOW_TRAIN = "() => { const tab = document.getElementById('train-tab-button'); tab.click(); tab.focus(); }"

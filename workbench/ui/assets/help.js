@@ -9,8 +9,7 @@ import { MINUS, number } from "../../views/numbers.js";
 import { noSpreadText } from "../../views/drawing/notices.js";
 import { termName } from "../../views/drawing/why.js";
 import { address } from "./address.js";
-import { showTour } from "./tour.js";
-import { answerOf, follow, link } from "./widget.js";
+import { answerOf, follow } from "./widget.js";
 
 const NOTHING = "Nothing is scored on Inspect right now; score a group there and come back.";
 const NO_ANSWER = "The workbench did not answer; the numbers come back when it does.";
@@ -39,15 +38,7 @@ export function help(handles) {
   follow(handles, (root, /** @type {GuidePayload | null} */ value) => {
     if (!value || root.hasChildNodes()) return;
     const sections = sectionsOf(value, numbers);
-    const tour = el(
-      "p",
-      {},
-      link("Show the tour", () => {
-        document.getElementById("inspect-tab-button")?.click();
-        setTimeout(showTour);
-      }),
-    );
-    root.append(contentsOf(sections), tour, ...sections);
+    root.append(contentsOf(sections), ...sections);
   });
   new IntersectionObserver((entries) => {
     if (entries.some((entry) => entry.isIntersecting)) ask();

@@ -5,7 +5,6 @@
 
 import { el, once } from "../../views/dom.js";
 import { watchControls } from "./controls.js";
-import { isFirstVisit, showTour } from "./tour.js";
 import { answerOf, follow, whileVisible } from "./widget.js";
 
 const THEME = "workbench-theme"; // in the browser's storage
@@ -39,11 +38,6 @@ export function header(handles) {
       status.className = "failed";
     }
   }, () => (state === "ready" ? 5000 : 1000));
-}
-
-/** The page has opened: whoever has not been here is shown around. */
-export function greet() {
-  if (isFirstVisit(() => localStorage, location.search)) showTour();
 }
 
 /** @param {Event} event Moves the focus to the group's first step, past all controls. */

@@ -6,7 +6,7 @@ import { restoreTheme } from "./page.js";
 export { findings, probes, strip } from "./checks.js";
 export { code, keep, tools } from "./share.js";
 export { facts, note } from "./notes.js";
-export { greet, header } from "./page.js";
+export { header } from "./page.js";
 export { help } from "./help.js";
 export { inspect, title } from "./inspect.js";
 export { modelStatus, saveFile, watch } from "./rewards.js";
