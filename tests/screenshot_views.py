@@ -63,7 +63,7 @@ def slow_pattern(page: Page) -> None:
 
 def presets(page: Page) -> None:
     _unfold(page)
-    page.get_by_role("button", name="What other presets find").click()
+    page.get_by_role("button", name="Try all presets on these answers").click()
     expect(page.locator("#preset-table tbody tr").first).to_be_visible()
     page.locator("#regex").scroll_into_view_if_needed()
 

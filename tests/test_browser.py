@@ -91,7 +91,7 @@ def a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
 
 
 def a_preset_is_chosen_by_what_it_finds(page: Page) -> None:
-    page.get_by_role("button", name="What other presets find").click()
+    page.get_by_role("button", name="Try all presets on these answers").click()
     page.locator("#preset-table tr", has_text="GRPO tutorials").filter(has_text="5 steps").click()
     expect(page.locator("#regex textarea")).to_have_value(r"(?m)^Step \d+:")
     expect(page.locator("#preset-table table")).to_be_hidden()
@@ -162,7 +162,7 @@ def copies_are_one_card_until_they_are_unfolded(page: Page) -> None:
     first, fold = page.locator(CARDS).first, page.locator("#heatmap .copies")
     expect(page.locator("#heatmap .summary")).to_contain_text("8 rollouts")
     expect(page.locator("#heatmap .summary")).to_contain_text("6 distinct")
-    expect(first.locator("header")).to_contain_text("the same: 1, 2, 5")
+    expect(first.locator("header")).to_contain_text("identical: 1, 2, 5")
     expect(fold).to_have_text("×3")
     fold.click()
     expect(page.locator(CARDS)).to_have_count(8)
@@ -250,7 +250,7 @@ def another_task_brings_its_pattern_and_rewards(page: Page) -> None:
     expect(page.locator(CARDS).first).to_contain_text("<reasoning>")  # sampled at once by the policy that was taught it
     page.locator("#task input").click()
     page.get_by_role("option", name="gsm8k").click()
-    expect(page.locator("#drawing .stale")).to_contain_text("answers another prompt")
+    expect(page.locator("#drawing .stale")).to_contain_text("answers are for another prompt")
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -325,7 +325,7 @@ def a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> None:
 
 def a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page) -> None:
     add_reward(page, "Your own step function", 2, "def broken(prompt, step, **columns):\n    return 1 / 0\n")
-    expect(page.locator("#drawing .stale")).to_contain_text("Drawn as before the last change: ")
+    expect(page.locator("#drawing .stale")).to_contain_text("Showing the last valid result: ")
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("4")
     page.locator("#sample").click()

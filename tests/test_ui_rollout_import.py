@@ -58,7 +58,7 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     assert [view.running for view in views] == [True] * (len(views) - 1) + [False]
     imported = views[-1].imported
     assert views[-1].note.text == "300 groups, 300 rows · format gsm8k · tokenizer tiny"
-    assert "taken as finished" in views[-1].note.detail
+    assert "treated as complete" in views[-1].note.detail
     assert group_rows(imported)[1][:3] == ["2", "4", "3 of 4"]
     assert with_suggestions(draft_of(), imported).regex == r"\n+"
     chosen = choose_group(scoring_form(imported), imported, 1)

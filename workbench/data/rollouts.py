@@ -41,7 +41,7 @@ REWRITTEN = (
     "all): each turn stands as when it was the last, and later ones followed a text that is not shown"
 )
 """What is said of episodes that were rendered by such a template."""
-UNKNOWN_END = "taken as finished: the file does not say whether the length cut it off"
+UNKNOWN_END = "treated as complete: the file does not say whether the length cut it off"
 AS_WORDS = "no tokenizer was given: tokens are words, digits and marks, not a model's"
 
 _LOGGER = logging.getLogger("workbench.data")

@@ -71,7 +71,7 @@ class InspectView {
     }
     this.change(message);
     say(this.busy, message.busy);
-    const drawn = this.heatmap.data.rollouts[0]?.steps ? "Drawn as before the last change" : "Not scored";
+    const drawn = this.heatmap.data.rollouts[0]?.steps ? "Showing the last valid result" : "Not scored";
     say(this.stale, message.stale ? `${drawn}: ${message.stale}` : message.other);
     root.classList.toggle("is-stale", Boolean(message.stale));
     root.setAttribute("aria-busy", String(Boolean(message.busy)));

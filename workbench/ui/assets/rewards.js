@@ -23,7 +23,7 @@ const largestOf = (values) => Math.max(...values.map((value) => Math.abs(value ?
 export function watch(handles) {
   const slow = el("div", { class: "slow", role: "status" });
   const body = el("div", { class: "watch-body" });
-  const details = el("details", { class: "fold-details" }, el("summary", {}, "Watch"), body);
+  const details = el("details", { class: "fold-details" }, el("summary", {}, "Reward statistics"), body);
   follow(handles, (root, /** @type {WatchPayload | null} */ value) => {
     if (!root.hasChildNodes()) root.append(slow, details);
     root.hidden = !value?.functions.length;

@@ -25,7 +25,7 @@ LABELS = {
     "gamma": "Discount γ",
     "temperature": "Softmax T",
     "threshold": "Error below",
-    "right_from": "Right from",
+    "right_from": "Right if reward ≥",
     "process_weight": "Process weight",
     "token_weight": "Token weight",
     "prior_mean": "Prior mean",

@@ -180,7 +180,7 @@ def show(
     return message(
         show=credit_payload(credit, matches, other=second, explain_at_most=EXPLAINED_AT_ONCE),
         about=_about(group),
-        other="This group answers another prompt; Sample & score samples the one on the left." if other else "",
+        other="These answers are for another prompt; Sample & score samples the one on the left." if other else "",
     )
 
 

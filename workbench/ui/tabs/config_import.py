@@ -39,7 +39,7 @@ def wire_import(
             after, said = open_config(before, name, Path(file).read_bytes())
         except ConfigError as error:
             return {widgets.note: note_value(Note(str(error)))}
-        replaced = f"{name} has taken the settings' place"
+        replaced = f"loaded {name}"
         return shown(form, before, after, whole=True, undo=replaced) | {widgets.note: note_value(said)}
 
     outputs = [widgets.note, *form.outputs]

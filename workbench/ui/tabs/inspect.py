@@ -111,7 +111,7 @@ def _example_widgets(first: Draft) -> dict[str, Any]:
             list(TASKS),
             value=first.task,
             allow_custom_value=True,
-            label="Name, file or hub:NAME",
+            label="Task: built-in, file or hub:dataset",
             elem_id="task",
             min_width=0,
         )

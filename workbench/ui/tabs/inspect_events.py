@@ -186,7 +186,9 @@ def _pattern_answer(before: tuple[str, ...], after: tuple[str, ...]) -> str:
 
 def _pattern_value(draft: Draft, view: ScoringView) -> str:
     """What the pattern finds or what is wrong with it, and the button that lists the presets."""
-    return note_value(pattern_note(draft, view), action=ENDS if _is_separator(draft) else "What other presets find")
+    return note_value(
+        pattern_note(draft, view), action=ENDS if _is_separator(draft) else "Try all presets on these answers"
+    )
 
 
 ENDS = "Each match ends a step"
@@ -304,7 +306,7 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
     def start_over(*held: Any) -> Updates:
         before = read(*held)
         first = handlers.first_draft(before.limits)
-        return shown(form, before, first, whole=True, undo="the page is as it opens at first")
+        return shown(form, before, first, whole=True, undo="reset to defaults")
 
     asked = [note.apply for note in undo.notes]
     then_score(gr.on(asked, bring_back, [undo.before, *form.inputs], form.outputs, queue=False, **PRIVATE))

@@ -46,7 +46,7 @@ def build_rollout_import() -> RolloutImportWidgets:
                 min_width=0,
             )
         columns = gr.Textbox(
-            label="Columns of other names",
+            label="Column mapping",
             placeholder="prompt=input,completion=output,reward=score",
             elem_id="import-columns",
             max_lines=1,
@@ -65,7 +65,7 @@ def build_rollout_import() -> RolloutImportWidgets:
             groups = table("import-groups", "groups", handlers.GROUP_HEADINGS, picks=True)
             with gr.Row(elem_classes=["fields"]):
                 threshold = gr.Textbox(
-                    label="Right from", placeholder="the best", elem_id="check-threshold", min_width=0
+                    label="Right if reward ≥", placeholder="the best", elem_id="check-threshold", min_width=0
                 )
                 check = gr.Button("Check rewards", elem_id="check-rewards", min_width=0, elem_classes=["small"])
             check_note = note("check-note")

@@ -267,8 +267,10 @@ export function summary(rollouts) {
   const unmatched = rollouts.filter((rollout) => rollout.matched === false).length;
   const truncated = rollouts.filter(({ finished, stop }) => !finished && !stop).length;
   const [differ, unscored] = [distinct({ rollouts }), steps.length - rewards.length];
-  const outside = characters > covered ? `, ${share(characters - covered, characters)} of text in none` : "";
-  const stepsSaid = unmatched ? `steps each, ${unmatched} without a match` : `steps each${outside}`;
+  const outside = characters > covered
+    ? `, ${share(characters - covered, characters)} of the text outside any step`
+    : "";
+  const stepsSaid = unmatched ? `steps per answer, none found in ${unmatched}` : `steps per answer${outside}`;
   const spread = (/** @type {number[]} */ values) => `${number(meanOf(values), 2)} ± ${number(stdOf(values), 2)}`;
   const item = (/** @type {string | number} */ value, /** @type {string} */ name, bad = false) =>
     el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`);

@@ -55,7 +55,7 @@ export function copyMarks(data, g, folded) {
   return [
     el("button", button, `×${length}`),
     folded
-      ? el("span", { class: "fact" }, el("em", {}), `the same: ${members.map((g) => g + 1).join(", ")}${counted}`)
+      ? el("span", { class: "fact" }, el("em", {}), `identical: ${members.map((g) => g + 1).join(", ")}${counted}`)
       : null,
     folded && !scoredAlike(data, members)
       ? el("mark", { title: "The same text got different scores; unfold to see each" }, "scores differ")
