@@ -222,26 +222,6 @@ def test_a_bad_file_of_any_name_is_refused_in_a_sentence(name: str, tmp_path: Pa
             held(lambda path=path: list(read_rows(path)))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("labels of other steps", "line 1: 'labelled_steps' has 1 steps and 'labels' 6; give one label a step"),
-        ("label 7", r"line 1: 'labels' .*not 7"),
-        ("labels a text", "line 1: 'labels' .*'10'"),
-        ("6 labels of 2 steps", "line 1: 'completions' has 2 steps and 'labels' 6; give one label a step"),
-        ("token id -1", "line 1: 'token_ids' .*not -1"),
-        ("token id 99999999", "line 1: 'token_ids' .*99999999"),
-        ("400 digits", "line 1: 'reward' .*9999"),
-        ("group, rollout's columns a list", "line 1: rollout 1: .*'columns'"),
-    ],
-)
-def test_what_a_row_says_that_cannot_be_is_named(name: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "data.jsonl"
-    path.write_bytes(FILES[name])
-    with pytest.raises(WorkbenchError, match=message):
-        read_drafts(read_rows(path), path.name)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_bad_configuration_group_or_code_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file.py"

@@ -207,7 +207,7 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
     monkeypatch.setattr(importing, "read_groups", slow)
     views = open_file(ImportForm("gsm8k"), tmp_path, readings, "tab")
     assert next(views).note.text == "reading …"
-    assert next(views).note.text == "1 of 2 groups"
+    assert next(views).note.text.startswith("1 of 2 groups · ")
     assert started.wait(60)
     [busy] = open_file(ImportForm("gsm8k"), tmp_path, readings, "tab")
     assert "reading or checking already" in busy.note.text

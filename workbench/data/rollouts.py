@@ -189,12 +189,16 @@ def keep_on_disk(groups: Iterable[Group]) -> Sequence[Group]:
 
 def _groups_of_run(path: Path, max_bytes: int) -> list[Group] | None:
     """Return the groups of a run's own rollouts file, or None where it is something else."""
+    import pyarrow.parquet as pq
+
     from workbench.rundir.rollouts import read
 
     try:
         with opened(path) as stream:
             if stream.read(4) != b"PAR1" or path.stat().st_size > max_bytes:
                 return None
+        if b"groups" not in (pq.read_schema(path).metadata or {}):
+            return None
         return [credit.scored.group for credit in read(path)]
     except (OSError, ValueError, KeyError, TypeError):
         return None  # read as any other file, which says what is wrong with it

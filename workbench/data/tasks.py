@@ -1,7 +1,7 @@
 """A task: prompts with their columns, and the defaults that make it runnable at once.
 
 A task knows its default step pattern, its default rewards and how to tell whether an answer is right. It does not know
-how answers are sampled or trained on. The embedded tasks are here; ``tasks.reading`` makes others of data.
+how answers are sampled or trained on. The embedded tasks are here; others are made of data.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Task:
     ``checker`` names the built-in outcome reward that compares with it. ``environment`` is the built-in one that
     answers its turns and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows
     are; ``data`` holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out
-    ones. Of a data file, ``layout`` is the one that was recognised (``tasks.layouts``) and ``skipped`` how many rows
+    ones. Of a data file, ``layout`` is the one that was recognised (``kinds.recognised``) and ``skipped`` how many rows
     were left out, by the reason.
     """
 
@@ -417,7 +417,19 @@ def _task(
     worked = not unchecked and "answer" in training.row(0).values and "####" in str(training.row(0).values["answer"])
     if not lazy:
         examples, held = looked_at
-    task = _with_defaults(name, examples, held, worked, unchecked, str(golds))
+    checker = "math_equality" if "\\" in str(golds) else "answer_correctness"
+    task = Task(
+        name,
+        examples,
+        held,
+        rewards=() if unchecked else (RewardConfig(name=checker, kind="outcome"),),
+        scheme="process" if unchecked else "outcome",
+        max_completion_length=256,
+        unchecked=unchecked,
+        checker=checker,
+    )
+    if worked:
+        task = worked_answers(name, examples, held)
     task = replace(
         task, layout=recognised(train[0].values)[0], skipped=dict(skipped), checker=section.checker or task.checker
     )
@@ -459,25 +471,6 @@ def _unchecked(rows: Rows, golds: Sequence[Any]) -> str:
         if any(isinstance(one, dict) for one in (gold if isinstance(gold, list) else [gold])):
             return f"the 'answer' of {rows.row(i).where} is an object, which no text can be compared with"
     return ""
-
-
-def _with_defaults(
-    name: str, examples: Sequence[Example], held_out: Sequence[Example], worked: bool, unchecked: str, golds: str
-) -> Task:
-    """Pattern and rewards by whether rows have an ``answer``, and whether that is worked as GSM8K's or holds LaTeX."""
-    if worked:
-        return worked_answers(name, examples, held_out)
-    checker = "math_equality" if "\\" in golds else "answer_correctness"
-    return Task(
-        name,
-        examples,
-        held_out,
-        rewards=() if unchecked else (RewardConfig(name=checker, kind="outcome"),),
-        scheme="process" if unchecked else "outcome",
-        max_completion_length=256,
-        unchecked=unchecked,
-        checker=checker,
-    )
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Imported rollouts: open a file, browse its groups, and evaluate the page's rewards on its labels.
 
-A file is one of the workspace's, an upload, or data that comes along; it is read in a process of its own. Whatever goes
-wrong, the group on screen is kept and the note says what.
+A file is one of the workspace's, an upload, or data that comes along; its groups lie on disk until they are looked at.
+Whatever goes wrong, the group on screen is kept and the note says what.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -204,8 +205,14 @@ def _read(
         facts = Facts("generated", sum(map(len, groups)), groups[0].sampling["tokenizer"], preset="line")
         return Imported(tuple(groups), facts)
 
+    began = time.monotonic()
+
     def on_event(event: dict[str, Any]) -> None:
-        on_progress(event["phase"] if "phase" in event else f"{event['done']:,} of {event['of']:,} groups")
+        if "phase" in event:
+            on_progress(event["phase"])
+            return
+        left = (time.monotonic() - began) / event["done"] * (event["of"] - event["done"])
+        on_progress(f"{event['done']:,} of {event['of']:,} groups · {left:.0f} s left")
 
     return read_groups(
         source,
