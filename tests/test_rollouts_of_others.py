@@ -38,11 +38,6 @@ def test_verls_dumps_are_groups_by_step() -> None:
     ]
 
 
-def test_a_wrong_score_of_verls_is_called_by_its_own_name() -> None:
-    with pytest.raises(TaskError, match="'score' must be a number"):
-        read({"input": "1 + 1?", "output": "2", "gts": "2", "score": "high"})
-
-
 def test_openrlhfs_outputs_are_groups() -> None:
     row = {"input": "1 + 1?", "output": "2", "reward": 0.5}
     [group], format, _ = read(row, {**row, "output": "3", "reward": -1})

@@ -7,8 +7,6 @@ import random
 import re
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from workbench.data import chain_arithmetic, load_task
@@ -106,49 +104,27 @@ def test_gsm8k_comes_along_with_its_own_answers_right():
         assert all(calculator_notes("", step) in (1.0, None) for step in steps), steps
 
 
-def test_a_parquet_file_is_a_task(tmp_path):
-    file = tmp_path / "mine.parquet"
-    pq.write_table(pa.table({"prompt": ["1 + 1 =", "2 + 2 ="], "answer": [2, 4]}), file)
-    task = load_task(str(file))
-    assert (task[0].prompt, task[0].columns) == ("1 + 1 =", {"answer": "2"})
-    assert task.held_out[0].prompt == "2 + 2 ="
+USER = [{"role": "user", "content": "2?"}]
 
 
-def test_a_jsonl_file_is_a_task(tmp_path):
+@pytest.mark.parametrize(
+    ("rows", "held_out", "can_check"),
+    [
+        ([{"prompt": "1 + 1 =", "answer": 2}, {"prompt": USER, "answer": 4}], [(USER, "4")], True),
+        ([{"prompt": "1 + 1 =", "answer": 2}], [], True),  # the only row is not measured on
+        ([{"prompt": "1 + 1 =", "answer": 2}, {"prompt": "2 + 2 =", "answer": None}], [("2 + 2 =", None)], False),
+        ([{"prompt": "1 + 1 =", "answer": 2}, {"prompt": "2 + 2 ="}], [("2 + 2 =", None)], False),
+    ],
+)
+def test_a_file_is_a_task_whose_last_rows_are_held_out(tmp_path, rows, held_out, can_check):
     file = tmp_path / "mine.jsonl"
-    file.write_text(
-        '{"prompt": "1 + 1 =", "answer": 2}\n\n{"prompt": [{"role": "user", "content": "2?"}], "answer": 4}\n'
-    )
+    file.write_text("\n\n".join(map(json.dumps, rows)))
     task = load_task(str(file))
-    assert task[0].prompt == "1 + 1 ="
-    assert task[0].columns == {"answer": "2"}
-    assert task.held_out[0].prompt == [{"role": "user", "content": "2?"}]
-    assert [reward.name for reward in task.rewards] == ["answer_correctness"]
-    assert task.scheme == "outcome"  # there is no step reward for 'process' to credit
-    assert task.can_check
-
-
-def test_the_only_row_of_a_file_is_not_measured_on(tmp_path):
-    file = tmp_path / "one.jsonl"
-    file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n')
-    task = load_task(str(file))
-    assert (len(task), len(task.held_out), task.can_check) == (1, 0, True)
-
-
-def test_an_answer_that_is_withheld_is_none_and_not_the_word(tmp_path):
-    file = tmp_path / "withheld.jsonl"
-    file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n{"prompt": "2 + 2 =", "answer": null}\n')
-    task = load_task(str(file))
-    assert not task.can_check
-    assert task.held_out[0].columns == {"answer": None}
-
-
-def test_rows_without_an_answer_cannot_be_checked(tmp_path):
-    file = tmp_path / "mixed.jsonl"
-    file.write_text('{"prompt": "1 + 1 =", "answer": 2}\n{"prompt": "2 + 2 ="}\n')
-    task = load_task(str(file))
-    assert not task.can_check
-    assert task.rewards == ()
+    assert [(row.prompt, row.columns) for row in task.examples] == [("1 + 1 =", {"answer": "2"})]
+    assert [(row.prompt, row.columns.get("answer")) for row in task.held_out] == held_out
+    assert task.can_check == can_check
+    assert [reward.name for reward in task.rewards] == ["answer_correctness"] * can_check
+    assert task.scheme == ("outcome" if can_check else "process")  # which needs step rewards
 
 
 @pytest.mark.parametrize(
@@ -158,7 +134,6 @@ def test_rows_without_an_answer_cannot_be_checked(tmp_path):
         (b'{"prompt": "x"}\n{"pro', "line 2: not JSON"),
         (b'{"prompt": "x"}\n{"text": "y"}', "line 2: every row must be an object with a 'prompt'"),
         (b'{"prompt": 3}', "line 1: 'prompt' must be text or a list of messages"),
-        (b'{"prompt": "caf\xe9"}', "line 1: byte 15 is not UTF-8"),
     ],
 )
 def test_a_bad_file_is_named_by_line(tmp_path, content, message):
