@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from benchmarks import BENCHES
 from benchmarks.trained import Where
-from workbench.cli.output import print_result
 from workbench.errors import WorkbenchError
+from workbench.files import encode
 from workbench.views.cards import table
 
 
@@ -32,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.name is None:
         summaries = {name: bench.summary for name, bench in BENCHES.items()}
         rows = list(summaries.items())
-        return print_result(args, {"benches": summaries}, lambda: table(("benchmark", "measures"), rows))
+        return _print(args, {"benches": summaries}, lambda: table(("benchmark", "measures"), rows))
     if args.repeat < 1:
         print(f"error: --repeat {args.repeat}: must be at least 1", file=sys.stderr)
         return 2
@@ -42,11 +44,16 @@ def main(arguments: list[str] | None = None) -> int:
     except WorkbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return print_result(
+    return _print(
         args,
         {"bench": args.name, "rows": measures},
         lambda: table(list(measures[0]), [list(row.values()) for row in measures]),
     )
+
+
+def _print(args: argparse.Namespace, data: dict[str, Any], text: Callable[[], str]) -> int:
+    print(encode(data).decode() if args.json else text())
+    return 0
 
 
 def _where(args: argparse.Namespace) -> Where | None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.cli import runs
+from workbench.cli.arguments import read_arguments
 from workbench.config.run import RunConfig
+
+
+def config_of(*flags: str) -> RunConfig:
+    """Return the configuration that ``train`` makes of flags."""
+    config: RunConfig = read_arguments("train", runs.train, flags)["settings"].read()
+    return config
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def test_probe_prints_its_table_and_its_rows(capsys, tmp_path):
     assert "+1.95*" in shown
     file = tmp_path / "group.json"
     file.write_text(json.dumps(split_step_demo()[0].to_json()))
-    rewards = ["--reward", "length_and_mistake", "--grpo.pattern.regex", r"\n", "--grpo.pattern.kind", "ends"]
+    rewards = ["--reward", "length_and_mistake", "--method.pattern.regex", r"\n", "--method.pattern.kind", "ends"]
     assert main(["probe", "--group", str(file), "--schemes", "sum", *rewards, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     padded = next(row for row in rows if row["edit"] == "pad with filler")
@@ -30,7 +30,7 @@ def test_preflight_says_what_to_look_at_and_fails_where_nothing_would_be_learnt(
     data = json.loads(capsys.readouterr().out)
     assert data["level"] == "ok"
     assert {"steps per answer", "truncated", "groups without spread"} <= {one["name"] for one in data["findings"]}
-    assert main(["preflight", "--group", str(FIRST_GROUP), "--grpo.pattern.regex", "nowhere"]) == 1
+    assert main(["preflight", "--group", str(FIRST_GROUP), "--method.pattern.regex", "nowhere"]) == 1
     assert "the pattern finds nothing in them" in capsys.readouterr().out
 
 
@@ -38,7 +38,7 @@ def test_preflight_says_what_to_look_at_and_fails_where_nothing_would_be_learnt(
 def test_every_command_has_the_configurations_deadline(capsys, tmp_path, command):
     file = tmp_path / "slow.py"
     file.write_text("import time\ntime.sleep(1)\ndef slow(completions, **_):\n    time.sleep(30)\n")
-    flags = ["--group", str(FIRST_GROUP), "--grpo.credit.scheme", "outcome", "--grpo.reward_deadline", "0.5"]
+    flags = ["--group", str(FIRST_GROUP), "--method.credit.scheme", "outcome", "--method.reward_deadline", "0.5"]
     if command == "check-reward":
         flags = ["gsm8k", "--limit", "2", "--method.reward_deadline", "0.5"]
     assert main([command, *flags, "--reward-file", f"{file}:outcome"]) in (1, 2)
@@ -49,7 +49,7 @@ def test_every_command_has_the_configurations_deadline(capsys, tmp_path, command
 
 @pytest.mark.training
 def test_preflight_samples_when_no_group_is_given(capsys):
-    flags = ["--prompts", "2", "--grpo.sampling.num_generations", "2", "--grpo.sampling.max_completion_length", "8"]
+    flags = ["--prompts", "2", "--method.sampling.num_generations", "2", "--method.sampling.max_completion_length", "8"]
     assert main(["preflight", *flags, "--json"]) in (0, 1)
     findings = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert findings["truncated"]["value"] == "100%"

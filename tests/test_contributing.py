@@ -80,7 +80,7 @@ def test_a_new_scheme_is_everywhere_by_its_one_line(tree: Path) -> None:
     in_tree(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_only_errors.py")
     shown = json.loads(
         in_tree(tree, "-m", "workbench", "score", "--group", str(tree / "assets" / "first-group.json"),
-                "--grpo.credit.scheme", "only_errors", "--grpo.credit.options", "threshold=0.5", "--json")
+                "--method.credit.scheme", "only_errors", "--method.credit.options", "threshold=0.5", "--json")
     )  # fmt: skip
     assert shown["scheme"] == "only_errors"
 
@@ -107,7 +107,7 @@ assert any(metric.name == "longest_step" for panel in PANELS for metric in panel
 def test_a_new_method_trains_in_a_run_of_its_own(tree: Path) -> None:
     in_tree(
         tree, "-m", "workbench", "train", "--method", "rloo", "--name", "method", "--run.steps", "2",
-        "--rloo.prompts_per_step", "2", "--rloo.sampling.num_generations", "2", "--run.save_every", "1",
+        "--method.prompts_per_step", "2", "--method.sampling.num_generations", "2", "--run.save_every", "1",
     )  # fmt: skip
     assert [row["step"] for row in metrics(tree, "method") if "loss" in row] == [1, 2]
     status = json.loads((tree / "workspace" / "runs" / "method" / "status.json").read_text(encoding="utf-8"))

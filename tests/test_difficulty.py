@@ -77,14 +77,14 @@ def test_the_command_prints_writes_and_says_where_rows_come_from(capsys, tmp_pat
     assert (shown["prompts"], shown["answers"]) == (2, 16)
     assert set(shown["dead_share"]) == {"2", "4", "8", "16", "32", "64"}
     out = tmp_path / "right-sized.jsonl"
-    assert main(["difficulty", *files, "--keep", "0", "1", "--out", str(out)]) == 0
+    assert main(["difficulty", *files, "--keep", "0,1", "--out", str(out)]) == 0
     assert "expected" in capsys.readouterr().out
     task = load_task(str(out))
     assert task.examples[0].columns["pass_rate"] == shown["mean_pass_rate"]
     provenance = json.loads(out.with_name(f"{out.name}.provenance.json").read_text())
     assert provenance["limits"] == {"keep": [0.0, 1.0], "right_from": 1.0}
     assert (provenance["made_by"], provenance["difficulty"]["prompts"]) == ("difficulty", 2)
-    assert main(["difficulty", *files, "--keep", "0.9", "0.1"]) != 0
+    assert main(["difficulty", *files, "--keep", "0.9,0.1"]) != 0
     assert "swap them" in capsys.readouterr().err
     assert main(["difficulty", *files, "--out", str(out)]) != 0
     assert "is there already" in capsys.readouterr().err

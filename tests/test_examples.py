@@ -77,7 +77,7 @@ def test_demonstrations_pairs_and_ppo(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_methods_are_compared_on_one_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["compare", "--methods", "dpo,grpo", "--seeds", "1", "--completions", "48", "--name", "it", "--json"]
     argv += ["--workspace", str(tmp_path), "--run.eval_prompts", "4", "--run.device", "cpu"]
-    argv += ["--grpo.prompts_per_step", "2"]
+    argv += ["--method.prompts_per_step", "2"]
     assert main(argv) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["method"], row["seed"], row["completions"], row["models"]) for row in rows] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sqlite3
 import subprocess
@@ -15,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests import configs
 from tests.drafts import draft_of
 from tests.judge_server import Endpoint, serving, steps_answer
-from workbench.cli.flags import add_flags, read_config
 from workbench.config import JudgeConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError
@@ -462,10 +461,8 @@ def test_notebook_code_has_the_judge(tmp_path: Path) -> None:
 def test_flags_name_a_judges_file_and_own_code(tmp_path: Path) -> None:
     (tmp_path / "fair.yaml").write_text("base_url: http://127.0.0.1:1/v1\nmodel: small\n")
     (tmp_path / "mine.py").write_text("def mine(prompts, completions, **columns): return [1.0]\n")
-    parser = argparse.ArgumentParser()
-    add_flags(parser)
     flags = ["--judge", f"{tmp_path}/fair.yaml:step:0.5", "--reward-file", f"{tmp_path}/mine.py"]
-    mine, fair = read_config(parser.parse_args(flags)).method.reward_functions
+    mine, fair = configs.config_of(*flags).method.reward_functions
     assert (fair.name, fair.kind, fair.weight, fair.judge) == ("fair", "step", 0.5, config_of())
     assert (mine.name, mine.kind) == ("mine", "outcome")
 

@@ -307,7 +307,7 @@ def test_progress_is_what_a_step_adds_to_the_value_before_it(tiny, chain_group):
 
 def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
     labels = tmp_path / "labels.jsonl"
-    arguments = ["--index", "1", "--continuations", "2", "--grpo.sampling.num_generations", "4", "--json"]
+    arguments = ["--index", "1", "--continuations", "2", "--method.sampling.num_generations", "4", "--json"]
     assert main(["step-values", *arguments, "--labels", str(labels), "--html", str(tmp_path / "v.html")]) == 0
     data = json.loads(capsys.readouterr().out)
     assert len(data["values"]) == len(data["correct"]) == len(labels.read_text().splitlines()) == 4
@@ -328,7 +328,7 @@ def test_the_command_labels_several_prompts_to_train_a_reward_model_on(tmp_path,
         "1",
         "--continuations",
         "2",
-        "--grpo.sampling.num_generations",
+        "--method.sampling.num_generations",
         "2",
         "--json",
     ]

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.cli import make_parser
-from workbench.cli.flags import read_config
+from tests.configs import config_of
 from workbench.config import OptimiserSection
 from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import FIXED, as_text, checked_values, fields_of, of_text
@@ -178,9 +177,8 @@ def test_values_come_back_from_their_text(values: dict[str, Any]) -> None:
 
 def test_shell_file_and_page_say_the_same() -> None:
     text = "top_entropy_quantile=0.8, disable_dropout=false, optim_args=a=1"
-    args = make_parser().parse_args(["train", "--grpo.trl", text])
     expected = {"top_entropy_quantile": 0.8, "disable_dropout": False, "optim_args": "a=1"}
-    assert read_config(args).method.trl == expected
+    assert config_of("--method.trl", json.dumps(expected)).method.trl == expected
     config = RunConfig.from_yaml("method: {trl: {top_entropy_quantile: 0.8, disable_dropout: false, optim_args: a=1}}")
     assert config.method.trl == expected
     draft = first_draft().with_values({"grpo.trl": text})

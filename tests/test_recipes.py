@@ -10,7 +10,7 @@ import pytest
 from tests.in_this_process import trained
 from workbench import cli, places
 from workbench.assets import recipes
-from workbench.cli.flags import config_of_file
+from workbench.cli.arguments import config_of_file
 from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.policies.find import policy_path

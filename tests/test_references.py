@@ -143,7 +143,7 @@ def test_the_command_line_takes_runs_where_it_takes_paths(
 ) -> None:
     monkeypatch.setenv("WORKBENCH_WORKSPACE", str(tmp_path))
     saved(store(tmp_path, "judge", method={"name": "reward"}), "final", "sequence")
-    argv = ["--policy", "run:first@2", "--grpo.sampling.max_completion_length", "4", "--prompt", "7 + 5?", "--json"]
+    argv = ["--policy", "run:first@2", "--method.sampling.max_completion_length", "4", "--prompt", "7 + 5?", "--json"]
     assert main(["sample", *argv]) == 0
     group: Any = json.loads(capsys.readouterr().out)
     assert group["policy"] == str(first.dir.checkpoints / "checkpoint-2")
@@ -151,7 +151,7 @@ def test_the_command_line_takes_runs_where_it_takes_paths(
     file.write_text(json.dumps(group))
     assert main(["pairs", "--out", str(tmp_path / "x"), "--group", str(file), "--reward-model", "run:nobody"]) == 2
     assert "there is no run 'nobody'" in capsys.readouterr().err
-    argv = ["--group", str(file), "--reward-model", "run:judge", "--grpo.credit.scheme", "outcome", "--json"]
+    argv = ["--group", str(file), "--reward-model", "run:judge", "--method.credit.scheme", "outcome", "--json"]
     assert main(["score", *argv]) == 0
     assert all(rollout["outcome"] is not None for rollout in json.loads(capsys.readouterr().out)["rollouts"])
 

@@ -353,7 +353,7 @@ sys.exit("torch" in sys.modules)
 def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     file = tmp_path / "group.json"
     file.write_text(json.dumps(group().to_json()))
-    given = ["score", "--group", str(file), "--grpo.pattern.regex", r"\n+", "--grpo.pattern.kind", "ends", "--json"]
+    given = ["score", "--group", str(file), "--method.pattern.regex", r"\n+", "--method.pattern.kind", "ends", "--json"]
     assert main([*given, "--reward-model", folders["token"]]) == 0
     data = json.loads(capsys.readouterr().out)
     expected = LocalModels("cpu").score_steps(
@@ -366,7 +366,7 @@ def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     assert "which fits several formats" in capsys.readouterr().err
     assert main([*given, "--reward-model", folders["causal"], "--format", "ki"]) == 0
     capsys.readouterr()
-    outcome = ["--reward-model", f"{folders['token']},2", "--reduce", "min", "--grpo.credit.scheme", "outcome"]
+    outcome = ["--reward-model", f"{folders['token']},2", "--reduce", "min", "--method.credit.scheme", "outcome"]
     assert main([*given, *outcome]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [rollout["outcome"] for rollout in data["rollouts"]] == pytest.approx(

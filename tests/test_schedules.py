@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.flags import add_flags, read_config
+from tests.configs import config_of
 from workbench.config import RewardConfig
 from workbench.config.rewards import weight_at
 from workbench.config.run import RunConfig
@@ -48,25 +48,17 @@ def test_what_is_no_schedule_is_refused(fields: dict[str, Any], message: str) ->
         RewardConfig.parse({"name": "step_correctness", **fields})
 
 
-def flagged(*flags: str) -> RunConfig:
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    add_flags(parser)
-    return read_config(parser.parse_args(list(flags)))
-
-
 def test_the_flag_and_yaml_are_the_same_and_show_it(tmp_path: Path) -> None:
-    config = flagged("--reward-schedule", "step_correctness=0:1,60:0.25")
+    config = config_of("--reward-schedule", "step_correctness=0:1,60:0.25")
     reward = config.grpo.rewards[0]
     assert (reward.schedule, reward.weight_text) == ([(0, 1.0), (60, 0.25)], " × 1 at step 0 → 0.25 at step 60")
     assert "step_correctness × 1 at step 0 → 0.25 at step 60" in dict(config.grpo.facts())["rewards"]
     (tmp_path / "run.yaml").write_text(config.to_yaml())
-    assert flagged("--config", str(tmp_path / "run.yaml")).grpo.rewards == config.grpo.rewards
+    assert config_of("--config", str(tmp_path / "run.yaml")).grpo.rewards == config.grpo.rewards
     with pytest.raises(ConfigError, match="no reward 'nobody' in this run; its rewards are step_correctness"):
-        flagged("--reward-schedule", "nobody=0:1")
+        config_of("--reward-schedule", "nobody=0:1")
     with pytest.raises(ConfigError, match="'half' is no STEP:WEIGHT; write 0:1,60:0"):
-        flagged("--reward-schedule", "step_correctness=half")
+        config_of("--reward-schedule", "step_correctness=half")
 
 
 def test_a_row_of_the_page_takes_the_text_of_the_flag() -> None:

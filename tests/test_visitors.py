@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from tests.drafts import draft_of, own_row
 from tests.stored_runs import store
-from workbench.cli.space import Place, place_of
+from workbench.cli.page import Place, place_of
 from workbench.config import RewardConfig, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError

@@ -2,86 +2,65 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from workbench.cli.flags import add_flags, at_least_one, read_config
-from workbench.cli.groups import read_group
-from workbench.cli.output import print_result
+from workbench.cli.arguments import AtLeastOne, Result, Settings
+from workbench.cli.groups import GroupFile, read_group
 from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.schema import Group
 
-Adder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-FIELDS = (
-    *("task", "policy", "environment", "seed", "grpo.sampling", "grpo.pattern", "grpo.rewards", "grpo.credit"),
-    "grpo.reward_deadline",
-    "grpo.isolate_rewards",
-)
 
-
-def add_check_commands(command: Adder) -> None:
-    parser = command("preflight", run_preflight, "Sample a few groups and say what to look at before training on them.")
-    parser.add_argument(
-        "--prompts", type=at_least_one, default=8, metavar="N", help="prompts to sample (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--group", type=Path, action="append", metavar="FILE", help="look at a sampled group instead; repeatable"
-    )
-    add_flags(parser, FIELDS)
-
-    parser = command("probe", run_probe, "What edits without content would earn under each credit scheme.")
-    parser.add_argument(
-        "--group", type=Path, metavar="FILE", help="a group that 'sample --json' printed, - for standard input"
-    )
-    parser.add_argument("--demo", action="store_true", help="the shipped group, in which splitting one step pays")
-    parser.add_argument("--schemes", default="", metavar="A,B,…", help="credit schemes (default: all)")
-    parser.add_argument(
-        "--index", type=int, default=0, metavar="I", help="which example of the task to sample (default: 0)"
-    )
-    add_flags(parser, FIELDS)
-
-
-def run_preflight(args: argparse.Namespace) -> int:
+def preflight(
+    settings: Settings,
+    prompts: Annotated[AtLeastOne, "prompts to sample"] = 8,
+    group: Annotated[list[Path], "look at a sampled group instead; repeatable"] = [],  # noqa: B006
+) -> Result:
+    """Sample a few groups and say what to look at before training on them."""
     from workbench.checks import preflight
 
-    config = read_config(args)
-    settings = config.grpo
-    set_sandbox(settings.reward_deadline, isolate=settings.isolate_rewards)
+    config = settings.read()
+    method = config.grpo
+    set_sandbox(method.reward_deadline, isolate=method.isolate_rewards)
     seconds = None
-    if args.group:
-        groups = [read_group(path) for path in args.group]
+    if group:
+        groups = [read_group(path) for path in group]
     else:
-        groups, seconds = _sampled(config, args.prompts)
-    report = preflight(groups, settings.pattern, settings.rewards, settings.credit, sampling_seconds=seconds)
+        groups, seconds = _sampled(config, prompts)
+    report = preflight(groups, method.pattern, method.rewards, method.credit, sampling_seconds=seconds)
     data = {"level": report.level, "findings": [dataclasses.asdict(finding) for finding in report.findings]}
-    print_result(args, data, lambda: str(report))
-    return 1 if report.level == "stop" else 0
+    return Result(data, lambda: str(report), code=1 if report.level == "stop" else 0)
 
 
-def run_probe(args: argparse.Namespace) -> int:
+def probe(
+    settings: Settings,
+    group: GroupFile = None,
+    demo: Annotated[bool, "the shipped group, in which splitting one step pays"] = False,
+    schemes: Annotated[str, "credit schemes, A,B,…; all if empty"] = "",
+    index: Annotated[int, "which example of the task to sample"] = 0,
+) -> Result:
+    """Say what edits without content would earn under each credit scheme."""
     from workbench.checks import probe, split_step_demo
 
-    config = read_config(args)
+    config = settings.read()
     set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
-    group: Group
+    of: Group
     pattern: Any
     rewards: list[Any]
-    if args.demo:
-        group, pattern, rewards = split_step_demo()
+    if demo:
+        of, pattern, rewards = split_step_demo()
     else:
-        group = read_group(args.group) if args.group is not None else _sampled(config, 1, first=args.index)[0][0]
+        of = read_group(group) if group is not None else _sampled(config, 1, first=index)[0][0]
         pattern, rewards = config.sampled.pattern, list(config.sampled.rewards)
-    schemes = [scheme.strip() for scheme in args.schemes.split(",") if scheme.strip()]
-    report = probe(group, pattern, rewards, schemes or None, options=config.grpo.credit.keywords(but=("scheme",)))
+    names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
+    report = probe(of, pattern, rewards, names or None, options=config.grpo.credit.keywords(but=("scheme",)))
     data = {"rows": report.rows(), "rewards": list(report.rewards), "left_out": dict(report.left_out)}
-    return print_result(args, data, lambda: str(report))
+    return Result(data, lambda: str(report))
 
 
 def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:

@@ -1,131 +1,147 @@
-"""Commands on data files: list a file's groups, evaluate a reward function on its labels."""
+"""Commands on data files: show a task's rows, list a file's groups, hold a reward against labels."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from workbench.cli.flags import read_config
-from workbench.cli.rewards import read_rewards, set_sandbox
+from pydantic_settings import CliPositionalArg
+
+from workbench.cli.arguments import AtLeastOne, Result, Settings, say
+from workbench.cli.rewards import named_rewards, set_sandbox
+from workbench.config import RewardConfig
 from workbench.config.task import columns_of_text
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
 from workbench.schema.numbers import counted
 from workbench.views.cards import table, visible
 
+Data = CliPositionalArg[Annotated[str, "a data file or folder, gsm8k, or a task with labels"]]
+Map = Annotated[str, "what columns become, NAME=COLUMN,…: prompt=input,completion=output"]
+Format = Annotated[str | None, "the file's format; none to tell by its rows"]
+Tokenizer = Annotated[str | None, "tiny, a folder or a Hub name; none to cut into words"]
+Limit = Annotated[AtLeastOne | None, "read no more groups than this"]
+SkipBadRows = Annotated[bool, "leave out rows that cannot be read, and count them"]
 _SHOWN = 100
 """Characters of a text in a list."""
 
 
-def rollouts(args: argparse.Namespace) -> int:
+def rollouts(
+    data: Data,
+    map: Map = "",
+    format: Format = None,
+    tokenizer: Tokenizer = None,
+    limit: Limit = None,
+    skip_bad_rows: SkipBadRows = False,
+    show: Annotated[int | None, "print this group (from 0) as one JSON document"] = None,
+) -> Result:
+    """List the groups of a data file, or print one for 'score --group -'."""
     from workbench.data import read_groups
 
     imported = read_groups(
-        args.data,
-        tokenizer=args.tokenizer,
-        format=args.format,
-        limit=args.limit,
-        columns=_columns(args),
-        skip_bad_rows=args.skip_bad_rows,
+        data, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
     )
-    if args.show is not None:
-        if not 0 <= args.show < len(imported):
-            raise TaskError(f"--show {args.show}: {args.data} has groups 0 to {len(imported) - 1}")
-        print(encode(imported.groups[args.show].to_json()).decode())
-        for note in imported.facts.notes:
-            print(f"note: {visible(note)}", file=sys.stderr)
-        return 0
+    facts = imported.facts
+    notes = [f"note: {visible(note)}" for note in facts.notes]
+    if show is not None:
+        if not 0 <= show < len(imported):
+            raise TaskError(f"--show {show}: {data} has groups 0 to {len(imported) - 1}")
+        for note in notes:
+            say(note)
+        group = imported.groups[show].to_json()
+        return Result(group, lambda: encode(group).decode())
     rows = [
         {
             "group": number,
             "rollouts": len(group),
-            "tokens": sum(map(len, group.rollouts)),
+            "tokens": sum(len(rollout) for rollout in group.rollouts),
             "prompt": group.prompt,
         }
         for number, group in enumerate(imported.groups)
     ]
-    if args.json:
-        print(encode({"facts": imported.facts.to_json(), "groups": rows}).decode())
-        return 0
     listed = [[*list(row.values())[:3], _short(row["prompt"])] for row in rows]
-    print(table(("group", "rollouts", "tokens", "prompt"), listed))
-    facts = imported.facts
     read = f"{counted(len(imported), 'group')} from {counted(facts.rows, 'row')}"
-    print(f"{read}, format {facts.format}, tokenizer {facts.tokenizer}")
-    for note in facts.notes:
-        print(f"note: {visible(note)}")
-    return 0
+    lines = [
+        table(("group", "rollouts", "tokens", "prompt"), listed),
+        f"{read}, format {facts.format}, tokenizer {facts.tokenizer}",
+        *notes,
+    ]
+    return Result({"facts": facts.to_json(), "groups": rows}, lambda: "\n".join(lines))
 
 
-def _columns(args: argparse.Namespace) -> dict[str, str]:
-    """What ``--map`` says that columns become. Raises ConfigError."""
+def _columns(text: str) -> dict[str, str]:
+    """Return what ``--map`` says that columns become. Raises ConfigError."""
     try:
-        return columns_of_text(args.map or "")
+        return columns_of_text(text)
     except ValueError as error:
         raise ConfigError(f"--map: {error}") from error
 
 
-def task(args: argparse.Namespace) -> int:
-    """A task's rows as a run would take them."""
+def task(
+    settings: Settings,
+    data: CliPositionalArg[Annotated[str, "a task's name, a data file or folder, hub:OWNER/NAME"]],
+    map: Map = "",
+    limit: Annotated[AtLeastOne, "rows that are shown"] = 5,
+) -> Result:
+    """Show a task's rows as a run would take them, and how many are left out."""
     from workbench.data import load_task, preview_of
 
-    vars(args)["task.name"] = args.data
-    if args.map is not None:
-        vars(args)["task.columns"] = args.map
-    config = read_config(args)
-    preview = preview_of(load_task(config.task), args.limit)
-    if args.json:
-        print(encode(preview.to_json()).decode())
-        return 0
+    given = {"name": data} | ({"columns": _columns(map)} if map else {})
+    preview = preview_of(load_task(settings.read({"task": given}).task), limit)
+    parts = []
     for number, row in enumerate(preview.rows):
         columns = ", ".join(row["columns"]) or "none"
         fields = [(name, _short_value(value)) for name, value in row.items() if name != "columns"]
-        print(table(("row", str(number)), [*fields, ("other columns", visible(columns, one_line=True))]), end="\n\n")
-    print(visible(preview.said))
-    return 0
+        parts.append(table(("row", str(number)), [*fields, ("other columns", visible(columns, one_line=True))]))
+    return Result(preview.to_json(), lambda: "\n\n".join([*parts, visible(preview.said)]))
 
 
-def check_reward(args: argparse.Namespace) -> int:
+def check_reward(
+    settings: Settings,
+    data: Data,
+    map: Map = "",
+    format: Format = None,
+    tokenizer: Tokenizer = None,
+    limit: Limit = None,
+    skip_bad_rows: SkipBadRows = False,
+    labels: Annotated[str | None, "the column to believe; none for the steps', else answers'"] = None,
+    threshold: Annotated[float | None, "score from which a thing counts as right"] = None,
+    aggregate: Annotated[Literal["min", "mean", "last"], "of a completion's steps"] = "min",
+    worst: Annotated[AtLeastOne, "disagreements shown"] = 10,
+    preset: Annotated[str | None, "preset pattern that finds the steps; none for the data's own"] = None,
+) -> Result:
+    """Hold a reward against labelled data: agreement, AUC, F1, errors."""
     from workbench.checks.reward_check import check_reward
     from workbench.data import TASKS, labelled_groups, load_task
     from workbench.steps import PRESETS
 
-    if args.preset is not None and args.preset not in PRESETS:
-        raise ConfigError(f"--preset {args.preset}: choose one of {', '.join(PRESETS)}")
-    if args.reward_deadline is not None:
-        set_sandbox(args.reward_deadline)
-    rewards = read_rewards(args)
-    if not rewards and args.data in TASKS:
-        rewards = list(load_task(args.data).rewards)
+    if preset is not None and preset not in PRESETS:
+        raise ConfigError(f"--preset {preset}: choose one of {', '.join(PRESETS)}")
+    if (deadline := settings.given.get("method", {}).get("reward_deadline")) is not None:
+        set_sandbox(float(deadline))
+    rewards = [RewardConfig.parse(reward) for reward in named_rewards(settings.options, settings.workspace)]
+    if not rewards and data in TASKS:
+        rewards = list(load_task(data).rewards)
     if not rewards:
         raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
     groups = labelled_groups(
-        args.data,
-        tokenizer=args.tokenizer,
-        format=args.format,
-        limit=args.limit,
-        columns=_columns(args),
-        skip_bad_rows=args.skip_bad_rows,
+        data, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
     )
     checks = [
         check_reward(
             groups,
             reward,
-            labels=args.labels,
-            pattern=None if args.preset is None else PRESETS[args.preset].pattern,
-            threshold=args.threshold,
-            aggregate=args.aggregate,
-            worst=args.worst,
+            labels=labels,
+            pattern=None if preset is None else PRESETS[preset].pattern,
+            threshold=threshold,
+            aggregate=aggregate,
+            worst=worst,
             on_progress=_progress if sys.stderr.isatty() else None,
         )
         for reward in rewards
     ]
-    if args.json:
-        print(encode({"data": args.data, "checks": [check.to_json() for check in checks]}).decode())
-        return 0
-    print("\n\n".join(map(_check_text, checks)))
-    return 0
+    found = {"data": data, "checks": [check.to_json() for check in checks]}
+    return Result(found, lambda: "\n\n".join(_check_text(check) for check in checks))
 
 
 def _check_text(check: Any) -> str:

@@ -1,23 +1,86 @@
-"""Where a command's group comes from: a file, or the policy."""
+"""Commands on one group: sample it, score it, estimate what each of its steps is worth."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from workbench.cli.output import say
-from workbench.config import TaskSection
+from workbench import views
+from workbench.cli.arguments import AtLeastOne, Result, Settings, say
+from workbench.cli.rewards import set_sandbox
+from workbench.config import LabelFormat, RewardConfig, SamplingConfig, TaskSection
 from workbench.config.run import RunConfig
-from workbench.errors import TaskError, cut
+from workbench.errors import ConfigError, TaskError, cut
 from workbench.policies.find import check_there
+from workbench.runs import making
 from workbench.schema import Example, Group
+from workbench.schema.numbers import counted
+from workbench.views.cards import number, table, visible
+
+if TYPE_CHECKING:
+    from workbench.policies.load import Policy
+    from workbench.policies.step_values import StepValues
+    from workbench.rewards import Reward
+
+Index = Annotated[int, "which example of the task"]
+HeldOut = Annotated[bool, "take it from the held-out examples"]
+Text = Annotated[str | None, "a prompt of your own instead of an example (--prompt TEXT, too)"]
+GroupFile = Annotated[Path | None, "a group that 'sample --json' printed, - for standard input; none to sample one"]
+DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
+"""What two credits of a group differ in, of a ``Comparison``."""
 
 
-def given_group(args: argparse.Namespace, config: RunConfig) -> Group:
-    """The group of ``--group``, or one sampled from the example that the flags name. Raises TaskError."""
-    return read_group(args.group) if args.group is not None else sampled_group(args, config)
+def sample(settings: Settings, index: Index = 0, held_out: HeldOut = False, text: Text = None) -> Result:
+    """Sample a group of answers to one prompt."""
+    group = sampled_group(settings.read(), index, held_out, text)
+    return Result(group.to_json(), lambda: views.text(group))
+
+
+def score(
+    settings: Settings,
+    group: GroupFile = None,
+    index: Index = 0,
+    held_out: HeldOut = False,
+    text: Text = None,
+    html: Annotated[Path | None, "write the heatmap there as a page of its own"] = None,
+    other: Annotated[
+        Path | None,
+        "YAML whose rewards or credit give a second credit of the same answers, beside it",
+    ] = None,
+) -> Result:
+    """Split a group into steps, score them and assign credit."""
+    from workbench.checks import splitting_findings
+    from workbench.credit import compare_credits, credit_group
+    from workbench.rewards import score_both, score_group
+    from workbench.views.heatmap import heatmap
+
+    config = settings.read()
+    side = None if other is None else Settings({}, {}).read(config.model_dump(mode="json"), other)
+    set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
+    scored_group = sampled_group(config, index, held_out, text) if group is None else read_group(group)
+    pattern, second = config.sampled.pattern, None
+    if side is None:
+        scored = score_group(scored_group, pattern, with_policy(config))
+        credit = credit_group(scored, **config.grpo.credit.keywords())
+        data, text_of = credit.to_json(), lambda: views.text(credit)
+    else:
+        both = score_both(scored_group, pattern, with_policy(config), with_policy(side))
+        sections = config.grpo.credit, side.grpo.credit
+        credit, second = [credit_group(of, **by.keywords()) for of, by in zip(both, sections, strict=True)]
+        compared = compare_credits(credit, second)
+        numbers = {name: getattr(compared, name) for name in ("names", *DIFFERENCES)}
+        data = {"credit": credit.to_json(), "other": second.to_json(), "compared": numbers}
+        text_of = lambda: views.text(compared)  # noqa: E731
+    for finding in splitting_findings([credit.scored]):
+        if finding.level != "ok":
+            say(f"{finding.level}: {finding.name}: {finding.value} ({finding.meaning}); {finding.advice}")
+    scores_steps = any(reward.kind == "step" for reward in credit.scored.rewards)
+    code = int(scores_steps and not any(scores.matched for scores in credit.scored.scored))
+    return Result(data, text_of, code, lambda: html and html.write_text(heatmap(credit, other=second).html(), "utf-8"))
 
 
 def read_group(path: Path) -> Group:
@@ -36,13 +99,14 @@ def read_group(path: Path) -> Group:
         ) from error
 
 
-def sampled_group(args: argparse.Namespace, config: RunConfig) -> Group:
+def sampled_group(config: RunConfig, index: int, held_out: bool, text: str | None) -> Group:
+    """Sample answers to an example of the task, or to a text. Raises TaskError for an example that is not there."""
     check_there(config.policy.path)  # before torch is imported
     from workbench.policies.load import load_configured
     from workbench.policies.prompts import plain_prompt_note, turn_end_note
     from workbench.policies.sampler import sample_group
 
-    example = Example(args.prompt) if args.prompt is not None else _example(config.task, args.index, args.held_out)
+    example = Example(text) if text is not None else _example(config.task, index, held_out)
     policy = load_configured(config.policy)
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example.prompt):
         say(f"note: {note}")
@@ -61,3 +125,221 @@ def _example(section: TaskSection, index: int, held_out: bool) -> Example:
     if not 0 <= index < len(examples):
         raise TaskError(f"--index {index}: {section.name} has examples 0 to {len(examples) - 1}")
     return examples[index]
+
+
+# -- step values ------------------------------------------------------------------------------------------------------
+
+
+def step_values(
+    settings: Settings,
+    group: GroupFile = None,
+    index: Index = 0,
+    held_out: HeldOut = False,
+    text: Text = None,
+    continuations: Annotated[AtLeastOne, "sampled from each step"] = 8,
+    outcome: Annotated[str, "outcome reward"] = "answer_correctness",
+    labels: Annotated[Path | None, "write the steps' labels there, as rows to train on"] = None,
+    labels_as: Annotated[LabelFormat, "trl is TRL's stepwise supervision"] = "trl",
+    estimation: Annotated[
+        Literal["hard", "soft"],
+        ("hard: good if any continuation succeeds; soft: the share that does, over half where labels are yes or no"),
+    ] = "hard",
+    prompts: Annotated[AtLeastOne | None, "label completions of so many training prompts; needs --labels"] = None,
+    first: Annotated[int, "the first of them"] = 0,
+    completions: Annotated[
+        AtLeastOne | None,
+        ("begin no further prompt once so many completions were sampled, continuations included; with --prompts"),
+    ] = None,
+    html: Annotated[Path | None, "write the values' heatmap there as a page of its own"] = None,
+) -> Result:
+    """Estimate what each step is worth by sampling on from its end."""
+    from workbench.policies.load import load_configured
+
+    config = settings.read()
+    if prompts is not None and (labels is None or group is not None or text is not None):
+        raise ConfigError(
+            "--prompts labels completions of the task's prompts: give --labels FILE, no --group or --prompt"
+        )
+    if completions is not None and prompts is None:
+        raise ConfigError("--completions limits what --prompts asks for; give both")
+    if labels is not None:
+        making.refuse_to_overwrite(labels)
+    policy = load_configured(config.policy)
+
+    def estimate(of: Group, about: str = "") -> StepValues:
+        return _estimated(settings, config, policy, of, outcome, continuations, about)
+
+    def label(valued: Iterable[tuple[Group, StepValues]]) -> making.MadeRows:
+        assert labels is not None
+        return making.label_steps(
+            config,
+            labels,
+            prompts=prompts or 1,
+            first=first if prompts else index,
+            continuations=continuations,
+            outcome=outcome,
+            estimation=estimation,
+            labels_as=labels_as,
+            completions=completions,
+            valued=valued,
+            sampled=group is None,
+        )
+
+    if prompts is not None:
+        groups = enumerate(making.sample_prompts(policy, config, first, prompts), start=1)
+        made = label((drawn, estimate(drawn, f"group {number}: ")) for number, drawn in groups)
+        return Result(made.to_json(), lambda: str(made))
+    one = sampled_group(config, index, held_out, text) if group is None else read_group(group)
+    values = estimate(one)
+    right = correctness(one, values)
+    agreement = agreement_with(values, right) if right is not None else {}
+    data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
+    if labels is not None:
+        say(str(label([(one, values)])))
+
+    def write() -> None:
+        from workbench.credit import credit_group
+        from workbench.views.heatmap import heatmap
+
+        if html is not None:
+            credit = credit_group(values.as_scores(one), **config.grpo.credit.keywords())
+            html.write_text(heatmap(credit).html(), encoding="utf-8")
+
+    return Result(data, lambda: _values_text(one, values, right, agreement), write=write)
+
+
+def _estimated(
+    settings: Settings,
+    config: RunConfig,
+    policy: Policy,
+    group: Group,
+    outcome: str,
+    continuations: int,
+    about: str,
+) -> StepValues:
+    """Return the values of a group's steps; its progress goes to standard error."""
+    from workbench.policies.monte_carlo import step_values as estimated
+
+    shown_at = time.monotonic()
+
+    def tell(event: dict[str, Any]) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at > 2 or (event["done"] == event["total"] and not about):
+            shown_at = time.monotonic()
+            done, tokens = f"{event['done']}/{event['total']} continuations", f"{event['tokens']} tokens"
+            say(f"{about}{done}, {tokens}, {event['seconds']:.0f} s")
+
+    values = estimated(
+        policy,
+        group,
+        config.sampled.pattern,
+        outcome,
+        continuations,
+        config.seed,
+        sampling=_sampling(settings, config, group),
+        on_progress=tell,
+    )
+    assert values is not None  # nothing cancels it but an interrupt, which ends the command
+    return values
+
+
+def _sampling(settings: Settings, config: RunConfig, group: Group) -> SamplingConfig | None:
+    """How continuations are sampled: None for as the group was, where no flag says otherwise."""
+    set_by_flags = settings.given.get("method", {}).get("sampling", {})
+    if not set_by_flags:
+        return None
+    sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
+    return config.sampled.sampling.model_copy(
+        update={name: value for name, value in sampled_with.items() if name not in set_by_flags}
+    )
+
+
+def correctness(group: Group, values: StepValues) -> list[list[float | None]] | None:
+    """Chain arithmetic's true step labels; None for another task."""
+    from workbench.rewards import score_group
+
+    if not {"start", "operations"} <= set(group.columns):
+        return None
+    return score_group(group, values.cutter, ["step_correctness"]).step_rewards
+
+
+def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[str, float | int | None]:
+    """How the values agree with the true labels, over all steps and over those whose prefix was right before them.
+
+    ``auc``: the chance that a right step's value is over a wrong one's (of the steps that follow right ones only, as
+    after an error every value is low, whatever the step). ``correlation`` is Pearson's over those steps.
+    """
+    import numpy as np
+
+    from workbench.checks.difficulty import auc
+
+    pairs = []
+    for row, labels in zip(values.values, right, strict=True):
+        for value, label in zip(row, labels, strict=True):
+            if value is None or label is None:
+                continue
+            pairs.append((value, label == 1.0))
+            if label != 1.0:
+                break
+    scores, good = [value for value, _ in pairs], [label for _, label in pairs]
+    if len(set(good)) < 2:
+        return {"steps": len(pairs), "wrong": good.count(False), "auc": None, "correlation": None}
+    varied = len(set(scores)) > 1
+    correlation = float(np.corrcoef(scores, good)[0, 1]) if varied else None
+    return {"steps": len(pairs), "wrong": good.count(False), "auc": auc(scores, good), "correlation": correlation}
+
+
+def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
+    """The configuration's rewards, those that sample from the policy with that policy."""
+    rewards, sampling = config.sampled.rewards, config.sampled.sampling
+    if all(reward.monte_carlo is None for reward in rewards):
+        return list(rewards)
+    from workbench.policies.load import load_configured
+    from workbench.policies.monte_carlo import monte_carlo_reward
+
+    policy = load_configured(config.policy)
+    return [
+        reward
+        if reward.monte_carlo is None
+        else monte_carlo_reward(
+            reward,
+            policy,
+            sampling,
+            config.seed,
+            template_kwargs=config.prompt.template_kwargs,
+            pattern=config.sampled.pattern,
+        )
+        for reward in rewards
+    ]
+
+
+def _values_text(
+    group: Group, values: StepValues, right: list[list[float | None]] | None, agreement: dict[str, Any]
+) -> str:
+    lines = []
+    progress = values.progress()
+    for i, texts in enumerate(values.step_texts(group)):
+        for k, text in enumerate(texts):
+            label = [] if right is None else [number(right[i][k], 0)]
+            shown = visible(text.strip(), one_line=True)
+            lines.append(
+                [
+                    f"{i + 1}.{k + 1}",
+                    values.values[i][k],
+                    values.errors[i][k],
+                    values.counts[i][k],
+                    progress[i][k],
+                    *label,
+                    shown[:60],
+                ]
+            )
+    headers = ["step", "value", "error", "n", "progress", *([] if right is None else ["right"]), "text"]
+    text = table(headers, lines)
+    text += f"\n\n{counted(values.tokens, 'token')} sampled in {values.seconds:.1f} s"
+    text += f"; value of the prompt {number(values.start)}"
+    if agreement and agreement["auc"] is not None:
+        text += (
+            f"\nup to each first error: {agreement['steps']} steps, {agreement['wrong']} wrong, "
+            f"AUC {agreement['auc']:.3f}, correlation {number(agreement['correlation'])}"
+        )
+    return text

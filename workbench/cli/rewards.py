@@ -1,108 +1,30 @@
-"""Rewards as command-line flags: built in, in files, models, judges, with their options and schedules.
+"""Rewards named by flags: built in, in files, models, judges, with their options and schedules.
 
 They go through as text and plain data; the configuration's sections parse and refuse them.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from workbench import runs
-from workbench.config import ModelFormat, Reduction, RewardConfig
+from workbench.config import ModelFormat, Reduction
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.rewards import read_schedule
-from workbench.config.run import RunConfig, put
+from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, cut
 from workbench.places import is_of_run
 
 
-def add_reward_flags(parser: argparse.ArgumentParser) -> Any:
-    """The group the flags are in."""
-    rewards = parser.add_argument_group("rewards")
-    how = "NAME[:KIND[:WEIGHT]]"
-    rewards.add_argument("--reward", action="append", default=[], metavar=how, help="a built-in reward; repeatable")
-    rewards.add_argument(
-        "--reward-option",
-        action="append",
-        default=[],
-        metavar="NAME.OPTION=VALUE",
-        help="an option of a built-in reward that is given or configured; repeatable",
-    )
-    rewards.add_argument(
-        "--reward-schedule",
-        action="append",
-        default=[],
-        metavar="NAME=STEP:WEIGHT,…",
-        help="weights of a reward by the step of training, straight lines between them; repeatable",
-    )
-    rewards.add_argument(
-        "--reward-file",
-        action="append",
-        default=[],
-        metavar="FILE.py[::FUNCTION][:KIND[:WEIGHT]]",
-        help="a file that defines a reward function; one that defines several needs the name of one; repeatable. "
-        "Rewards given replace the task's own",
-    )
-    rewards.add_argument(
-        "--judge",
-        action="append",
-        default=[],
-        metavar="FILE.yaml[:KIND[:WEIGHT]]",
-        help="a file with a judge's settings (base_url, model, rubric, …), named like the file; repeatable",
-    )
-    return rewards
-
-
-def add_model_flags(to: Any) -> None:
-    to.add_argument(
-        "--reward-model",
-        action="append",
-        default=[],
-        metavar="PATH[,WEIGHT]",
-        help="a reward model's folder or Hub id; repeatable",
-    )
-    to.add_argument(
-        "--format",
-        choices=get_args(ModelFormat),
-        help="what the reward models read (default: by their architecture, where that is enough)",
-    )
-    to.add_argument(
-        "--reduce",
-        choices=get_args(Reduction),
-        help="use process reward models as outcome rewards: the step scores' last, min or product",
-    )
-
-
-def gives_rewards(args: argparse.Namespace) -> bool:
-    """Whether flags name rewards, which then replace the task's or a file's."""
-    return any(getattr(args, name, None) for name in ("reward", "reward_file", "reward_model", "judge"))
-
-
-def read_rewards(args: argparse.Namespace) -> list[RewardConfig]:
-    """The rewards of ``--reward`` and ``--reward-file``. Raises ConfigError."""
-    try:
-        return [
-            RewardConfig.parse(reward)
-            for reward in (
-                *map(_built_in, args.reward),
-                *map(_from_file, args.reward_file),
-                *map(_judge, args.judge),
-            )
-        ]
-    except ConfigError as error:
-        raise ConfigError(f"--reward: {error}") from error
-
-
-def named_rewards(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The settings of every reward that a flag names, which replace the task's or a file's. Raises ConfigError."""
+def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:
+    """Return the settings of every reward that a flag names. Raises ConfigError."""
     rewards = [_built_in(text) for text in options.get("reward", [])]
     rewards += [_from_file(text) for text in options.get("reward_file", [])]
     rewards += [_judge(text) for text in options.get("judge", [])]
     rewards += [
-        _from_model(text, options.get("format"), options.get("reduce"), options.get("workspace"))
+        _from_model(text, options.get("format"), options.get("reduce"), workspace)
         for text in options.get("reward_model", [])
     ]
     return rewards
@@ -116,15 +38,18 @@ def set_sandbox(deadline: float, *, isolate: bool = False) -> None:
     shared_worker().set_isolated(isolate)
 
 
-def put_reward_settings(data: dict[str, Any], options: Mapping[str, Any]) -> None:
-    """Set options and schedules of the rewards in ``data``. Raises ConfigError for one that is not there."""
+def put_reward_settings(data: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rewards of ``data`` with the options and schedules that flags set, as far as flags set any.
+
+    Raises ConfigError for a reward that is not there.
+    """
     assignments, schedules = options.get("reward_option", []), options.get("reward_schedule", [])
     if not assignments and not schedules:
-        return
+        return {}
     rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
     _put_options(rewards, assignments)
     _put_schedules(rewards, schedules)
-    put(data, ("method", "rewards"), rewards)
+    return {"method": {"rewards": rewards}}
 
 
 def _put_options(rewards: Sequence[dict[str, Any]], assignments: Sequence[str]) -> None:

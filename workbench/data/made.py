@@ -141,7 +141,7 @@ def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
         raise TaskError(f"{file} is there already; choose another name, or remove it")
     if not made.rows:
         raise TaskError(
-            f"nothing to write to {file}: {made.told}; sample more completions (--grpo.sampling.num_generations) of "
+            f"nothing to write to {file}: {made.told}; sample more completions (--method.sampling.num_generations) of "
             "more prompts (--prompts), or change the limit (--margin, --threshold, --keep)"
         )
     rows = b"".join(encode(row) + b"\n" for row in made.rows)

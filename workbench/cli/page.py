@@ -1,0 +1,86 @@
+"""``app``: the page; on a Space of Hugging Face for visitors, unless its owner says otherwise.
+
+Spaces set SPACE_ID (OWNER/NAME) and SPACE_HOST, the names their proxy answers to
+(https://huggingface.co/docs/hub/spaces-overview#helper-environment-variables), and expect the page at port 7860 of any
+address.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from workbench.cli.arguments import Result, Workspace
+from workbench.errors import ConfigError, shown
+from workbench.files import encode
+from workbench.page_link import PORT
+
+CHOICES = ("on", "off")
+VARIABLE = "WORKBENCH_VISITORS"
+FRAMED_BY = ("https://huggingface.co",)
+
+
+def app(
+    host: Annotated[str | None, "address to listen on; none for 127.0.0.1, on a Space 0.0.0.0"] = None,
+    port: Annotated[int, "port to listen on"] = PORT,
+    browser: Annotated[bool, "open a browser"] = True,
+    auth: Annotated[
+        str | None,
+        "NAME:PASSWORD to ask for; needed on any other address (or set WORKBENCH_AUTH)",
+    ] = None,
+    token: Annotated[
+        bool,
+        "only who has the link; without it every account of this machine, on its loopback alone",
+    ] = True,
+    allow_host: Annotated[list[str], "answer to this name too, a proxy's say; repeatable"] = [],  # noqa: B006
+    visitors: Annotated[
+        Literal["on", "off"] | None,
+        "let strangers in, who run no code and small runs; none for $WORKBENCH_VISITORS, else a Space",
+    ] = None,
+    mcp: Annotated[bool, "serve the tools that only read, for MCP clients (needs the package mcp)"] = False,
+    workspace: Workspace = None,
+    as_json: bool = False,
+) -> Result:
+    """Open the workbench's page."""
+    from workbench.ui.app import launch
+    from workbench.ui.door import read_login
+
+    auth, place = auth or os.environ.get("WORKBENCH_AUTH"), place_of(os.environ, visitors)
+    launch(
+        host=host or place.host or "127.0.0.1",
+        port=port,
+        workspace=workspace,
+        open_browser=browser,
+        login=read_login(auth) if auth else None,
+        token=token,
+        allow_hosts=(*allow_host, *place.names),
+        mcp=mcp,
+        visitors=place.visitors,
+        framed_by=place.framed_by,
+        announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if as_json else None,
+    )
+    return Result(None, lambda: "")
+
+
+@dataclass(frozen=True)
+class Place:
+    """How the page is served: to visitors or to its owner, at which address, under which names, in whose frames."""
+
+    visitors: bool
+    host: str | None = None
+    names: tuple[str, ...] = ()
+    framed_by: tuple[str, ...] = ()
+
+
+def place_of(environment: Mapping[str, str], visitors: str | None = None) -> Place:
+    """Return the place; ``visitors`` is what the command line says. Raises ConfigError for a word but on and off."""
+    space = bool(environment.get("SPACE_ID"))
+    chosen = visitors or environment.get(VARIABLE, "").strip().lower() or ("on" if space else "off")
+    if chosen not in CHOICES:
+        raise ConfigError(f"{VARIABLE} is {shown(chosen)}; set it to {' or '.join(CHOICES)}")
+    if not space:
+        return Place(chosen == "on")
+    names = tuple(name.strip() for name in environment.get("SPACE_HOST", "").split(",") if name.strip())
+    return Place(chosen == "on", "0.0.0.0", names, FRAMED_BY if chosen == "on" else ())
