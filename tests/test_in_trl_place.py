@@ -223,18 +223,6 @@ def test_losses_of_whole_sequences_are_trls_where_a_completion_has_one_advantage
     assert torch.allclose(gradient, stock_gradient, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", SEQUENCE_LEVEL)
-def test_losses_of_whole_sequences_are_refused_where_steps_are_credited(tiny, tmp_path, mode):
-    """The scheme follows from the rewards where none is named: with a step reward it is 'process'."""
-    tokenizer = tokenizer_of(tiny)
-    args = ProcessGRPOConfig(**arguments(tmp_path, **SEQUENCE_LEVEL[mode]))
-    data = Dataset.from_list(rows(PLAIN))
-    with pytest.raises(ConfigError, match="the credit_scheme 'outcome' or 'sum'"):
-        ProcessGRPOTrainer(
-            llama(tokenizer), None, args, data, None, tokenizer, step_rewards=[lambda prompt, step, **_: 1.0]
-        )
-
-
 def first_prompt_alone(completions, **columns):
     """A reward for one kind of prompt: it scores no answer to the second one."""
     return [7.0 if "+" in text_of(text) else 0.0 for text in completions[:2]] + [None] * (len(completions) - 2)
@@ -271,19 +259,6 @@ def test_rewards_normalised_one_by_one_are_credited_as_the_loss_has_them(tiny, t
         explanation = stored[0].explain(i, 0)
         assert explanation.advantage == used[i, 0].item() != 0
         assert sum(term.value for term in explanation.terms) == pytest.approx(explanation.advantage, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("others", "message"),
-    [
-        ({"credit_scheme": "process"}, "'normalize_then_sum' is about outcome rewards and 'process' credits steps"),
-        ({"credit_scheme": "sum"}, "'sum' credits steps"),
-        ({"credit_options": {"scale": False}}, "'scale' is settled by multi_objective_aggregation"),
-    ],
-)
-def test_normalising_one_by_one_is_refused_where_it_would_change_nothing(tmp_path, others, message):
-    with pytest.raises(ConfigError, match=message):
-        ProcessGRPOConfig(**arguments(tmp_path, multi_objective_aggregation="normalize_then_sum", **others))
 
 
 def thirds(prompts, completions, **columns):

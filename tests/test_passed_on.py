@@ -244,7 +244,5 @@ def test_prompts_longer_than_the_limit_are_refused_or_skipped(random_policy: Any
     assert fitted(None, "refuse") is task
     assert fitted(tokens, "refuse") is task
     assert fitted(tokens - 1, "skip").examples == [short]
-    with pytest.raises(
-        ConfigError, match=f"more than the {tokens - 1} tokens of method.max_prompt_length; row 2 has {tokens}"
-    ):
+    with pytest.raises(ConfigError, match=rf"more than {tokens - 1} tokens \(row 2 has {tokens}\)"):
         fitted(tokens - 1, "refuse")

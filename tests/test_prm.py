@@ -32,7 +32,6 @@ from workbench.runs import resolved, start
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm
 from workbench.training.methods.base import Listeners
-from workbench.views.metrics import find_metric
 
 LABELS = ([1.0, 0.75, 0.0], [0.25], [1.0])
 
@@ -218,11 +217,6 @@ def test_metrics_of_steps_by_hand() -> None:
     assert measured["calibration_error"] == pytest.approx(0.9 - 5 / 8)  # all are at confidence 0.9
     alike = step_metrics([([0.9], [1.0])])
     assert alike.keys() == {"step_accuracy", "calibration_error"}  # the others need a wrong step
-
-
-def test_its_metrics_are_drawn_and_explained() -> None:
-    assert [metric for metric in METHODS["prm"].metrics if find_metric(metric) is None] == []
-    assert METHODS["prm"].summary.startswith("Process reward model")
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

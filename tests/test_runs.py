@@ -591,7 +591,7 @@ def test_what_cannot_be_resumed_says_why(begin: Start) -> None:
     run.stop()
     assert not run.resumable
     with pytest.raises(
-        RunError, match=r"no checkpoint to resume from .it ended after step 0, and the first is saved after step 20"
+        RunError, match=r"no checkpoint to resume from .it ended after step 0, and run.save_every is 20"
     ):
         run.resume()
 
@@ -675,7 +675,7 @@ def test_a_run_that_lost_a_file_is_listed_and_says_what_is_gone(tmp_path: Path, 
     summary = run.summary()
     assert (summary.name, summary.state) == ("a", "unreadable")
     assert lost in summary.reason
-    with pytest.raises(RunError, match=f"cannot be read.*{lost}"):
+    with pytest.raises(RunError, match=lost):
         open_run("a", tmp_path).data()
 
 

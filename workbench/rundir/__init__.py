@@ -29,7 +29,6 @@ import dataclasses
 import errno
 import fcntl
 import hashlib
-import io
 import os
 import shutil
 import tempfile
@@ -230,36 +229,28 @@ class RunDir:
     def config_text(self) -> str:
         """The stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
         try:
-            with opened(self.path / "run.yaml") as file, io.TextIOWrapper(file, encoding="utf-8") as stream:
-                text = stream.read(MAX_BYTES + 1)  # whoever parses it refuses what is longer
-        except FileNotFoundError as error:
-            raise RunError(
-                f"run {self.name!r} cannot be read: its run.yaml is gone; restore it, or delete the run ({self.path})"
-            ) from error
+            text = read_file(self.path / "run.yaml", 4 * MAX_BYTES).decode("utf-8")
         except (OSError, ValueError) as error:
-            raise RunError(f"run {self.name!r} has no readable run.yaml: {error}") from error
-        if not text.strip():
             raise RunError(
-                f"run {self.name!r} has an empty run.yaml ({self.path}); restore the file, or delete the run"
-            )
+                f"run {self.name!r} has no readable run.yaml ({error}); restore it, or delete the run ({self.path})"
+            ) from error
+        if not text.strip():
+            raise RunError(f"run {self.name!r} has an empty run.yaml; restore it, or delete the run ({self.path})")
         return text
 
     # -- status ---------------------------------------------------------------------------------------------------
 
     def status(self) -> RunStatus:
         """As last written. Whether the process named there still lives is ``runs.Run.status``'s question."""
-        path = self.path / "status.json"
         try:
-            return RunStatus.from_json(read_file(path))
-        except FileNotFoundError as error:
+            return RunStatus.from_json(read_file(self.path / "status.json"))
+        except (OSError, ValueError) as error:
             if not self.path.exists():
                 raise RunError(f"there is no run at {self.path}") from error
             raise RunError(
-                f"run {self.name!r} cannot be read: its status.json is gone; restore it, or remove the folder "
-                f"{self.path}"
+                f"the status of run {self.name!r} cannot be read: {error}; restore its status.json, or delete the run "
+                f"({self.path})"
             ) from error
-        except (OSError, ValueError) as error:
-            raise RunError(f"the status of run {self.name!r} cannot be read ({path}): {error}") from error
 
     def set_status(self, state: RunState, reason: str = "", **more: Any) -> RunStatus:
         """Replace state and reason, and the other fields of RunStatus given; the rest stays. Atomic."""

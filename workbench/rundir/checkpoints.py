@@ -147,14 +147,7 @@ def remove(path: Path) -> None:
 
 def nothing_usable(run: str, skipped: Sequence[str], *, save_every: int, step: int) -> RunError:
     """Says what is wrong with each checkpoint of ``run``, which ended after ``step``, and what to do instead."""
-    if skipped:
-        why = "; ".join(skipped)
-    elif not save_every:
-        why = "none was asked for: run.save_every is 0"
-    elif step < save_every:
-        why = f"it ended after step {step}, and the first is saved after step {save_every}: run.save_every"
-    else:
-        why = f"none is there, though one is saved every {save_every} steps: not written, or deleted since"
+    why = "; ".join(skipped) or f"it ended after step {step}, and run.save_every is {save_every}"
     return RunError(f"run {run!r} has no checkpoint to resume from ({why}); start it again with: train --from {run}")
 
 
@@ -323,18 +316,9 @@ def described(reward: RewardConfig) -> dict[str, Any]:
     settings = reward.model_dump(exclude_none=True, exclude={"options"})
     if reward.model is None:
         return settings
-    folder = Path(reward.model.path).expanduser()
-    files = sorted(path for path in folder.glob("*") if path.suffix in (".json", ".safetensors") and path.is_file())
-    return settings | {"files": {path.name: _identity(path) for path in files}}
-
-
-def _identity(path: Path) -> dict[str, Any]:
-    """Empty for a file that cannot be read; whoever loads it says so."""
-    try:
-        size = path.stat().st_size
-        if size > HASHED_BYTES:
-            return {"bytes": size}
-        with path.open("rb") as file:
-            return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    except OSError:
-        return {}
+    files = {}
+    for path in sorted(Path(reward.model.path).expanduser().glob("*")):
+        if path.suffix in (".json", ".safetensors") and path.is_file():
+            size = path.stat().st_size
+            files[path.name] = {"bytes": size, **({"sha256": _sha256(path)} if size <= HASHED_BYTES else {})}
+    return settings | {"files": files}

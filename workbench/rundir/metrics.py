@@ -67,7 +67,7 @@ class MetricsWriter:
             self._torn = self._torn or written > 0
             problem = (no_room(error) or [str(error)])[0]
             raise RunError(
-                f"metrics of run {self._run!r}: {written} of {len(line)} bytes written at {_where(row)}: {problem}"
+                f"metrics of run {self._run!r}, step {row.get('step')}: {written} of {len(line)} bytes: {problem}"
             ) from error
         self._torn = False
 
@@ -142,7 +142,7 @@ def read(path: Path, run: str, cursor: int = 0) -> Reading:
                     _check_schema(row["schema"], run)
                 elif row.get("event") == "resumed":
                     step = row["step"]
-                    rows = [row for row in rows if not _later(row, step)]
+                    rows = [row for row in rows if (row.get("step") or 0) <= step]
                     resumed_from = step if resumed_from is None else min(step, resumed_from)
                 else:
                     rows.append(row)
@@ -180,18 +180,9 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _later(row: Mapping[str, Any], step: int) -> bool:
-    mine = row.get("step")
-    return isinstance(mine, int) and mine > step
-
-
 def _check_schema(version: Any, run: str) -> None:
     if not isinstance(version, int) or version > SCHEMA:
         raise RunError(
             f"run {run!r}: metrics.jsonl has schema {version!r} and this version reads up to {SCHEMA}; "
             "read it with the version of the workbench that wrote it"
         )
-
-
-def _where(row: Mapping[str, Any]) -> str:
-    return f"step {row['step']}" if "step" in row else "the last row"

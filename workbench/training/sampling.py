@@ -18,7 +18,6 @@ from workbench.environments import Environment
 from workbench.errors import ConfigError, EpisodeError
 from workbench.policies.episodes import Episodes
 from workbench.policies.load import Policy, context_length, eos_token_ids
-from workbench.policies.plain import decoding_of
 from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.schema import Example, Prompt, Rollout
@@ -53,7 +52,6 @@ class PolicySampler:
         # A CPU has memory for all, and is faster with all at once.
         self.rows_at_once = None if trainer.accelerator.device.type == "cpu" else rows_at_once
         self._eos_token_ids = eos_token_ids(trainer.accelerator.unwrap_model(trainer.model), self.tokenizer)
-        self._decoding = ""
 
     def encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(self.tokenizer, prompt, self.template_kwargs)
@@ -75,13 +73,6 @@ class PolicySampler:
 
     def rollout(self, row: Sampled) -> Rollout:
         return to_rollout(self.tokenizer, row)
-
-    def _say_decoding(self, model: Any) -> None:
-        """Write to the run's log how tokens are decoded, once and whenever that changes."""
-        decoding = decoding_of(model)
-        if decoding != self._decoding and self._trainer.accelerator.is_main_process:
-            print(f"sampling: tokens are decoded by the {decoding}", flush=True)
-        self._decoding = decoding
 
     def __call__(
         self,
@@ -111,8 +102,12 @@ class PolicySampler:
             ) as model,
             accelerator.autocast(),
         ):
-            self._say_decoding(model)
-            episodes = self._episodes(examples, measuring)
+            episodes, environment = None, self.environment
+            if environment is not None:
+                if measuring:
+                    settings = environment.settings.model_copy(update={"on_environment_error": "row"})
+                    environment = replace(environment, settings=settings)
+                episodes = Episodes(environment, self.tokenizer, examples, self.template_kwargs)
             rows = sample_rows(
                 model,
                 prompt_ids,
@@ -132,15 +127,6 @@ class PolicySampler:
                 row.logprobs, row.raw_logprobs, row.entropies = [0.0], [0.0], [0.0]
         return rows
 
-    def _episodes(self, examples: Sequence[Example], measuring: bool) -> Episodes | None:
-        if self.environment is None:
-            return None
-        environment = self.environment
-        if measuring:
-            settings = environment.settings.model_copy(update={"on_environment_error": "row"})
-            environment = replace(environment, settings=settings)
-        return Episodes(environment, self.tokenizer, examples, self.template_kwargs)
-
 
 _SPECIAL = 16  # tokens that a tokenizer may add to a text, at most
 
@@ -151,55 +137,28 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
     Raises ConfigError, naming the row, for one that has none and is not to be skipped, or where all are too long.
     """
     context, longest = context_length(policy.model), getattr(config.method, "max_prompt_length", None)
+    answer, kwargs = sampling.max_completion_length, config.prompt.template_kwargs
     if context is None and longest is None:
         return task
+    room = min(length for length in (longest, context and context - answer) if length is not None)
     held_out = max(config.run.last_measured, config.run.watch_prompts)
-    room = min(length for length in (longest, _room(context, sampling)) if length is not None)
-    skips = config.task.long_prompts == "skip"
-    kwargs = config.prompt.template_kwargs
-    rows = {"training": _first(task.examples, count), "held-out": _first(task.held_out, held_out)}
-    fitting: dict[str, list[Example]] = {}
-    for split, examples in rows.items():
+    fitting, skipped = dict[str, list[Example]](), False
+    for split, rows, most in (("training", task.examples, count), ("held-out", task.held_out, held_out)):
+        examples = [rows[i] for i in range(min(len(rows), most))]
         lengths = [_length(policy.tokenizer, example, room, kwargs) for example in examples]
         long = [i for i, length in enumerate(lengths) if length > room]
-        if long and (not skips or len(long) == len(examples)):
-            raise ConfigError(_too_long(split, long, lengths, room, context, sampling.max_completion_length))
+        if long and (config.task.long_prompts != "skip" or len(long) == len(examples)):
+            raise ConfigError(
+                f"task.long_prompts: {len(long):,} of {len(examples):,} {split} prompts have more than {room:,} tokens "
+                f"(row {long[0] + 1} has {lengths[long[0]]:,}), the least of method.max_prompt_length and the policy's "
+                f"context ({context}) less method.sampling.max_completion_length ({answer}); change one of these, "
+                "shorten the prompts, or set task.long_prompts to skip"
+            )
         if long and os.environ.get("RANK", "0") == "0":
             print(f"task.long_prompts: skipped {len(long):,} of {len(examples):,} {split} rows", flush=True)
-        fitting[split] = [example for example, length in zip(examples, lengths, strict=True) if length <= room]
-    if len(fitting["training"]) == len(rows["training"]) and len(fitting["held-out"]) == len(rows["held-out"]):
-        return task
-    return replace(task, examples=fitting["training"], held_out=fitting["held-out"])
-
-
-def _room(context: int | None, sampling: SamplingConfig) -> int | None:
-    return None if context is None else context - sampling.max_completion_length
-
-
-def _too_long(
-    split: str, long: Sequence[int], lengths: Sequence[int], room: int, context: int | None, answer: int
-) -> str:
-    row, tokens, longest = long[0] + 1, lengths[long[0]], max(lengths)
-    whose = f"task.long_prompts: the prompts of {len(long):,} of {len(lengths):,} {split} rows"
-    if context is None or room < context - answer:
-        return (
-            f"{whose} have more than the {room:,} tokens of method.max_prompt_length; row {row} has {tokens:,}. Set "
-            "that higher, shorten the prompts, or set task.long_prompts to skip"
-        )
-    if longest < context:
-        return (
-            f"{whose} leave no room for an answer of {answer} tokens in the policy's context of {context:,}; row {row} "
-            f"has {tokens:,} tokens. Set method.sampling.max_completion_length to {context - longest} or less, shorten "
-            "the prompts, or set task.long_prompts to skip"
-        )
-    return (
-        f"{whose} do not fit the policy's context of {context:,} tokens; row {row} has {tokens:,}. Shorten the "
-        "prompts, or set task.long_prompts to skip, which leaves out such rows as long as others are left"
-    )
-
-
-def _first(examples: Sequence[Example], count: int) -> list[Example]:
-    return [examples[i] for i in range(min(len(examples), count))]
+        fitting[split] = [row for row, length in zip(examples, lengths, strict=True) if length <= room]
+        skipped = skipped or bool(long)
+    return replace(task, examples=fitting["training"], held_out=fitting["held-out"]) if skipped else task
 
 
 def _length(tokenizer: Any, example: Example, room: int, template_kwargs: Mapping[str, Any]) -> int:
