@@ -90,7 +90,7 @@ def test_a_run_is_stopped_and_keeps_what_it_did_and_one_that_waits_holds_no_libr
     assert queued.status().tag is not None
     wait_for(lambda: queued.status().behind, "the second run waits")
     waiting = psutil.Process(queued.status().pid)
-    assert waiting.cmdline()[1:3] == ["-m", "workbench.runs.begin"]  # no standby any more, which imported torch
+    assert waiting.cmdline()[1:3] == ["-m", "workbench.runs.entrypoint"]  # no standby any more, which imported torch
     assert queued.stop().state == "stopped"
 
     status = run.stop(timeout=120)

@@ -132,7 +132,7 @@ def test_a_queued_run_sees_that_its_base_was_replaced(tmp_path: Path, first: Run
     (run.path / "run.yaml").write_text(config.to_yaml())
     shutil.rmtree(first.dir.checkpoints / "final")
     shutil.copytree(first.dir.checkpoints / "checkpoint-4", first.dir.checkpoints / "final")
-    from workbench.runs.begin import main as begin
+    from workbench.runs.entrypoint import main as begin
 
     begin([str(run.path), FAKE])
     assert "is not the checkpoint that run:first was" in run.dir.status().reason

@@ -20,8 +20,7 @@ from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, CreditError, RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
-from workbench.runs import Run, compare, devices, list_runs, open_run, processes, spawn
-from workbench.runs import begin as begin_module
+from workbench.runs import Run, compare, devices, entrypoint, list_runs, open_run, processes, spawn
 from workbench.runs.compare import summarise
 from workbench.runs.spawn import Standby, verdict
 from workbench.sandbox.child import child_environment
@@ -494,11 +493,11 @@ def test_gpus_are_known_by_their_uuid_and_what_is_visible(tmp_path: Path, monkey
 
 def test_only_the_devices_that_are_held_are_seen_by_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     held = devices.Held(("GPU-b", "GPU-c"), ())
-    assert begin_module.seen_by_the_run(held) == {devices.VISIBLE: "GPU-b,GPU-c"}
+    assert entrypoint.seen_by_the_run(held) == {devices.VISIBLE: "GPU-b,GPU-c"}
     for there, on_cpu in (([], {}), (["GPU-b"], {devices.VISIBLE: ""})):  # a CPU run does not open the GPU
         monkeypatch.setattr(devices, "gpus", lambda there=there: there)
-        assert begin_module.seen_by_the_run(devices.Held(("cpu",), ())) == on_cpu
-    assert begin_module.seen_by_the_run(devices.Held(("cuda",), ())) == {}  # no device is called that
+        assert entrypoint.seen_by_the_run(devices.Held(("cpu",), ())) == on_cpu
+    assert entrypoint.seen_by_the_run(devices.Held(("cuda",), ())) == {}  # no device is called that
 
 
 def test_as_many_devices_as_ranks_are_held_and_the_rest_left_to_others(

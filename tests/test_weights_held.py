@@ -18,7 +18,7 @@ from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
 from workbench.rewards.models.load import load_model, load_trained_classifier
-from workbench.runs import begin, devices
+from workbench.runs import devices, entrypoint
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
@@ -136,9 +136,9 @@ def test_the_estimate_counts_the_bits_of_a_weight() -> None:
 
 def test_one_process_that_spreads_its_weights_holds_every_gpu() -> None:
     gpus = ["GPU-a", "GPU-b", "GPU-c"]
-    assert begin._device_count(configured({}), gpus) == 1
-    assert begin._device_count(configured({"device_map": "auto"}), gpus) == 3
-    assert begin._device_count(configured({"device_map": "auto"}), ["cpu"]) == 1
+    assert entrypoint._device_count(configured({}), gpus) == 1
+    assert entrypoint._device_count(configured({"device_map": "auto"}), gpus) == 3
+    assert entrypoint._device_count(configured({"device_map": "auto"}), ["cpu"]) == 1
     assert devices.pool("cpu") == ["cpu"]
 
 

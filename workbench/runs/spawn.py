@@ -40,11 +40,11 @@ _LETTER = re.compile(r"\w")
 
 
 def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: bool = False) -> None:
-    """Start the process of a queued run and watch it; with ``now`` it waits for no device.
+    """Start the process of a queued run and reap it when it ends; with ``now`` it waits for no device.
 
     Raises RunError, the run failed, when the system refuses.
     """
-    command = ["workbench.runs.begin", str(run.path), module, "--queued", str(time.time_ns())]
+    command = ["workbench.runs.entrypoint", str(run.path), module, "--queued", str(time.time_ns())]
     command += [*["--resume"] * resume, *["--now"] * now]
     environment = {**child_environment(), TAG: str(run.path), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
     tag = None
@@ -66,7 +66,7 @@ def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: boo
             run.set_status("failed", f"its process could not be started: {error}")
             raise RunError(f"run {run.name!r}: its process could not be started: {error}") from error
     run.note(pid=process.pid, pid_created=_created(process.pid), launched=True, tag=tag)
-    watch(process, run, prepares=tag is not None)
+    reap(process, run, prepares=tag is not None)
 
 
 def _created(pid: int) -> float | None:
@@ -196,10 +196,10 @@ def prepare() -> None:
 
 # --- how a run ended --------------------------------------------------------------------------------------------------
 
-_watchers: dict[tuple[Path, int | None], threading.Thread] = {}
+_reapers: dict[tuple[Path, int | None], threading.Thread] = {}
 
 
-def watch(process: subprocess.Popen[bytes], run: RunDir, *, prepares: bool = False) -> None:
+def reap(process: subprocess.Popen[bytes], run: RunDir, *, prepares: bool = False) -> None:
     """Wait for the process in a thread; when it ends, end what it left behind and see to it that a status says so.
 
     So nothing is left a zombie, and the exit code is not lost. With ``prepares`` the next run finds a standby again.
@@ -215,16 +215,16 @@ def watch(process: subprocess.Popen[bytes], run: RunDir, *, prepares: bool = Fal
             prepare()
 
     thread = threading.Thread(target=wait, name=f"run {run.name}", daemon=True)
-    _watchers[run.path, process.pid] = thread
+    _reapers[run.path, process.pid] = thread
     thread.start()
 
 
 def join(path: Path, pid: int | None) -> bool:
-    """Wait for this process's watcher of the run's process ``pid``; False if there is none, it being another's."""
-    watcher = _watchers.get((path, pid))
-    if watcher is None:
+    """Wait for this process's reaper of the run's process ``pid``; False if there is none, it being another's."""
+    reaper = _reapers.get((path, pid))
+    if reaper is None:
         return False
-    watcher.join()
+    reaper.join()
     return True
 
 

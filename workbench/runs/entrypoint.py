@@ -1,4 +1,4 @@
-"""Entry point of a run's process: ``python -m workbench.runs.begin <run directory> <module> …``.
+"""Entry point of a run's process: ``python -m workbench.runs.entrypoint <run directory> <module> …``.
 
 It waits for the run's device, picks the checkpoint to resume from, writes down what the run is made with, and becomes
 training: the process, its id, its tag and its lock stay. Until then it uses no torch: a run that waits costs nothing.
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> None:
         resume = _pick_checkpoint(run, config.run.save_every) if args.resume else []
         write_environment(run.path, config)
     except _HasToWaitError:
-        _become([sys.executable, "-m", "workbench.runs.begin", *arguments])
+        _exec([sys.executable, "-m", "workbench.runs.entrypoint", *arguments])
     except WorkbenchError as error:
         print(f"error: {error}", flush=True)
         run.set_status("failed", str(error))
@@ -72,10 +72,10 @@ def main(arguments: list[str]) -> None:
         sys.argv = command[2:]
         runpy.run_module(command[2], run_name="__main__", alter_sys=True)
         sys.exit()
-    _become(command)
+    _exec(command)
 
 
-def _become(command: Sequence[str]) -> NoReturn:
+def _exec(command: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     os.execv(command[0], list(command))
 
