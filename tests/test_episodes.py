@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from threading import Barrier, Event
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,64 +167,6 @@ def test_tokens_are_streamed_as_they_come_and_a_cancelled_episode_ends_where_it_
     assert cut.token_ids == rows[row].token_ids[:inside]
     assert [(turn.role, turn.end) for turn in cut.turns][-1] == ("environment", inside)
     assert to_rollout(random_policy.tokenizer, cut).turn_spans == [(0, rows[row].turns[0].end - 1)]
-
-
-class Held(Teller):
-    """Answers a row's first turn when ``gate`` opens, where the row says so."""
-
-    gate: ClassVar[Event]
-
-    def reset(self, prompt: str, last: int = 4, held: bool = False, **columns: Any) -> None:
-        super().reset(prompt, last)
-        self.held = held
-
-    def reply(self, turn: str) -> str | None:
-        if self.held and self.turns == 0:
-            assert self.gate.wait(60), "no other row went on"
-        return super().reply(turn)
-
-
-@pytest.mark.parametrize("held", [{0}, {1, 2, 5}])
-def test_rows_wait_for_their_own_observation_and_no_timing_changes_an_episode(random_policy, episodes, held):
-    """The gate opens once the others took six tokens while all held rows stood still."""
-    Held.gate, lengths, since = Event(), dict.fromkeys(range(len(SIX)), 0), 0
-
-    def watch(tokens: list[tuple[int, int]]) -> None:
-        nonlocal since
-        for row, _ in tokens:
-            lengths[row] += 1
-        turned = all(lengths[row] >= episodes[row].turns[0].end for row in held)
-        since += turned and not held & {row for row, _ in tokens}
-        if since == 6:
-            Held.gate.set()
-
-    examples = [Example(prompt, {"last": 3 + i % 3, "held": i in held}) for i, prompt in enumerate(SIX)]
-    rows = rows_of(random_policy, SIX, Held, examples=examples, on_tokens=watch)
-    assert since >= 6
-    assert [row.token_ids for row in rows] == [row.token_ids for row in episodes]
-    assert [row.turns for row in rows] == [row.turns for row in episodes]
-    assert [row.mask for row in rows] == [row.mask for row in episodes]
-    check_log_probabilities(random_policy, SIX, rows)
-
-
-class Meeting(Teller):
-    """Answers once the environments of all rows are asked."""
-
-    stop: ClassVar[Sequence[str]] = ()
-    rows: ClassVar[Barrier]
-
-    def reply(self, turn: str) -> str | None:
-        self.rows.wait(60)
-        return None
-
-
-@pytest.mark.parametrize("plain", [True, False])
-def test_environments_of_rows_whose_turns_end_together_are_asked_side_by_side(random_policy, monkeypatch, plain):
-    if not plain:  # by transformers' own step, whose rows all wait for all answers
-        monkeypatch.setattr(sampler, "decoders_of", lambda model, prompts, pad, most: decoders(model, prompts, pad))
-    Meeting.rows = Barrier(len(SIX))
-    rows = rows_of(random_policy, SIX, Meeting, eos=range(320))
-    assert [(len(row.token_ids), row.finished, row.turns[0].error) for row in rows] == [(1, True, None)] * len(SIX)
 
 
 class Listener(Teller):

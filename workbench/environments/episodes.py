@@ -24,8 +24,6 @@ from workbench.schema.rollouts import state_of
 
 _numbers = itertools.count()
 _ALSO = 200  # characters of a message of the environment's
-THREADS = 16
-"""Episodes of a batch that are called at a time, of a class of this process."""
 
 
 class Host(Protocol):
@@ -52,25 +50,19 @@ class Episode(Protocol):
 class Environment:
     """An environment that can be played: ``stop`` ends turns, ``settings`` are the limits of an episode.
 
-    ``lanes`` is how many of a batch's episodes may be called at a time, each from a thread that is always the same; 0
-    for one that answers so soon that it is asked where the policy is sampled.
+    ``begin`` begins a row's episode; one whose environment fails says so at its first turn.
     """
 
     name: str
     stop: tuple[str, ...]
     settings: EnvironmentSection
-    make: Callable[[Prompt, Mapping[str, Any], int], Episode]
-    lanes: int = 0
+    begin: Callable[[Prompt, Mapping[str, Any]], Episode]
 
     @property
     def recorded(self) -> dict[str, Any]:
         """What a group's record says of it."""
         names = ("name", "max_turns", "max_observation_length")
         return {"environment": {name: getattr(self.settings, name) for name in names}}
-
-    def begin(self, prompt: Prompt, columns: Mapping[str, Any], lane: int = 0) -> Episode:
-        """Begin a row's episode. One whose environment fails says so at its first turn."""
-        return self.make(prompt, columns, lane)
 
 
 def load_environment(
@@ -86,7 +78,7 @@ def load_environment(
     """
     if isinstance(spec, type):
         settings = EnvironmentSection(name=spec.__name__)
-        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, _here(spec), THREADS)
+        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, _here(spec))
     settings = spec if isinstance(spec, EnvironmentSection) else EnvironmentSection.parse(spec)
     name = settings.name
     if name is None:
@@ -107,8 +99,8 @@ def load_environment(
 # --- in this process --------------------------------------------------------------------------------------------------
 
 
-def _here(kind: Callable[[], TextEnvironment]) -> Callable[[Prompt, Mapping[str, Any], int], Episode]:
-    return lambda prompt, columns, lane: _EpisodeHere(kind, prompt, columns)
+def _here(kind: Callable[[], TextEnvironment]) -> Callable[[Prompt, Mapping[str, Any]], Episode]:
+    return lambda prompt, columns: _EpisodeHere(kind, prompt, columns)
 
 
 class _EpisodeHere:
@@ -151,10 +143,10 @@ def _hosted(settings: EnvironmentSection, name: str, code: str, host: Host) -> E
     def ask(request: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         return host.environment(code, name, request, settings.deadline)
 
-    def make(prompt: Prompt, columns: Mapping[str, Any], lane: int) -> Episode:
+    def make(prompt: Prompt, columns: Mapping[str, Any]) -> Episode:
         return _EpisodeInWorker(ask, prompt, columns)
 
-    return Environment(name, tuple(reply["stop"]), settings, make, lanes=1)
+    return Environment(name, tuple(reply["stop"]), settings, make)
 
 
 class _EpisodeInWorker:

@@ -46,8 +46,6 @@ class Decoder:
     logits: torch.Tensor
     seen: torch.Tensor
     padding: torch.Tensor
-    can_wait = False
-    """Whether a row may stand still in ``advance`` while others go on."""
 
     def __init__(
         self,
@@ -77,22 +75,13 @@ class Decoder:
         self.logits, self.seen, self.mask = logits[shared], tokens[shared], self.mask[shared]
         self.padding = (self.mask == 0).sum(-1)
 
-    def leave(self, keep: Sequence[int]) -> torch.Tensor:
-        """Let the rows at other places than ``keep`` leave; returns the places now, of those before."""
-        places = torch.tensor(keep, device=self.seen.device)
-        self._select(places)
-        self.seen, self.mask, self.padding = self.seen[places], self.mask[places], self.padding[places]
-        self.rows, self.logits = [self.rows[place] for place in keep], self.logits[places]
-        return places
-
-    def advance(self, tokens: torch.Tensor, keep: Sequence[int], still: Sequence[int] = ()) -> None:
-        """Append a token (R,) to the rows at the places ``keep``; the others leave.
-
-        Those of them at the places ``still`` take no token and stay as they are, which needs ``can_wait``.
-        """
-        assert not still, "only a decoder that can wait has rows that stand still"
+    def advance(self, tokens: torch.Tensor, keep: Sequence[int]) -> None:
+        """Append a token (R,) to the rows at the places ``keep``; the others leave."""
         if len(keep) < len(self.rows):
-            tokens = tokens[self.leave(keep)]
+            places = torch.tensor(keep, device=self.seen.device)
+            self._select(places)
+            self.seen, self.mask, self.padding = self.seen[places], self.mask[places], self.padding[places]
+            self.rows, tokens = [self.rows[place] for place in keep], tokens[places]
         self.seen = torch.cat([self.seen, tokens[:, None]], dim=1)
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.rows), 1)], dim=1)
         self.logits = self._advanced(tokens)

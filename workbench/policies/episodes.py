@@ -1,24 +1,20 @@
 """Episodes while they are sampled: where a turn ends, what it is answered, and the observation's tokens to come.
 
-An environment is asked in a thread while other rows go on; the row that waits for it stands still. An observation is
-tokenised once and put into its row token by token, a position at a time. A row's draws are numbered by its own
-positions, so that they depend on its own turns alone, whenever which environment answers. Nothing that was sampled is
-ever rendered or tokenised again. Which tokens are drawn is the sampler's to know.
+An environment is asked as soon as a turn ends. An observation is tokenised once and put into its row token by token, a
+position at a time, so that all rows stay side by side. Nothing that was sampled is ever rendered or tokenised again.
+Which tokens are drawn is the sampler's to know.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from workbench.config import EnvironmentSection
 from workbench.environments import Environment, Episode, Reply
-from workbench.environments.lanes import Lane
 from workbench.errors import ConfigError, EpisodeError, PolicyError
 from workbench.policies.prompts import StopStrings
 from workbench.schema import ASSISTANT, ENVIRONMENT, Example, Prompt, Turn
@@ -26,16 +22,13 @@ from workbench.schema.numbers import counted
 from workbench.steps import token_texts
 
 _MOST_PRINTED = 200
-_POLL_SECONDS = 0.05
-"""Between two looks at whether sampling was cancelled, while all rows wait."""
-Stopped = Callable[[], bool]
 
 
 @dataclass
 class _Row:
-    """One row's episode: where its turn began, the answer that is waited for, and the observation still to be put in.
+    """One row's episode: where its turn began, and the observation still to be put in.
 
-    ``finished`` and ``stop`` say how the turn ended that is being answered.
+    ``finished`` and ``stop`` say how its last turn ended.
     """
 
     episode: Episode
@@ -43,7 +36,6 @@ class _Row:
     began: float = 0.0
     turns: int = 0
     state: str | None = None
-    answer: Future[Reply] | None = None
     finished: bool = False
     stop: str | None = None
     pending: deque[int] = field(default_factory=deque)
@@ -68,35 +60,14 @@ class Episodes:
         self._examples = examples
         for prompt in {isinstance(row.prompt, str): row.prompt for row in examples}.values():
             self._observations.check(prompt)
-        self._lanes = [Lane() for _ in range(min(environment.lanes, len(examples)))]
-        begun = [
-            self._call(number, partial(environment.begin, row.prompt, row.columns, self._lane(number)))
-            for number, row in enumerate(examples)
-        ]
+        begun = [environment.begin(row.prompt, row.columns) for row in examples]
         now = time.perf_counter()
-        self._rows = [_Row(episode.result(), began=now) for episode in begun]
-        for row in self._rows:
-            row.state = row.episode.state
+        self._rows = [_Row(episode, began=now, state=episode.state) for episode in begun]
         self.failure: EpisodeError | None = None
-
-    def _lane(self, number: int) -> int:
-        return number % max(1, len(self._lanes))
-
-    def _call(self, number: int, call: Callable[[], Any]) -> Future[Any]:
-        """A call of a row's episode: under way where the environment has threads, else done."""
-        if self._lanes:
-            return self._lanes[self._lane(number)].submit(call)
-        done: Future[Any] = Future()
-        done.set_result(call())
-        return done
 
     def put(self, rows: Sequence[int]) -> dict[int, int]:
         """The tokens that observations have for this position, by their rows' places among ``rows``."""
         return {place: self._rows[row].pending.popleft() for place, row in enumerate(rows) if self._rows[row].pending}
-
-    def waiting(self, rows: Sequence[int]) -> list[int]:
-        """The places among ``rows`` of those that stand still, because their environment has not answered yet."""
-        return [place for place, row in enumerate(rows) if self._rows[row].answer is not None]
 
     def ended(self, number: int, sampled: Any, eos: Collection[int], stops: StopStrings | None, limit: int) -> bool:
         """Whether a row's last token ended its episode, and marks how; of a turn that it ended, the answer is asked.
@@ -122,8 +93,7 @@ class Episodes:
             return True
         row.finished, row.stop = finished, stop
         text = self._end_turn(row, sampled, finished)
-        row.answer = self._call(number, partial(row.episode.reply, text))
-        return not self._lanes and self._answered(number, sampled, limit)
+        return self._answered(number, sampled, row.episode.reply(text), limit)
 
     def _end_turn(self, row: _Row, sampled: Any, finished: bool) -> str:
         """Write the turn down that has ended; its text."""
@@ -133,29 +103,9 @@ class Episodes:
         row.turns, row.start = row.turns + 1, end
         return "".join(texts)
 
-    def settle(
-        self, rows: Sequence[int], sampled: Sequence[Any], limits: Sequence[int], *, together: bool, stopped: Stopped
-    ) -> list[int]:
-        """Take what environments have answered by now; returns the rows whose episodes ended with that.
-
-        Where all ``rows`` wait, an answer is waited for; with ``together``, all answers are. ``stopped`` ends waiting.
-        """
-        asked = {row: answer for row in rows if (answer := self._rows[row].answer) is not None}
-        if asked and (together or len(asked) == len(rows)):
-            wanted = ALL_COMPLETED if together else FIRST_COMPLETED
-            while not _has(asked.values(), wanted) and not stopped():
-                wait(asked.values(), _POLL_SECONDS, wanted)
-        ended = []
-        for row, answer in asked.items():
-            if self.failure is None and answer.done() and self._answered(row, sampled[row], limits[row]):
-                ended.append(row)
-        return ended
-
-    def _answered(self, number: int, sampled: Any, limit: int) -> bool:
+    def _answered(self, number: int, sampled: Any, reply: Reply, limit: int) -> bool:
         """Whether the environment's answer to the turn that ended leaves it at that."""
         row = self._rows[number]
-        assert row.answer is not None
-        reply, row.answer = row.answer.result(), None
         sampled.turns[-1] = replace(sampled.turns[-1], error=reply.error, note=_printed(reply))
         if reply.error is not None and self._settings.on_environment_error == "run" and self.failure is None:
             self.failure = EpisodeError(f"row {number + 1}, turn {row.turns}: {reply.error}")
@@ -183,10 +133,7 @@ class Episodes:
         row.start, row.began = start, time.perf_counter()
 
     def close(self, sampled: Sequence[Any]) -> None:
-        """End all episodes, those in a call after it; the turns of rows that were cut off end where their tokens do."""
-        ends = [self._call(number, row.episode.end) for number, row in enumerate(self._rows)]
-        for lane in self._lanes:
-            lane.close()
+        """End all episodes; the turns of rows that were cut off end where their tokens do."""
         for row, state in zip(sampled, self._rows, strict=True):
             length = len(row.token_ids)
             row.turns[:] = [replace(turn, end=min(turn.end, length)) for turn in row.turns]
@@ -194,12 +141,7 @@ class Episodes:
             if covered < length:
                 seconds = time.perf_counter() - state.began
                 row.turns.append(Turn(ASSISTANT, covered, length, seconds, state=state.state))
-        wait(ends)
-
-
-def _has(answers: Iterable[Future[Reply]], wanted: str) -> bool:
-    done = [answer.done() for answer in answers]
-    return all(done) if wanted == ALL_COMPLETED else any(done)
+            state.episode.end()
 
 
 def _over(row: _Row, sampled: Any) -> bool:

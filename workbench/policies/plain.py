@@ -3,8 +3,7 @@
 The prompt goes through the model's own forward, once for a group. From then on a step is a dozen operations a layer on
 the model's own weights; nothing is concatenated, and a mask is read only where prompts differ in length. The rows still
 running are always the first of the cache: when a row ends, the last one takes its place. The cache holds ``CHUNK``
-tokens of each completion at first and twice as many whenever it is full, so that memory follows what is sampled. A row
-may stand still while others go on: rows then end at columns of their own, and a mask hides what lies behind them.
+tokens of each completion at first and twice as many whenever it is full, so that memory follows what is sampled.
 
 Of Llama's shape are transformers' Llama, Qwen 2, Qwen 3 and Mistral: RMSNorm, rotary positions, grouped-query attention
 and a gated MLP. ``shape_of`` gives their layers as functions that read the model's own weights, so that what an
@@ -59,9 +58,7 @@ class PlainDecoder(Decoder):
         start = _Prefilled(model, prompt_ids, rows, pad_token_id, masked=True)
         self.rows, self.logits, self.seen, self.padding = start.rows, start.logits, start.seen, start.padding
         self._shape, self._most, self._prompt = shape, most, self.seen.shape[1]
-        self._length = self._prompt  # columns that are filled in any row
-        self._ends = [self._length] * len(self.rows)  # and in each
-        self.can_wait = all(layer.window is None for layer in shape.layers)
+        self._length = self._prompt  # columns that are filled
         self._padded = bool(self.padding.any())
         kept = [part.flatten(0, 1) for layer in start.cache.layers for part in (layer.keys, layer.values)]
         self._cache = torch.stack(kept)  # (2 N, R K, L, D): of each layer keys, then values
@@ -69,25 +66,13 @@ class PlainDecoder(Decoder):
         self._reserve(CHUNK)
 
     @torch.inference_mode()
-    def leave(self, keep: Sequence[int]) -> torch.Tensor:
-        places = self._closed_up(keep)
-        self.logits = self.logits[places]
-        self.seen = self._ids[: len(keep), : self._length] if len(set(self._ends)) == 1 else self.seen[places]
-        return places
-
-    @torch.inference_mode()
-    def advance(self, tokens: torch.Tensor, keep: Sequence[int], still: Sequence[int] = ()) -> None:
-        standing = {self.rows[place] for place in still}
+    def advance(self, tokens: torch.Tensor, keep: Sequence[int]) -> None:
         if len(keep) < len(self.rows):
-            tokens = tokens[self.leave(keep)]
-        if standing or len(set(self._ends)) > 1:
-            self._advance_apart(tokens, [row not in standing for row in self.rows])
-            return
+            tokens = tokens[self._closed_up(keep)]
         if self._length == self._ids.shape[1]:
             self._reserve(2 * (self._length - self._prompt))
         rows, column, heads = len(self.rows), self._length, len(self.rows) * self._shape.key_heads
         self._length += 1
-        self._ends = [self._length] * rows
         self._ids[:rows, column] = tokens
         self.seen = self._ids[:rows, : self._length]
         slots = self._cache[:, :heads, column].unbind(0)  # (R K, D)
@@ -104,40 +89,6 @@ class PlainDecoder(Decoder):
         position = column - self.padding if self._padded else column
         self.logits = decode(self._shape, tokens, self._turns[position], attend)
 
-    def _advance_apart(self, tokens: torch.Tensor, moves: Sequence[bool]) -> None:
-        """``advance`` of rows whose ends are at different columns: each stores at its own end and sees no further.
-
-        A row that does not move is computed with what it is given and keeps the logits that it had; what it stored is
-        overwritten by its next token.
-        """
-        rows, device = len(self.rows), self._ids.device
-        if max(self._ends) == self._ids.shape[1] < self._prompt + self._most:
-            self._reserve(2 * (max(self._ends) - self._prompt))
-        columns = torch.tensor(self._ends, device=device).clamp(max=self._ids.shape[1] - 1)  # a full row takes no more
-        self._ids[torch.arange(rows, device=device), columns] = tokens
-        width = int(columns.max()) + 1
-        heads = rows * self._shape.key_heads
-        places, ends = torch.arange(heads, device=device), columns.repeat_interleave(self._shape.key_heads)
-        unseen = torch.arange(width, device=device) > ends[:, None]
-        mask = self._mask[:heads, :width].masked_fill(unseen, -torch.inf)[:, None]  # (R K, 1, L)
-        cache = self._cache[:, :heads]
-
-        def attend(place: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-            cache[2 * place, places, ends] = key
-            cache[2 * place + 1, places, ends] = value.view(heads, -1)
-            query = query.view(heads, -1, self._shape.head_size)
-            keys, values = cache[2 * place, :, :width], cache[2 * place + 1, :, :width]
-            return attention(query, keys, values, mask, self._shape.layers[place]).view(rows, -1)
-
-        logits = decode(self._shape, tokens, self._turns[columns - self.padding], attend)
-        moving = torch.tensor(moves, device=device)
-        self.logits = torch.where(moving[:, None], logits, self.logits)
-        self._ends = [end + move for end, move in zip(self._ends, moves, strict=True)]
-        self._length = max(self._ends)
-        last = self._ids.gather(1, columns[:, None] - (~moving).long()[:, None])  # stands in for what a row has not
-        beyond = torch.arange(self._length, device=device) >= torch.tensor(self._ends, device=device)[:, None]
-        self.seen = torch.where(beyond, last, self._ids[:rows, : self._length])
-
     def _closed_up(self, keep: Sequence[int]) -> torch.Tensor:
         """Let the other rows leave; the last ones take their places. Returns the places now, of those before."""
         rows, staying = len(keep), set(keep)
@@ -146,7 +97,7 @@ class PlainDecoder(Decoder):
         order = list(range(rows))
         for place, last in zip(free, moved, strict=True):
             order[place] = last
-        self.rows, self._ends = [self.rows[place] for place in order], [self._ends[place] for place in order]
+        self.rows = [self.rows[place] for place in order]
         places = torch.tensor(order, device=self._ids.device)
         self.padding = self.padding[places]
         if free:
@@ -159,15 +110,13 @@ class PlainDecoder(Decoder):
             filled = self._cache[:, :, : self._length]
             filled[:, to] = filled[:, of]
             self._mask[to] = self._mask[of]
-        self._length = max(self._ends)
         return places
 
     def _reserve(self, tokens: int) -> None:
         """Make room for so many completion tokens, for the rows still running."""
         shape, before, filled, rows = self._shape, self._cache, self._length, len(self.rows)
         columns = self._prompt + min(tokens, self._most)
-        # Zeros, not what was in memory: a row that stood still has columns that nothing was stored in.
-        self._cache = before.new_zeros(len(before), rows * shape.key_heads, columns, shape.head_size)
+        self._cache = before.new_empty(len(before), rows * shape.key_heads, columns, shape.head_size)
         self._cache[:, :, :filled] = before[:, : rows * shape.key_heads, :filled]
         ids = self._ids.new_zeros(rows, columns)
         ids[:, :filled] = self._ids[:rows, :filled]

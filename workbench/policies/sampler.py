@@ -282,7 +282,7 @@ def sample_rows(
     ends = _Ends(frozenset(eos_token_ids), limits, stops, episodes)
     try:
         for decoder in decoders_of(model, prompt_ids, pad_token_id, max(limits)):
-            _sample_rows(decoder, sampled, sampling, ends, Numbers(streams()), on_tokens, cancelled or _never)
+            _sample_rows(decoder, sampled, sampling, ends, streams(), on_tokens, cancelled or _never)
     finally:
         model.train(was_training)
         if episodes is not None:
@@ -299,11 +299,6 @@ class _Ends:
     stops: StopStrings | None
     episodes: Episodes | None = None
 
-    @property
-    def failed(self) -> bool:
-        """Whether nothing is to be sampled any more."""
-        return self.episodes is not None and self.episodes.failure is not None
-
     def ended(self, row: int, sampled: Sampled) -> bool:
         """Whether the row's last token ended it, and marks how."""
         if self.episodes is not None:
@@ -319,34 +314,28 @@ def _sample_rows(
     sampled: Sequence[Sampled],
     sampling: SamplingConfig,
     ends: _Ends,
-    numbers: Numbers,
+    numbers: Iterator[torch.Tensor],
     on_tokens: OnTokens | None,
     cancelled: Callable[[], bool],
 ) -> None:
-    """Sample the decoder's rows to their ends, into their places in ``sampled``.
-
-    A row whose environment has not answered yet stands still: it is computed with the others, and takes no token.
-    """
+    """Sample the decoder's rows to their ends, into their places in ``sampled``."""
     process = logits_processors(sampling)
-    while _settled(decoder, sampled, ends, cancelled):
+    while not cancelled():
         rows = decoder.rows
-        still = [] if ends.episodes is None else ends.episodes.waiting(rows)
         put = {} if ends.episodes is None else ends.episodes.put(rows)
         with torch.inference_mode():
             logits = decoder.logits.float()  # (R, V)
             scores = process(decoder.padding)(decoder.seen, logits)
             logprobs = scores.log_softmax(-1)
             probabilities = logprobs.exp()
-            uniform = numbers.of(rows, [len(sampled[row].token_ids) for row in rows])
-            tokens = draw(probabilities, uniform.to(logits.device))  # (R,)
+            tokens = draw(probabilities, next(numbers)[rows].to(logits.device))  # (R,)
             if put:
                 tokens[list(put)] = torch.tensor(list(put.values()), device=tokens.device)
             chosen = _of_tokens(logprobs, tokens)
             raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if _reshapes(sampling) else chosen
             entropies = torch.special.entr(probabilities).sum(-1).tolist()
             token_list = tokens.tolist()
-        moving = [place for place in range(len(rows)) if place not in still]
-        for place in moving:
+        for place in range(len(rows)):
             row, known = sampled[rows[place]], place not in put  # an observation's token has no probabilities
             if known and math.isnan(chosen[place]):
                 raise PolicyError(
@@ -361,30 +350,11 @@ def _sample_rows(
             if ends.episodes is not None:
                 row.mask.append(int(known))
         if on_tokens is not None:
-            on_tokens([(rows[place], token_list[place]) for place in moving])
-        ended = {place for place in moving if ends.ended(rows[place], sampled[rows[place]])}
-        keep = [place for place in range(len(rows)) if place not in ended]
-        if not keep:
+            on_tokens(list(zip(rows, token_list, strict=True)))
+        keep = [place for place, row in enumerate(rows) if not ends.ended(row, sampled[row])]
+        if not keep or (ends.episodes is not None and ends.episodes.failure is not None):
             return
-        decoder.advance(tokens, keep, still)
-
-
-def _settled(decoder: Decoder, sampled: Sequence[Sampled], ends: _Ends, cancelled: Callable[[], bool]) -> bool:
-    """Whether to go on, once the answers that have come are in: some row has a token to take."""
-    while not ends.failed and not cancelled():
-        if ends.episodes is None:
-            return True
-        ended = ends.episodes.settle(
-            decoder.rows, sampled, ends.limits, together=not decoder.can_wait, stopped=cancelled
-        )
-        keep = [place for place, row in enumerate(decoder.rows) if row not in ended]
-        if not keep:
-            return False
-        if ended:
-            decoder.leave(keep)
-        if not ends.failed and len(ends.episodes.waiting(decoder.rows)) < len(decoder.rows):
-            return True
-    return False
+        decoder.advance(tokens, keep)
 
 
 def _never() -> bool:
@@ -447,21 +417,6 @@ Streams = Callable[[], Iterator[torch.Tensor]]
 
 
 # --- uniform random numbers, one a row and position, and the draw that they make from a distribution --------------
-
-
-class Numbers:
-    """The uniform numbers of a batch: of each row by its own position, at which rows need not stand together."""
-
-    def __init__(self, stream: Iterator[torch.Tensor]) -> None:
-        self._stream, self._drawn = stream, list[torch.Tensor]()
-
-    def of(self, rows: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-        """(R,) in [0, 1)."""
-        while len(self._drawn) <= max(positions):
-            self._drawn.append(next(self._stream))
-        if len(set(positions)) == 1:
-            return self._drawn[positions[0]][list(rows)]
-        return torch.stack([self._drawn[at][row] for row, at in zip(rows, positions, strict=True)])
 
 
 def uniform_numbers(seed: int, first_row: int, rows: int, total_rows: int) -> Iterator[torch.Tensor]:
