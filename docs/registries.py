@@ -53,7 +53,7 @@ REFERENCE = {
     "Runs": """
         train open_run list_runs
         workbench.runs:Run(status,summary,wait,stop,resume,metrics,figure,rollouts,rollouts_frame,rollout_steps,watch,follow,log_tail)
-        compare RunComparison(of,frame,by_scheme,by_method,charts,figure)
+        compare RunComparison(of,frame,by_scheme,by_method,figure)
         workbench.runs:ComparedRun workbench.runs:ComparedMethod
         default_workspace train_to_end make_pairs make_demonstrations label_steps mix_rows
     """,

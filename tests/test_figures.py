@@ -176,7 +176,8 @@ def test_columns_leave_out_what_is_no_number():
 
 def test_a_plotly_figure_holds_the_numbers_of_the_panels_that_have_data():
     drawn = figure(run_charts(columns_of(ROWS)))
-    assert [title.text for title in drawn.layout.annotations] == ["Accuracy", "Reward", "Loss", "KL"]
+    titles = [title.text.split("</b>")[0] for title in drawn.layout.annotations]
+    assert titles == ["<b>Accuracy", "<b>Reward", "<b>Loss", "<b>KL"]
     assert [(trace.name, list(trace.x), list(trace.y)) for trace in drawn.data] == [
         ("held out", [0, 2], [0.25, 0.5]),
         ("outcome", [1], [0.5]),

@@ -28,7 +28,7 @@ const DASHES = ["solid", "6px,3px", "1.6px,3px", "8px,3px,1.6px,3px", "12px,3px"
 const SMOOTHING = "workbench-smoothing"; // of the browser's tab
 const DOUBLE_CLICK = 400; // milliseconds in which a click may turn out to be the first half of a double click
 const LIBRARY = "workbench-assets/plotly-basic.min.js";
-const STEPS = { rangemode: "tozero", minallowed: 0 };
+const STEPS = { rangemode: "tozero", minallowed: 0, exponentformat: "none" };
 
 /** @type {Promise<any> | null} */
 let fetched = null;
@@ -440,7 +440,8 @@ class Figure {
     const read = named(this.traces);
     return this.traces.flatMap(({ name, colour: n, dash, faint, markers, x, y, low, high }) => {
       const isRead = read.some((line) => line.y === y);
-      const hovertemplate = `${name} <b>%{y:${format}}</b>` +
+      const plain = name.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // Plotly reads some tags
+      const hovertemplate = `${plain} <b>%{y:${format}}</b>` +
         (low ? ` (%{customdata[0]:${format}} to %{customdata[1]:${format}})` : "") + "<extra></extra>";
       const edge = { type: "scatter", x, mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
       const band = low && high
@@ -494,7 +495,8 @@ class Figure {
         ...axis,
         fixedrange: true,
         type: logarithmic ? "log" : "linear",
-        tickformat: share ? ".0%" : "",
+        tickformat: share ? "~%" : "",
+        exponentformat: "e",
         nticks: 5,
         rangemode: share && !logarithmic ? "tozero" : "normal",
         ...this.extent(range, logarithmic),

@@ -14,6 +14,7 @@ import base64
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
@@ -168,7 +169,7 @@ class Chart:
         return f"{self.title}: {ends}"
 
 
-def figure(charts: Sequence[Chart], columns: int = 3, title: str = "") -> Figure:
+def figure(charts: Sequence[Chart], columns: int = 3) -> Figure:
     """All charts as one Plotly figure, ``columns`` side by side; axes of training steps zoom together.
 
     Raises ValueError where there is nothing to draw.
@@ -179,31 +180,43 @@ def figure(charts: Sequence[Chart], columns: int = 3, title: str = "") -> Figure
         raise ValueError("there is nothing to draw: no row has a metric of these panels yet; see run.metrics()")
     columns = min(columns, len(charts))
     height = math.ceil(len(charts) / columns)
-    drawn = make_subplots(rows=height, cols=columns, subplot_titles=[chart.title for chart in charts])
+    drawn = make_subplots(rows=height, cols=columns, subplot_titles=list(map(_heading, charts)))
     for i, chart in enumerate(charts):
         place = {"row": i // columns + 1, "col": i % columns + 1}
-        drawn.add_traces(
-            traces := [trace for number, line in enumerate(chart.lines) for trace in _traces(chart, line, number)],
-            rows=[place["row"]] * len(traces),
-            cols=[place["col"]] * len(traces),
-        )
-        drawn.update_xaxes(title_text=chart.x_label, matches="x" if chart.x_label == "step" else None, **place)
-        if chart.share:
-            drawn.update_yaxes(tickformat=".0%", rangemode="tozero", **place)
-    margin = {"t": 72 if title else 40, "r": 16, "b": 40, "l": 48}
-    drawn.update_layout(height=HEIGHT * height + margin["t"] - 40, template="plotly_white", margin=margin)
-    if title:
-        drawn.update_layout(title={"text": title, "font": {"size": 14}})
+        for number, line in enumerate(chart.lines):
+            for trace in _traces(line, number):
+                drawn.add_trace(trace, **place)
+        steps = {"matches": "x", "exponentformat": "none"} if chart.x_label == "step" else {}
+        drawn.update_xaxes(title_text=chart.x_label, **steps, **place)
+        share = {"tickformat": "~%", "rangemode": "tozero"} if chart.share else {"exponentformat": "e"}
+        drawn.update_yaxes(**share, **place)
+    margin = {"t": 40, "r": 16, "b": 40, "l": 48}
+    drawn.update_layout(height=HEIGHT * height, template="plotly_white", margin=margin, showlegend=False)
+    drawn.update_annotations(font_size=13)
     return drawn
 
 
-def _traces(chart: Chart, line: Line, place: int) -> list[dict[str, Any]]:
+def _heading(chart: Chart) -> str:
+    """The title, and the names of several lines in their colours."""
+    named = [(place, line) for place, line in enumerate(chart.lines) if chart.named or len(chart.lines) > 1]
+    names = (
+        f'<span style="color:{_colour(line, place)}">{escape(line.label)}</span>'
+        for place, line in named
+        if not line.faint
+    )
+    return " · ".join([f"<b>{escape(chart.title)}</b>", *names])
+
+
+def _colour(line: Line, place: int) -> str:
+    return COLOURS[(place if line.style is None else line.style) % len(COLOURS)]
+
+
+def _traces(line: Line, place: int) -> list[dict[str, Any]]:
     """The line, over its band where it has one."""
     style = place if line.style is None else line.style
-    colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style if line.dash is None else line.dash) % len(DASHES)]
-    x, group = list(line.x), f"{chart.title} {line.label}"
-    common = {"type": "scatter", "x": x, "mode": "lines", "legendgroup": group}
-    edge = {**common, "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    colour, dash = _colour(line, place), DASHES[(style if line.dash is None else line.dash) % len(DASHES)]
+    common = {"type": "scatter", "x": list(line.x), "mode": "lines"}
+    edge = {**common, "line": {"width": 0}, "hoverinfo": "skip"}
     band: list[dict[str, Any]] = []
     if line.low is not None and line.high is not None:
         band.append({**edge, "y": list(line.low), "name": f"{line.label}, lowest"})

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode
 
@@ -34,7 +31,7 @@ from workbench.runs.run import MetricsReader
 from workbench.runs.spawn import TRAINING
 from workbench.schema import Credit, Group, ScoredGroup
 from workbench.steps import PRESETS, StepPattern, split_all
-from workbench.views.cards import card, running_shell, visible
+from workbench.views.cards import card, visible
 from workbench.views.curves import Chart, Line, band, columns_of, figure, run_charts
 from workbench.views.heatmap import heatmap
 
@@ -410,51 +407,25 @@ def _splits_so(scored: ScoredGroup, pattern: StepPattern) -> bool:
     return all(tuple(steps) == one.steps for steps, one in zip(found, scored.scored, strict=True))
 
 
-_LEAST = 0.1  # seconds between two drawings
-
-
 class Progress:
-    """``with Progress("groups") as told: check_reward(..., on_progress=told)``."""
+    """``with Progress("groups") as told: check_reward(..., on_progress=told)``: tqdm's bar, a widget in a notebook.
+
+    It is called with what the workbench's functions report: (done, of), or an event that has both.
+    """
 
     def __init__(self, what: str) -> None:
-        self.what = what
-        self.done, self.total = 0, 0
-        self._drawn = 0.0
-        self._began = time.monotonic()
-        self._handle: Any = None
+        from tqdm.auto import tqdm
+
+        self.bar = tqdm(unit=f" {what}", total=0)
 
     def __call__(self, done: int | Mapping[str, Any], total: int | None = None) -> None:
         event: Mapping[str, Any] = done if isinstance(done, Mapping) else {"done": done, "total": total}
-        if "done" not in event:
-            return
-        self.done, self.total = int(event["done"]), int(event.get("total", event.get("of")) or 0)
-        if self.done >= self.total or time.monotonic() - self._drawn > _LEAST:
-            self._draw()
+        if "done" in event:
+            self.bar.total = int(event.get("total", event.get("of")) or 0)
+            self.bar.update(int(event["done"]) - self.bar.n)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._draw(over=True)
-
-    def __str__(self) -> str:
-        return f"{self.done:,} of {self.total:,} {self.what}, {time.monotonic() - self._began:.0f} s"
-
-    def html(self) -> str:
-        label = f"<progress value='{self.done}' max='{max(self.total, 1)}' style='width:240px'></progress>"
-        return f"<div>{label} <span style='font-variant-numeric:tabular-nums'>{escape(str(self))}</span></div>"
-
-    def _draw(self, over: bool = False) -> None:
-        self._drawn = time.monotonic()
-        if running_shell() is None:
-            print(f"\r{self}", end="\n" if over else "", file=sys.stderr, flush=True)
-            return
-        from IPython.display import HTML, display
-
-        drawn = HTML(self.html())
-        if self._handle is None:
-            self._handle = display(drawn, display_id=True)
-        else:
-            self._handle.update(drawn)
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
