@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ def signed(value: float) -> str:
 
 def two_places(value: float) -> str:
     """A number with two decimals, rounded as the drawing rounds it: 0.125 is 0.13, and minus is a true one."""
-    size = Decimal(abs(value)).quantize(Decimal("0.01"), ROUND_HALF_UP)
+    size = Decimal(abs(value)).quantize(
+        Decimal("0.01"), ROUND_HALF_UP, Context(prec=48)
+    )  # the largest float32 has 39 digits
     return f"{'−' * (value < 0 and size > 0)}{size}"
 
 
