@@ -249,7 +249,7 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
         wait_for(lambda: sandboxes() == 2, "one sandbox of each page")
         assert len(children(app, "workbench.policies.worker")) == 1
         with RewardWorker() as worker:
-            missing = worker.reduced_isolation()
+            missing = worker.missing_layers()
         if missing:
             expect(first.locator("#isolation-note")).to_contain_text(f"reduced isolation: {'; '.join(missing)}")
         else:

@@ -15,9 +15,8 @@ from workbench.config import RewardConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardError, RewardTimeout
 from workbench.rewards import ErrorBudget, RewardWorker, load_reward, score_group
-from workbench.rewards.asynchronous import results
 from workbench.rewards.logged import Log
-from workbench.rewards.protocol import Batch
+from workbench.rewards.protocol import Batch, results
 from workbench.rundir import rollouts as files
 from workbench.schema import Group, RewardKind, Rollout
 from workbench.steps import StepPattern

@@ -11,8 +11,8 @@ import pytest
 from workbench.config import RewardConfig
 from workbench.errors import RewardError
 from workbench.rewards import ErrorBudget, RewardWorker, WorkerPool, load_reward, score_completions
-from workbench.rewards.budget import FAILED
 from workbench.rewards.protocol import Batch
+from workbench.rewards.score import FAILED
 from workbench.schema import Rollout
 from workbench.steps import StepPattern
 
@@ -78,12 +78,11 @@ def test_a_worker_in_the_middle_of_a_call_is_the_last_to_go(pool: WorkerPool) ->
 
 def test_idle_workers_end_and_come_back_when_asked_for(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("workbench.rewards.pool.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("workbench.rewards.client.time.monotonic", lambda: now[0])
     old = pool.of("a")
     old_pid = pid(old)
-    now[0] = 1599.0
+    now[0] = 1600.0
     new = pool.of("b")
-    pool.end_idle(1600.0)
     assert not psutil.pid_exists(old_pid)
     assert len(pool) == 1
     assert pool.of("b") is new

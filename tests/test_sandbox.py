@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
-from workbench.errors import RewardError
-from workbench.rewards import RewardWorker, load_reward
+from workbench.errors import RewardError, RewardTimeout
+from workbench.rewards import RewardWorker, load_reward, score_completions
 from workbench.rewards.protocol import Batch
 from workbench.sandbox import isolate, limits
+from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers.scoring import isolation_note
+from workbench.ui.handlers.scoring import isolation_note, rescore
 
 BATCH = Batch(["p"], ["a"], steps=[["a"]])
 COUNTER = "calls = []\ndef reward(prompt, step, **columns):\n    calls.append(step)\n    return len(calls)\n"
@@ -270,6 +275,145 @@ def test_nothing_is_left_behind_in_shared_memory(isolated: RewardWorker, call: s
     body = f"import ctypes\nreturn float(ctypes.CDLL(None, use_errno=True).{call})"
     if not any("no seccomp" in missing for missing in isolated.missing_layers()):
         assert run(isolated, body) == -1.0
+
+
+# --- code that does its worst -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """``body`` is the body of a step reward; ``says`` a regular expression found in its error, None where it has none.
+
+    ``hangs`` where only the deadline ends it; ``needs`` is the layer ("Landlock" or "seccomp") that refuses it.
+    """
+
+    name: str
+    body: str
+    says: str | None
+    hangs: bool = False
+    needs: str | None = None
+
+    @property
+    def code(self) -> str:
+        return f"def reward(prompt, step, **columns):\n{indent(self.body, '    ')}\n    return 1.0\n"
+
+
+_DEADLINE = r"ran over its deadline of .* and was stopped"
+HOSTILE = (
+    # It never ends.
+    Hostile("loops", "while True:\n    pass", _DEADLINE, hangs=True),
+    Hostile(
+        "swallows everything",
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        _DEADLINE,
+        hangs=True,
+    ),
+    Hostile("waits", "import threading\nthreading.Event().wait()", _DEADLINE, hangs=True),
+    Hostile("sleeps in C", "import ctypes\nctypes.CDLL(None).pause()", _DEADLINE, hangs=True),
+    Hostile("holds the interpreter", "import re\nre.match('^(a+)+$', 'a' * 60 + 'b')", _DEADLINE, hangs=True),
+    Hostile("computes a huge power", "9 ** 9 ** 9", _DEADLINE, hangs=True),
+    Hostile("prints without end", "while True:\n    print('x' * 1000)", _DEADLINE, hangs=True),
+    Hostile(
+        "an error that loops",
+        "class Loop(Exception):\n    def __str__(self):\n        while True: pass\nraise Loop",
+        _DEADLINE,
+        hangs=True,
+    ),
+    # It ends the process.
+    Hostile("exits", "import os\nos._exit(3)", r"sandbox exited 3$"),
+    Hostile("asks to exit", "import sys\nsys.exit(4)", r"raised SystemExit .*line 3: 4$"),
+    Hostile("interrupts", "raise KeyboardInterrupt", r"raised KeyboardInterrupt"),
+    Hostile("segfaults", "import ctypes\nctypes.string_at(0)", r"at line 3: sandbox died of signal 11 \(SIGSEGV\)"),
+    Hostile("aborts", "import os\nos.abort()", r"sandbox died of signal 6 \(SIGABRT\)"),
+    Hostile("kills itself", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", r"signal 9 \(SIGKILL\)"),
+    Hostile("closes every file", "import os\nos.closerange(0, 64)", r"sandbox (exited \d+|closed its pipes)"),
+    # It eats.
+    Hostile(
+        "eats memory",
+        "import numpy\nkept = []\nwhile True:\n    kept.append(numpy.zeros(10 ** 7))",
+        r"MemoryError.*4 GB",
+    ),
+    Hostile("recurses", "return reward(prompt, step)", r"raised RecursionError"),
+    Hostile(
+        "recurses in C",
+        "import sys\nsys.setrecursionlimit(10 ** 9)\nnested = []\n"
+        "for _ in range(10 ** 5): nested = [nested]\nrepr(nested)",
+        r"sandbox died of signal 11",
+    ),
+    Hostile("fills the disk", "open('big', 'wb').write(bytes(80 * 2 ** 20))", r"a file may have 64 MB"),
+    Hostile("opens without end", "kept = [open('/dev/null') for _ in range(300)]", r"256 files may be open"),
+    Hostile(
+        "starts threads without end",
+        "import threading\nwait = threading.Event()\n"
+        "for _ in range(10 ** 5): threading.Thread(target=wait.wait, daemon=True).start()",
+        r"can't start new thread",
+    ),
+    Hostile("prints 100 MB", "print('x' * 10 ** 8)", None),
+    # It reaches out.
+    Hostile("opens a socket", "import socket\nsocket.socket()", r"network is off", needs="seccomp"),
+    Hostile(
+        "reads a page",
+        "from urllib.request import urlopen\nurlopen('http://127.0.0.1:9/')",
+        r"network is off",
+        needs="seccomp",
+    ),
+    Hostile("forks", "import os\nif os.fork() == 0: os._exit(0)", r"processes are off", needs="seccomp"),
+    Hostile("runs a program", "import subprocess\nsubprocess.run(['true'])", r"processes are off", needs="seccomp"),
+    Hostile("signals its parent", "import os\nos.kill(os.getppid(), 0)", r"processes are off", needs="seccomp"),
+    Hostile("reads a file", "open('/etc/passwd').read()", r"/etc/passwd' \(file access is off", needs="Landlock"),
+    Hostile("breaks the interpreter", "import builtins\nbuiltins.isinstance = None", r"sandbox exited 1$"),
+)
+
+QUICK = [one for one in HOSTILE if not one.hangs]
+HANGING = [one for one in HOSTILE if one.hangs]
+GROUP = Group("p", tuple(Rollout(tuple(range(len(texts))), texts, True) for texts in (("Sa", "Sb", "$"), ("Sc", "$"))))
+HARMLESS = "def reward(prompt, step, **columns):\n    return 2.0\n"
+
+
+def in_a_run(worker: RewardWorker, code: str) -> list[Any]:
+    """What a run's trainer gets."""
+    reward = load_reward(RewardConfig(name="reward", code=code), worker)
+    scored, _ = score_completions(["p", "p"], GROUP.rollouts, [{}, {}], StepPattern("S"), [reward], worker=worker)
+    return [row.rewards for row in scored]
+
+
+@pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
+def test_hostile_code_gets_its_message_on_the_page_and_in_a_run_and_the_next_call_works(
+    one: Hostile, isolated: RewardWorker
+) -> None:
+    missing = any(f"no {one.needs}" in layer for layer in isolated.missing_layers())
+    view = rescore(replace(draft_of(own_row(one.code, "reward"), regex="S"), group=GROUP), isolated)
+    if one.says is None or missing:
+        assert in_a_run(isolated, one.code) == [(1.0, 1.0), (1.0,)]
+        assert view.credit is not None
+    else:
+        with pytest.raises(RewardError, match=one.says):
+            in_a_run(isolated, one.code)
+        assert view.rows[0] is not None
+        assert re.search(one.says, view.rows[0].text)
+    assert in_a_run(isolated, HARMLESS) == [(2.0, 2.0), (2.0,)]
+
+
+@pytest.mark.parametrize("one", HANGING, ids=lambda one: one.name)
+def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(one: Hostile, isolated: RewardWorker) -> None:
+    errors: list[RewardError] = []
+    with RewardWorker(deadline=60) as hanging:
+        load_reward(RewardConfig(name="reward", code=one.code), hanging)
+        hanging.deadline = 0.5
+
+        def hang() -> None:
+            try:
+                in_a_run(hanging, one.code)
+            except RewardError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=hang)
+        thread.start()
+        assert in_a_run(isolated, HARMLESS) == [(2.0, 2.0), (2.0,)]
+        thread.join()
+        assert isinstance(errors[0], RewardTimeout)
+        hanging.deadline = 60
+        assert in_a_run(hanging, HARMLESS) == [(2.0, 2.0), (2.0,)]
 
 
 # --- the filter, on both machines -----------------------------------------------------------------------------------

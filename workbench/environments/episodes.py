@@ -1,4 +1,4 @@
-"""Environments as a sampler asks them: built-in ones and classes of this process directly, users' code in the worker.
+"""Environments as a sampler asks them: built-in ones and classes of this process directly, users' code in the sandbox.
 
 An ``Environment`` begins episodes; an ``Episode`` answers the turns of one row and raises nothing for what goes wrong
 there, which is in its ``Reply``. How turns are sampled, and what an observation's tokens are, is not known here.
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from workbench.config import EnvironmentSection
 from workbench.environments import protocol
-from workbench.environments.builtin import ENVIRONMENTS
+from workbench.environments.calculator import Calculator
 from workbench.environments.protocol import Reply, TextEnvironment, check_class
 from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
 from workbench.sandbox.child import is_json
@@ -134,7 +134,7 @@ def _said(method: str, error: Exception) -> str:
     return f"{method} raised {type(error).__name__}: {str(error)[:_ALSO] or '(no message)'}"
 
 
-# --- in the worker ----------------------------------------------------------------------------------------------------
+# --- in the sandbox ---------------------------------------------------------------------------------------------------
 
 
 def _hosted(settings: EnvironmentSection, name: str, code: str, host: Host) -> Environment:
@@ -195,3 +195,6 @@ class _EpisodeInWorker:
         except EpisodeError as error:
             return Reply(error=str(error), seconds=time.perf_counter() - began, printed=error.printed)
         return Reply(reply.get("text"), None, reply.get("state"), time.perf_counter() - began, printed)
+
+
+ENVIRONMENTS: Mapping[str, Callable[[], TextEnvironment]] = {"calculator": Calculator}

@@ -18,7 +18,7 @@ from workbench.errors import ChildError, PatternError, RewardError, WorkbenchErr
 from workbench.places import checkpoint_or
 from workbench.policies.find import check_there
 from workbench.policies.step_values import StepValues
-from workbench.rewards.returned import Score, check_outcome, check_steps
+from workbench.rewards.protocol import Score, check_outcome, check_steps
 from workbench.sandbox.child import Child
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import StepPattern

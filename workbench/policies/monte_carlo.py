@@ -26,8 +26,7 @@ from workbench.policies.prompts import StopStrings, encode_prompt, thinking_open
 from workbench.policies.sampler import Sampled, ended, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, differences, estimate
 from workbench.rewards import Reward, load_reward, score_group
-from workbench.rewards.protocol import Batch
-from workbench.rewards.returned import Score
+from workbench.rewards.protocol import Batch, Score
 from workbench.rewards.score import answer_texts
 from workbench.schema import Group, Prompt, Rollout
 from workbench.steps import StepPattern

@@ -1,11 +1,16 @@
 """Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
 
-from workbench.rewards.budget import ErrorBudget
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
-from workbench.rewards.client import RewardWorker
-from workbench.rewards.pool import WorkerPool
+from workbench.rewards.client import RewardWorker, WorkerPool
 from workbench.rewards.reward import Reward, load_reward
-from workbench.rewards.score import score_both, score_completions, score_group, score_split, split_group
+from workbench.rewards.score import (
+    ErrorBudget,
+    score_both,
+    score_completions,
+    score_group,
+    score_split,
+    split_group,
+)
 
 __all__ = [
     "BUILTINS",

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +34,6 @@ from workbench.errors import (
 from workbench.rewards.judges import Judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import Batch, form_of
-from workbench.rewards.returned import Score
 from workbench.rewards.worker import FILENAME, LOADED, packed_batch
 from workbench.sandbox.child import Child, child_environment
 from workbench.sandbox.limits import without_secrets
@@ -93,8 +93,8 @@ class RewardWorker:
         self._child: Child | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._importable: list[str] = []
-        self._loaded: dict[tuple[str, str], tuple[int, WorkerFunction | None]] = {}
-        """What is loaded, by code and name, in which process."""
+        self._loaded: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
+        """What is loaded, by code and name: in which process, and what that said of it."""
 
     def set_isolated(self, isolate: bool) -> None:
         """Isolate the code from now on, or no longer, in a new process where that is another one."""
@@ -159,6 +159,8 @@ class RewardWorker:
                     overran = ended_itself or getattr(error, "seconds", None) == deadline + _GRACE
                     stopped = _StoppedError(str(error), child.output, overran=overran)
                     self.output = stopped.printed
+                    if stopped.overran:
+                        child.start()  # while its user reads why
                     raise stopped from error
                 self.output = child.output
                 return reply, self.output
@@ -225,38 +227,32 @@ class RewardWorker:
             if folder is not None and folder not in self._importable:
                 self._importable.append(folder)
                 self._end()  # what may be imported is said when the process starts
-            function = self._loaded[code, name][1] if self._is_loaded(code, name) else None
-            if function is not None:
-                return function
-            limit = max(self.loading, self.deadline)
-            reply, _ = self._run({"do": "load", "code": code, "name": name}, limit, "loaded its code")
-            parameters = [
-                inspect.Parameter(one, inspect._ParameterKind[kind], default=... if has_default else inspect._empty)
-                for one, kind, has_default in reply["parameters"]
-            ]
-            signature = inspect.Signature(parameters, __validate_parameters__=False)
-            function = WorkerFunction(name, code, signature, self, reply["async"])
-            self._note_loaded(code, name, function)
-            return function
+            if not self._is_loaded(code, name):
+                limit = max(self.loading, self.deadline)
+                reply, _ = self._run({"do": "load", "code": code, "name": name}, limit, "loaded its code")
+                self._note_loaded(code, name, reply)
+            about = self._loaded[code, name][1]
+        parameters = [
+            inspect.Parameter(one, inspect._ParameterKind[kind], default=... if has_default else inspect._empty)
+            for one, kind, has_default in about["parameters"]
+        ]
+        signature = inspect.Signature(parameters, __validate_parameters__=False)
+        return WorkerFunction(name, code, signature, self, about["async"])
 
     def _is_loaded(self, code: str, name: str) -> bool:
         pid, _ = self._loaded.get((code, name), (None, None))
         return self._child is not None and self._child.alive and pid == self._child.pid
 
-    def _note_loaded(self, code: str, name: str, function: WorkerFunction | None) -> None:
-        self._loaded[code, name] = self.pid or 0, function
+    def _note_loaded(self, code: str, name: str, about: dict[str, Any]) -> None:
+        self._loaded[code, name] = self.pid or 0, about
         while len(self._loaded) > LOADED:
             del self._loaded[next(iter(self._loaded))]
 
-    def score_outcome(self, code: str, name: str, batch: Batch) -> tuple[list[Score], str]:
-        """Return one score a completion, and what the code printed. Raises RewardError and the errors under it."""
-        return self._score(code, name, batch)
+    def score(self, code: str, name: str, batch: Batch) -> tuple[Any, str]:
+        """Return one score a completion, or a list with one a step of each, and what the code printed.
 
-    def score_steps(self, code: str, name: str, batch: Batch) -> tuple[list[list[Score]], str]:
-        """Return one score a step of each completion, and what the code printed. Raises as ``score_outcome`` does."""
-        return self._score(code, name, batch)
-
-    def _score(self, code: str, name: str, batch: Batch) -> tuple[Any, str]:
+        Raises RewardError and the errors under it.
+        """
         sent, texts, left_out = packed_batch(batch)
         request = {"do": "score", "code": code, "name": name, "batch": sent, "texts": texts}
         with self._lock:
@@ -302,7 +298,7 @@ class RewardWorker:
                 deadline = max(self.loading, deadline)
             try:
                 answer = self._ask({**request, "do": "environment", "code": code, "name": name}, deadline)
-                self._note_loaded(*key, None)
+                self._note_loaded(*key, {})
                 return answer
             except _StoppedError as error:
                 said = (
@@ -377,12 +373,61 @@ class WorkerFunction:
             batch = Batch(
                 [values["prompt"]], [values["step"]], columns, [[values["step"]]], trainer_state=state, **of_turns
             )
-            scores: Any = self.worker.score_steps(self.code, self.name, batch)[0][0][0]
+            scores = self.worker.score(self.code, self.name, batch)[0][0][0]
         else:
             arguments = {name: values.pop(name, ()) for name in ("prompts", "completions", "steps")}
             ids = values.pop("completion_ids", None)
             batch = Batch(**arguments, completion_ids=ids, columns=values, trainer_state=state, **of_turns)
-            score = self.worker.score_outcome if form == "outcome" else self.worker.score_steps
-            scores = score(self.code, self.name, batch)[0]
+            scores = self.worker.score(self.code, self.name, batch)[0]
         batch.log.tell(*loggers)
         return scores
+
+
+# --- one for each page tab --------------------------------------------------------------------------------------------
+
+KEPT = 8
+IDLE_SECONDS = 600.0
+
+
+class WorkerPool:
+    """Gives each page tab a sandbox of its own. Safe from any thread.
+
+    Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other; so does
+    one that was not asked for in ``idle_seconds``, when another is. Whoever asks again gets a new one.
+    """
+
+    def __init__(self, kept: int = KEPT, idle_seconds: float = IDLE_SECONDS, *, judges: Judges | None = None) -> None:
+        self._kept, self._idle_seconds = kept, idle_seconds
+        self._judges = judges
+        self._lock = threading.Lock()
+        self._workers: OrderedDict[str, tuple[RewardWorker, float]] = OrderedDict()
+
+    def of(self, tab: str) -> RewardWorker:
+        now = time.monotonic()
+        with self._lock:
+            worker = self._workers.pop(tab)[0] if tab in self._workers else RewardWorker(judges=self._judges)
+            order = sorted(self._workers, key=lambda key: self._workers[key][0].is_busy)  # each by when it was used
+            surplus = max(0, len(order) + 1 - self._kept)
+            idle = [key for key in order[surplus:] if self._is_idle(*self._workers[key], now)]
+            ended = [self._workers.pop(key)[0] for key in (*order[:surplus], *idle)]
+            self._workers[tab] = worker, now
+        for old in ended:
+            old.close()
+        return worker
+
+    def _is_idle(self, worker: RewardWorker, used: float, now: float) -> bool:
+        return not worker.is_busy and now - used >= self._idle_seconds
+
+    def end(self, tab: str) -> None:
+        """End the sandbox of a tab."""
+        with self._lock:
+            worker, _ = self._workers.pop(tab, (None, 0.0))
+        if worker is not None:
+            worker.close()
+
+    def close(self) -> None:
+        for tab in list(self._workers):
+            self.end(tab)
+
+    def __len__(self) -> int:
+        return len(self._workers)

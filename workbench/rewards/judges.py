@@ -36,7 +36,7 @@ from urllib.parse import urlsplit
 from workbench.config import JudgeConfig
 from workbench.errors import REDACTED, RewardError, redact
 from workbench.rewards.judge_answers import UnreadableError, Verdict, is_quoted, read_steps, read_whole
-from workbench.rewards.returned import Score
+from workbench.rewards.protocol import Score
 from workbench.schema import Prompt, RewardKind
 
 if TYPE_CHECKING:

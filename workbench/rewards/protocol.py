@@ -1,4 +1,4 @@
-"""What a reward function looks like, and how it is called; what it may return is ``returned``.
+"""What a reward function looks like, how it is called, and what it may return.
 
 ========== ==================================================== =============================================
 form       signature                                            returns
@@ -18,22 +18,26 @@ they name them. Any of the three may be ``async def``; one that scores single st
 once. A step function may also be written ``f(prompt, step_text)``, whatever the two are called, and be the method
 ``forward`` of an object (``as_reward``).
 
-The reward worker calls users' functions with this module, so it knows nothing of processes.
+It may return finite numbers or None, one for each completion or step. In messages rollouts and steps count from 1, as
+they are labelled; in an error's attributes from 0. The sandbox calls users' functions with this module, so it knows
+nothing of processes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, Literal, Protocol
 
-from workbench.errors import RewardCodeError, RewardError
-from workbench.rewards.asynchronous import is_async, results
+from workbench.errors import RewardCodeError, RewardError, RewardValueError
 from workbench.rewards.logged import ARGUMENTS, Log, preview_state
-from workbench.rewards.returned import Score, check_outcome, check_steps, place_of, score_of
 from workbench.schema import RewardKind
 from workbench.steps import Split, StepPattern
 
@@ -383,3 +387,147 @@ def message_of(error: BaseException) -> str:
         return str(error)[:500] or "(no message)"
     except Exception as broken:  # a user's exception class can fail to print itself
         return f"(its message cannot be shown: {type(broken).__name__})"
+
+
+# --- what is returned -------------------------------------------------------------------------------------------------
+
+Score = float | None
+LARGEST = 1e6
+"""Largest size of a score; one beyond it would drown its whole group."""
+_SHOWN = 80
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def check_outcome(name: str, returned: Any, count: int) -> list[Score]:
+    """Raises RewardValueError unless ``returned`` is ``count`` finite numbers or Nones."""
+    values = _as_list(returned)
+    if values is None:
+        raise RewardValueError(
+            f"reward {name!r} returned {shown_value(returned)}; return a list with one score for each of the {count} "
+            "completions",
+            reward=name,
+        )
+    if len(values) != count:
+        raise RewardValueError(
+            f"reward {name!r} returned {len(values)} scores for {count} completions; return one for each", reward=name
+        )
+    return [score_of(name, value, i) for i, value in enumerate(values)]
+
+
+def check_steps(name: str, returned: Any, steps: Sequence[Sequence[str]]) -> list[list[Score]]:
+    """Raises RewardValueError unless ``returned`` has a list for each completion, and it a score for each step."""
+    rows = _as_list(returned)
+    if rows is None or len(rows) != len(steps):
+        what = shown_value(returned) if rows is None else f"{len(rows)} lists"
+        raise RewardValueError(
+            f"reward {name!r} returned {what} for {len(steps)} completions; return a list for each, with one score a "
+            "step",
+            reward=name,
+        )
+    scores = []
+    for i, (row, texts) in enumerate(zip(rows, steps, strict=True)):
+        values = _as_list(row)
+        if values is None or len(values) != len(texts):
+            what = shown_value(row) if values is None else f"{len(values)} scores"
+            raise RewardValueError(
+                f"reward {name!r} gave {what}{place_of(i)}, which has {len(texts)} steps; give a list with one score "
+                "for each step",
+                reward=name,
+                rollout=i,
+            )
+        scores.append([score_of(name, value, i, k, texts[k]) for k, value in enumerate(values)])
+    return scores
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    if isinstance(value, list | tuple):
+        return list(value)
+    if getattr(value, "ndim", 0) >= 1 and hasattr(value, "tolist"):  # numpy, torch, pandas
+        return list(value.tolist())
+    return None
+
+
+def score_of(name: str, value: Any, rollout: int, step: int | None = None, text: str = "") -> Score:
+    if value is None:
+        return None
+    number: Any = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+    # Compared before it is converted: 10**400 does not fit a float.
+    if isinstance(number, int | float) and -LARGEST <= number <= LARGEST:
+        return float(number)
+    raise RewardValueError(
+        f"reward {name!r} gave {shown_value(value)}{place_of(rollout, step, text)}; give a finite number of at most "
+        f"{LARGEST:,.0f} in size, or None for no score",
+        reward=name,
+        rollout=rollout,
+        step=step,
+    )
+
+
+def shown_value(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, int) and value.bit_length() > 250:
+        return f"an integer of {value.bit_length():,} bits"
+    try:
+        text = _ADDRESS.sub("", repr(value))  # an address says nothing, and is another one in every process
+    except Exception as error:  # a user's class can fail to print itself
+        text = f"(cannot be shown: {type(error).__name__})"
+    if len(text) > _SHOWN:
+        text = text[: _SHOWN - 1] + "…"
+    return text if isinstance(value, int | float) else f"the {type(value).__name__} {text}"
+
+
+def place_of(rollout: int, step: int | None = None, text: str = "") -> str:
+    if step is None:
+        return f" for rollout {rollout + 1}"
+    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return f" for rollout {rollout + 1}, step {step + 1} ({shown!r})"
+
+
+# --- coroutine functions ----------------------------------------------------------------------------------------------
+
+# One event loop a process, on a thread of its own: functions keep what is bound to it (an HTTP session) from call to
+# call, and run where a loop runs already, as in a notebook.
+
+CONCURRENT = 32
+"""Calls of one function that are under way at once, where it is called for each step."""
+_lock = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork has none of its parent's threads
+
+Call = Callable[[], Awaitable[Any]]
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def results(calls: Sequence[Call], *, at_once: int = CONCURRENT) -> list[Any]:
+    """What all calls come to, ``at_once`` of them awaited together. Raises the error of the first that failed."""
+    outcomes = asyncio.run_coroutine_threadsafe(_gathered(calls, at_once), _loop()).result()
+    for _, error in outcomes:
+        if error is not None:
+            raise error
+    return [value for value, _ in outcomes]
+
+
+async def _gathered(calls: Sequence[Call], at_once: int) -> list[tuple[Any, BaseException | None]]:
+    room = asyncio.Semaphore(at_once)
+
+    async def outcome(call: Call) -> tuple[Any, BaseException | None]:
+        async with room:
+            try:
+                return await call(), None
+            except BaseException as error:  # SystemExit, say, would end the loop's thread and not be told
+                return None, error
+
+    return await asyncio.gather(*map(outcome, calls))
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None or loop.is_closed():
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="coroutines", daemon=True).start()
+        return loop

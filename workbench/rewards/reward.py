@@ -15,23 +15,23 @@ from typing import Any, Protocol
 from workbench.config import JudgeConfig, ModelConfig, Reduction, RewardConfig
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
-from workbench.rewards.asynchronous import is_async
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
 from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
 from workbench.rewards.judges import judge_function, shared_judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import (
     Batch,
+    Score,
     Splitter,
     as_reward,
     call_outcome,
     call_steps,
     check_kind,
     form_of,
+    is_async,
     kind_of,
     read_signature,
 )
-from workbench.rewards.returned import Score
 from workbench.schema import Prompt, RewardKind
 from workbench.steps import StepPattern, split_leniently
 
@@ -75,13 +75,13 @@ class Reward:
         Raises RewardError and the errors under it.
         """
         if isinstance(self.function, WorkerFunction):
-            return self.function.worker.score_steps(self.function.code, self.name, batch)
+            return self.function.worker.score(self.function.code, self.name, batch)
         return call_steps(self.name, self.function, batch), ""
 
     def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
         """A score a completion, and what the function printed in the worker. Raises as ``score_steps`` does."""
         if isinstance(self.function, WorkerFunction):
-            return self.function.worker.score_outcome(self.function.code, self.name, batch)
+            return self.function.worker.score(self.function.code, self.name, batch)
         return call_outcome(self.name, self.function, batch), ""
 
     @property

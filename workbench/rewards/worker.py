@@ -33,7 +33,6 @@ import numpy  # noqa: F401
 
 from workbench.environments.protocol import Reply, check_class, reply, reset
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
-from workbench.rewards.asynchronous import is_async
 from workbench.rewards.logged import packed_state
 from workbench.rewards.protocol import (
     Batch,
@@ -41,6 +40,7 @@ from workbench.rewards.protocol import (
     call_outcome,
     call_steps,
     form_of,
+    is_async,
     line_of,
     message_of,
     read_signature,

@@ -83,13 +83,19 @@ class Child:
         self.name = name
         self._command = [sys.executable, "-u", "-m", module, *args]
         self._environment = environment
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._start()
 
-    def _start(self) -> _Process:
+    def start(self) -> None:
+        """Start a new process if the last one has ended; the next call need not wait for it then."""
+        with self._lock:
+            if not self._process.alive:
+                self._end()
+                self._start()
+
+    def _start(self) -> None:
         self._process = _Process(self._command, child_environment() if self._environment is None else self._environment)
         self._end = weakref.finalize(self, self._process.end)
-        return self._process
 
     @property
     def alive(self) -> bool:
@@ -120,10 +126,8 @@ class Child:
         when its handler raised, or the very WorkbenchError it raised.
         """
         with self._lock:
+            self.start()
             process = self._process
-            if not process.alive:
-                self._end()
-                process = self._start()
             try:
                 message = self._converse(process, request, deadline, on_event, cancelled)
             except BaseException:

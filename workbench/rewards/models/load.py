@@ -34,7 +34,7 @@ from workbench.errors import RewardError
 from workbench.places import END_TOKEN, STEP_FORMAT, STEP_SEPARATOR, hub_problem, local_path
 from workbench.rewards.models.formats import FORMATS, check_trained_format, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
-from workbench.rewards.returned import Score
+from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
 from workbench.weights import (
     HEADS,

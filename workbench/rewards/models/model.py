@@ -21,7 +21,7 @@ import torch
 
 from workbench.errors import RewardError
 from workbench.rewards.models.formats import Format, Reading, read_steps, sign_ids, turn_sign_ids
-from workbench.rewards.returned import Score
+from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
 
 REMEMBERED = 65_536

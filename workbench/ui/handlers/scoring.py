@@ -28,7 +28,7 @@ from workbench.views.payloads import GroupPayload, WhyPayload
 
 TRUST_MODEL = (
     "This is your own code on your own machine, like Jupyter: a hang, a crash or a memory bomb costs one call. "
-    "Isolate it where it is somebody else's, or runs what a policy wrote."
+    "Isolated, it has no network, programs or files of yours: for code of others, or that runs what a policy wrote."
 )
 
 

@@ -65,7 +65,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
             isolate = gr.Checkbox(
                 first.isolates,
-                label="Isolate reward code: no network, processes or files of yours",
+                label="Isolate reward code",
                 elem_id="isolate",
                 elem_classes=["inline"],
                 min_width=0,
