@@ -56,7 +56,7 @@ BENCHES = {
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "benchmarks.sampler"),
     "step": Bench("a training step of the default run against TRL's own GRPOTrainer", "benchmarks.step"),
     "gpu": Bench("sampling and training on a CUDA GPU, random weights of Qwen2.5-0.5B's size", "benchmarks.gpu"),
-    "rewards": Bench("the reward worker: calls, starts, kills", "benchmarks.rewards"),
+    "rewards": Bench("the sandbox: calls, starts, kills", "benchmarks.rewards"),
     "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "benchmarks.ui"),
     "schemes": Bench("the default run under every scheme, with right and wrong step labels", "benchmarks.schemes"),
 }

@@ -11,7 +11,7 @@ import psutil
 from benchmarks import Measure
 from workbench.config import RewardConfig
 from workbench.errors import RewardError
-from workbench.rewards import RewardWorker, load_reward
+from workbench.rewards import Sandbox, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.steps import StepPattern, split_preview
 from workbench.ui.handlers.example import first_draft
@@ -27,7 +27,7 @@ def measure(repeat: int) -> list[Measure]:
     small = Batch(["p"], ["Step 1: 7 + 5 = 12"])
     step = "Step 1: 7 + 5 = 12\n".ljust(256, ".")
     large = Batch(["p"] * 16, [step * 64] * 16)  # 16 KB each
-    with RewardWorker() as worker:
+    with Sandbox() as worker:
         reward = load_reward(RewardConfig(name="reward", kind="outcome", code=_CODE), worker)
         there = {"small call": small, "16 completions of 16 KB": large}
         rows = []
@@ -63,12 +63,12 @@ def _seconds(call: Callable[[], object], calls: int, rounds: int) -> list[float]
     return took
 
 
-def _preview(worker: RewardWorker) -> Callable[[], object]:
+def _preview(worker: Sandbox) -> Callable[[], object]:
     draft = first_draft()
     return lambda: rescore(draft, worker)
 
 
-def _functions(worker: RewardWorker) -> list[Measure]:
+def _functions(worker: Sandbox) -> list[Measure]:
     """From the code of another function to its first scores, and what the process holds."""
     batch, took = Batch(["p"], ["Step 1"]), []
     for number in range(16):
@@ -81,14 +81,14 @@ def _functions(worker: RewardWorker) -> list[Measure]:
     ]
 
 
-def _starts(worker: RewardWorker, repeat: int) -> list[Measure]:
+def _starts(worker: Sandbox, repeat: int) -> list[Measure]:
     """From nothing to a first answer, and from the kill of a call that hangs to the next answer."""
     first, again = [], []
     for _ in range(repeat):
         worker.close()
         first += _seconds_once(lambda: worker.split([], StepPattern("a")))
     hanging = RewardConfig(name="reward", code=_HANGS)
-    impatient = RewardWorker(deadline=DEADLINE)
+    impatient = Sandbox(deadline=DEADLINE)
     with impatient:
         reward = load_reward(hanging, impatient)
         for _ in range(repeat):

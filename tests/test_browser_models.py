@@ -24,7 +24,7 @@ from tests.stored_runs import learning, store
 from tests.waiting import wait_for
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.rundir.checkpoints import seal
 from workbench.ui.handlers.scoring import TRUST_MODEL
 
@@ -248,7 +248,7 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
 
         wait_for(lambda: sandboxes() == 2, "one sandbox of each page")
         assert len(children(app, "workbench.policies.worker")) == 1
-        with RewardWorker() as worker:
+        with Sandbox() as worker:
             missing = worker.missing_layers()
         if missing:
             expect(first.locator("#isolation-note")).to_contain_text(f"reduced isolation: {'; '.join(missing)}")

@@ -20,7 +20,7 @@ from tests.judge_server import Endpoint, serving, steps_answer
 from workbench.config import JudgeConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError
-from workbench.rewards import RewardWorker, score_group
+from workbench.rewards import Sandbox, score_group
 from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
 from workbench.rewards.judges import FILE, Judges, Question, Store, body_of, question, reach, rubric_columns
 from workbench.runs.check import checked
@@ -356,7 +356,7 @@ def by_text(body: dict[str, Any]) -> str:
 
 def test_a_group_is_judged_with_reasons_and_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P16_JUDGE", KEY)
-    with serving(by_text) as endpoint, Judges(tmp_path) as judges, RewardWorker(judges=judges) as worker:
+    with serving(by_text) as endpoint, Judges(tmp_path) as judges, Sandbox(judges=judges) as worker:
         config = judge(endpoint.url, key_variable="P16_JUDGE", rubric="It is {answer}.")
         scored = score_group(GROUP, PATTERN, [config], worker=worker)
         assert scored.step_rewards == [[1.0, 0.5], [0.0]]
@@ -385,7 +385,7 @@ def test_an_endpoint_that_refuses_is_the_rewards_error(tmp_path: Path) -> None:
     refusal = (400, {"error": {"message": "no temperature"}}, {})
     message = r"^reward 'j': judge 'small' at .* refused: status 400: no temperature; is it a setting"
     with serving(lambda body: refusal) as endpoint, Judges(tmp_path) as judges:
-        with RewardWorker(judges=judges) as worker, pytest.raises(RewardError, match=message) as e:
+        with Sandbox(judges=judges) as worker, pytest.raises(RewardError, match=message) as e:
             score_group(GROUP, PATTERN, [judge(endpoint.url)], worker=worker)
     assert e.value.reward == "j"
 

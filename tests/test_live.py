@@ -22,7 +22,7 @@ from workbench import page_link
 from workbench.config import RewardConfig
 from workbench.errors import ConfigError
 from workbench.policies.step_values import NAMES, StepValues
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.runs import start
 from workbench.steps import split_all
@@ -315,7 +315,7 @@ def page_with_values(group: wb.Group, what: str) -> Draft:
 
 @pytest.fixture(scope="module")
 def worker():
-    with RewardWorker() as worker:
+    with Sandbox() as worker:
         yield worker
 
 

@@ -1,4 +1,4 @@
-"""Step patterns run in the reward worker: the message each bad one gets on the page, and what a run makes of it."""
+"""Step patterns run in the sandbox: the message each bad one gets on the page, and what a run makes of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.drafts import draft_of
 from workbench.checks import preflight_of
 from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow
-from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
+from workbench.rewards import Sandbox, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import PRESETS, Split, StepPattern, split_preview
 from workbench.ui.handlers.reward_rows import builtin_row
@@ -22,8 +22,8 @@ LONG = 60.0
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60, pattern_margin=60) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60, pattern_margin=60) as worker:
         yield worker
 
 
@@ -31,7 +31,7 @@ def group(*texts: str) -> Group:
     return Group("p", tuple(Rollout((1, 2), (text, ""), True) for text in texts))
 
 
-def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts") -> ScoringView:
+def preview(worker: Sandbox, regex: str, *texts: str, kind: str = "starts") -> ScoringView:
     draft = draft_of(builtin_row("step_correctness"), regex=regex, kind=kind)
     return rescore(replace(draft, group=replace(group(*texts), columns=draft.columns)), worker)
 
@@ -50,7 +50,7 @@ def preview(worker: RewardWorker, regex: str, *texts: str, kind: str = "starts")
     ],
 )
 def test_a_bad_pattern_gets_its_message_beside_the_field(
-    worker: RewardWorker, regex: str, texts: list[str], kind: str, message: str
+    worker: Sandbox, regex: str, texts: list[str], kind: str, message: str
 ) -> None:
     view = preview(worker, regex, *texts, kind=kind)
     assert view.pattern is not None
@@ -58,7 +58,7 @@ def test_a_bad_pattern_gets_its_message_beside_the_field(
     assert "stale" in view.drawing
 
 
-def test_no_match_is_a_warning_and_one_step(worker: RewardWorker) -> None:
+def test_no_match_is_a_warning_and_one_step(worker: Sandbox) -> None:
     view = preview(worker, "never", "ab", "cd")
     assert view.pattern is not None
     assert (view.pattern.level, view.pattern.text) == (
@@ -74,7 +74,7 @@ def test_no_match_is_a_warning_and_one_step(worker: RewardWorker) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.sample])
-def test_the_worker_splits_as_this_process_does(worker: RewardWorker, name: str) -> None:
+def test_the_worker_splits_as_this_process_does(worker: Sandbox, name: str) -> None:
     preset = PRESETS[name]
     texts = [preset.sample, "", "nothing of the kind", preset.sample * 3, "\ud800 中\x00"]
     splits = worker.split(texts, preset.pattern)
@@ -82,19 +82,19 @@ def test_the_worker_splits_as_this_process_does(worker: RewardWorker, name: str)
     assert all(0 <= match[0] <= match[1] <= len(preset.sample) for match in splits[0].matches)
 
 
-def test_matches_are_whole_where_a_named_group_marks_the_step(worker: RewardWorker) -> None:
+def test_matches_are_whole_where_a_named_group_marks_the_step(worker: Sandbox) -> None:
     (split,) = worker.split(["xay xby"], StepPattern("x(?P<step>.)y", "is"))
     assert split.steps == [Step(1, 2), Step(5, 6)]
     assert split.matches == [(0, 3), (4, 7)]
 
 
-def test_all_texts_of_a_preview_share_a_second(worker: RewardWorker) -> None:
+def test_all_texts_of_a_preview_share_a_second(worker: Sandbox) -> None:
     # Each text alone has 0.25 s; at 0 s for all of them the first is one too many.
     with pytest.raises(PatternTooSlow, match=r"too slow \(0 s for all rollouts\), at rollout 1$"):
         split_preview(["a", "b"], StepPattern("a"), total=0.0)
 
 
-class Stopping(RewardWorker):
+class Stopping(Sandbox):
     """Its process is stopped before it sees a text called "hang": as if a match never came to look at its time."""
 
     def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
@@ -112,7 +112,7 @@ def test_a_match_that_the_time_limit_misses_is_ended_with_its_worker() -> None:
         assert worker.split(["ba"], StepPattern("a"))[0].steps == [Step(1, 2)]
 
 
-def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not(worker: RewardWorker) -> None:
+def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not(worker: Sandbox) -> None:
     texts = ["aab", "a" * 50 + "b", "a"]
     rollouts = group(*texts).rollouts
     reward = load_reward(always_one)
@@ -136,7 +136,7 @@ def test_in_a_run_an_overrun_that_only_the_kill_ends_costs_that_text_alone() -> 
 @pytest.mark.parametrize("leniently", [False, True])
 @pytest.mark.parametrize(("regex", "kind"), [("[", PatternSyntaxError), ("x*", PatternError)])
 def test_a_pattern_that_cannot_be_used_ends_a_run_too(
-    worker: RewardWorker, regex: str, kind: type[PatternError], leniently: bool
+    worker: Sandbox, regex: str, kind: type[PatternError], leniently: bool
 ) -> None:
     for texts in ([], ["a"]):
         with pytest.raises(kind):
@@ -144,13 +144,13 @@ def test_a_pattern_that_cannot_be_used_ends_a_run_too(
 
 
 @pytest.mark.parametrize("leniently", [False, True])
-def test_a_text_of_over_a_thousand_steps_stays_whole_and_stops_no_other(worker: RewardWorker, leniently: bool) -> None:
+def test_a_text_of_over_a_thousand_steps_stays_whole_and_stops_no_other(worker: Sandbox, leniently: bool) -> None:
     one, many = worker.split(["a", "a" * 200_000], StepPattern("a", "is"), leniently=leniently)
     assert (one.steps, one.failed) == ([Step(0, 1)], False)
     assert (many.steps, many.failed) == ([Step(0, 200_000, matched=False)], True)
 
 
-def test_an_answer_of_5000_lines_is_shown_unsplit_and_counted_beside_one_of_two(worker: RewardWorker) -> None:
+def test_an_answer_of_5000_lines_is_shown_unsplit_and_counted_beside_one_of_two(worker: Sandbox) -> None:
     view = preview(worker, r"\n+", "one\ntwo", "line\n" * 5000, kind="ends")
     assert view.credit is not None
     assert view.pattern is not None
@@ -164,7 +164,7 @@ def test_an_answer_of_5000_lines_is_shown_unsplit_and_counted_beside_one_of_two(
     assert (unsplit.level, unsplit.value) == ("check", "1 of 2")
 
 
-def test_a_group_scored_with_a_worker_is_split_there(worker: RewardWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_scored_with_a_worker_is_split_there(worker: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.steps.pattern._compiled", None)
     scored = score_group(group("Sa", "SbSc"), StepPattern("S"), [always_one], worker=worker)
     assert scored.step_rewards == [[1.0], [1.0, 1.0]]

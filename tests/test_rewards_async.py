@@ -14,7 +14,7 @@ import pytest
 from workbench.config import RewardConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardError, RewardTimeout
-from workbench.rewards import ErrorBudget, RewardWorker, load_reward, score_group
+from workbench.rewards import ErrorBudget, Sandbox, load_reward, score_group
 from workbench.rewards.logged import Log
 from workbench.rewards.protocol import Batch, results
 from workbench.rundir import rollouts as files
@@ -28,12 +28,12 @@ GROUP = Group("p", (Rollout((1, 2), ("a;", "bb"), False), Rollout((3,), ("ccc",)
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker() as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox() as worker:
         yield worker
 
 
-def coded(worker: RewardWorker, kind: RewardKind, code: str) -> Any:
+def coded(worker: Sandbox, kind: RewardKind, code: str) -> Any:
     return load_reward(RewardConfig(name="mine", kind=kind, code=code), worker)
 
 
@@ -62,7 +62,7 @@ def test_all_three_forms_may_wait() -> None:
     assert [row.outcome for row in scored.scored] == [4.0, 3.0]
 
 
-def test_the_worker_runs_them_too(worker: RewardWorker) -> None:
+def test_the_worker_runs_them_too(worker: Sandbox) -> None:
     """In the seal there is no socket, and an event loop needs none."""
     step = "import asyncio\nasync def f(prompt, step, **c):\n    await asyncio.sleep(0)\n    return len(step)"
     outcome = "import asyncio\nasync def g(completions, **c):\n    return await asyncio.to_thread(lambda: [1, 2])"
@@ -117,7 +117,7 @@ def test_the_first_step_that_fails_is_named_with_its_line() -> None:
         return 1.0
 
     code = "async def f(prompt, step, **c):\n    if step != 'a;':\n        raise SystemExit('no ' + step)\n    return 1"
-    with RewardWorker() as worker:
+    with Sandbox() as worker:
         with pytest.raises(RewardError, match=r"raised SystemExit for rollout 1, step 2 \('bb'\) at line 3") as caught:
             coded(worker, "step", code).score_steps(Batch(["p"], ["a;bb"], steps=[["a;", "bb"]]))
     assert (caught.value.line, caught.value.rollout, caught.value.step) == (3, 0, 1)
@@ -128,7 +128,7 @@ def test_the_first_step_that_fails_is_named_with_its_line() -> None:
 
 def test_one_that_waits_for_ever_is_ended_at_the_deadline() -> None:
     code = "import asyncio\nasync def f(completions, **c):\n    await asyncio.Event().wait()"
-    with RewardWorker(deadline=0.5) as worker, pytest.raises(RewardTimeout, match=r"its deadline of 0.5 s"):
+    with Sandbox(deadline=0.5) as worker, pytest.raises(RewardTimeout, match=r"its deadline of 0.5 s"):
         coded(worker, "outcome", code).score_outcome(Batch(["p"], ["a"]))
 
 
@@ -174,7 +174,7 @@ def f(prompt, step, log_extra, **columns):
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_preview_is_before_the_first_step_and_keeps_what_is_logged(worker: RewardWorker, sealed: bool) -> None:
+def test_a_preview_is_before_the_first_step_and_keeps_what_is_logged(worker: Sandbox, sealed: bool) -> None:
     def loaded(kind: RewardKind, code: str, name: str) -> Any:
         if sealed:
             return load_reward(RewardConfig(name=name, kind=kind, code=code), worker)
@@ -197,7 +197,7 @@ def test_a_preview_is_before_the_first_step_and_keeps_what_is_logged(worker: Rew
     ]
 
 
-def test_a_trainers_state_reaches_the_worker(worker: RewardWorker) -> None:
+def test_a_trainers_state_reaches_the_worker(worker: Sandbox) -> None:
     state = SimpleNamespace(global_step=3, max_steps=4, callback=print, log_history=[{"step": i} for i in range(99)])
     reward = coded(worker, "outcome", TELLING)
     assert reward.score_outcome(Batch(["p"], ["a"], trainer_state=state))[0] == [0.75]
@@ -213,7 +213,7 @@ def test_a_trainers_state_reaches_the_worker(worker: RewardWorker) -> None:
         ("log_metric('m', float('nan'))", r"log_metric\('m'\) got nan; give a finite number"),
     ],
 )
-def test_what_cannot_be_logged_is_said_with_its_line(worker: RewardWorker, body: str, message: str) -> None:
+def test_what_cannot_be_logged_is_said_with_its_line(worker: Sandbox, body: str, message: str) -> None:
     code = f"def f(completions, log_extra, log_metric, **c):\n    {body}\n    return [1, 1]"
     with pytest.raises(RewardError, match=message) as caught:
         coded(worker, "outcome", code).score_outcome(Batch(["p", "p"], ["a", "b"]))

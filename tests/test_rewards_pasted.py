@@ -15,7 +15,7 @@ import pytest
 
 from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
-from workbench.rewards import RewardWorker, load_reward, score_completions, score_group
+from workbench.rewards import Sandbox, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.scoring import rescore
@@ -76,8 +76,8 @@ EXPECTED = {  # worked by hand
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60.0) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60.0) as worker:
         yield worker
 
 
@@ -97,7 +97,7 @@ def test_in_a_script_they_give_what_was_worked_by_hand() -> None:
         assert module[name](prompts=[PROMPT] * 3, completions=chat, answer=["72"] * 3) == EXPECTED[name]
 
 
-def test_scoring_a_group_gives_the_same(worker: RewardWorker) -> None:
+def test_scoring_a_group_gives_the_same(worker: Sandbox) -> None:
     scored = score_group(GROUP, StepPattern(regex=r"\n", kind="ends"), CONFIGS, worker=worker)
     for name, expected in EXPECTED.items():
         assert [one.outcome_scores[name] for one in scored.scored] == expected
@@ -106,7 +106,7 @@ def test_scoring_a_group_gives_the_same(worker: RewardWorker) -> None:
     assert "Question:\n6 * 12?" in scored.rewards[0].printed
 
 
-def test_scoring_completions_as_a_run_does_gives_the_same(worker: RewardWorker) -> None:
+def test_scoring_completions_as_a_run_does_gives_the_same(worker: Sandbox) -> None:
     rewards = [load_reward(config, worker) for config in CONFIGS]
     scored, _ = score_completions(
         [PROMPT] * 3, GROUP.rollouts, [GROUP.columns] * 3, StepPattern(regex=r"\n", kind="ends"), rewards
@@ -115,7 +115,7 @@ def test_scoring_completions_as_a_run_does_gives_the_same(worker: RewardWorker) 
         assert [one.outcome_scores[name] for one in scored] == expected
 
 
-def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: RewardWorker) -> None:
+def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: Sandbox) -> None:
     """Pasted over the template of a step function, as people do."""
     rows = [own_row(code, f"row_{i}") for i, code in enumerate(RECIPE.values())]
     draft = draft_of(*rows, regex=r"\n", kind="ends", scheme="outcome")

@@ -17,7 +17,7 @@ from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardCodeError, RewardError
-from workbench.rewards import BUILTINS, RewardWorker, find_builtin, load_reward, score_group
+from workbench.rewards import BUILTINS, Sandbox, find_builtin, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rundir import RunDir
 from workbench.schema.scores import JUDGES
@@ -55,8 +55,8 @@ BATCH = Batch(
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60.0) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60.0) as worker:
         yield worker
 
 
@@ -65,7 +65,7 @@ def scores(reward: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", BUILTINS)
-def test_a_builtins_source_gives_in_the_worker_what_it_gives_by_name(name: str, worker: RewardWorker) -> None:
+def test_a_builtins_source_gives_in_the_worker_what_it_gives_by_name(name: str, worker: Sandbox) -> None:
     builtin = BUILTINS[name]
     pasted = load_reward(RewardConfig(name="pasted", kind=builtin.kind, code=builtin.source), worker)
     named = load_reward(name, worker)
@@ -103,7 +103,7 @@ def test_a_builtin_says_what_it_is_where_it_comes_from_and_how_far_it_goes(name:
     assert builtin.range
 
 
-def test_an_error_names_the_line_of_the_source_that_is_shown(worker: RewardWorker) -> None:
+def test_an_error_names_the_line_of_the_source_that_is_shown(worker: Sandbox) -> None:
     for name in ("gsm8k_correctness", "step_correctness", "math_equality"):
         reward = load_reward(name, worker)
         bare = Batch(["p"], ["c"], steps=[["c"]])
@@ -113,7 +113,7 @@ def test_an_error_names_the_line_of_the_source_that_is_shown(worker: RewardWorke
         assert "raise ValueError(" in BUILTINS[name].source.splitlines()[caught.value.line - 1]
 
 
-def test_every_function_of_trl_is_listed_and_is_called_as_trl_calls_it(worker: RewardWorker) -> None:
+def test_every_function_of_trl_is_listed_and_is_called_as_trl_calls_it(worker: Sandbox) -> None:
     import trl.rewards
 
     listed = {name.removeprefix("trl:") for name in BUILTINS if name.startswith("trl:")}
@@ -127,7 +127,7 @@ def test_every_function_of_trl_is_listed_and_is_called_as_trl_calls_it(worker: R
     assert scores(load_reward("trl:get_cosine_scaled_reward", worker)) == expected
 
 
-def test_a_function_that_trl_does_not_have_is_named(worker: RewardWorker) -> None:
+def test_a_function_that_trl_does_not_have_is_named(worker: Sandbox) -> None:
     with pytest.raises(RewardError, match="cannot import name 'no_such_reward'"):
         scores(load_reward("trl:no_such_reward", worker))
     with pytest.raises(RewardCodeError, match="names no function"):
@@ -136,7 +136,7 @@ def test_a_function_that_trl_does_not_have_is_named(worker: RewardWorker) -> Non
         find_builtin("nothing")
 
 
-def test_options_reach_a_builtin_here_and_in_the_worker(worker: RewardWorker) -> None:
+def test_options_reach_a_builtin_here_and_in_the_worker(worker: Sandbox) -> None:
     config = RewardConfig(name="length_target", kind="outcome", options={"target_length": 10})
     assert scores(load_reward(config, worker))[-1] == -10.0
     name = "trl:get_soft_overlong_punishment"
@@ -145,7 +145,7 @@ def test_options_reach_a_builtin_here_and_in_the_worker(worker: RewardWorker) ->
     assert load_reward(config, worker).score_outcome(ninety)[0] == [-0.5]  # as in TRL's own example
 
 
-def test_the_source_with_options_is_the_code_that_gives_the_same(worker: RewardWorker) -> None:
+def test_the_source_with_options_is_the_code_that_gives_the_same(worker: Sandbox) -> None:
     builtin = BUILTINS["repetition"]
     options = {"ngram_size": 2, "max_penalty": -0.5}
     code = builtin.source_with(options)
@@ -158,7 +158,7 @@ def test_the_source_with_options_is_the_code_that_gives_the_same(worker: RewardW
     assert scores(pasted) == scores(named)
 
 
-def test_an_option_that_is_not_there_is_refused(worker: RewardWorker) -> None:
+def test_an_option_that_is_not_there_is_refused(worker: Sandbox) -> None:
     config = RewardConfig(name="length_target", kind="outcome", options={"target": 10})
     with pytest.raises(RewardCodeError, match=r"no option 'target'; did you mean 'target_length'\?; it has"):
         load_reward(config, worker)
@@ -170,7 +170,7 @@ def test_an_option_that_is_not_there_is_refused(worker: RewardWorker) -> None:
         load_reward(config, worker)
 
 
-def test_mathematics_that_takes_for_ever_is_cut_off_and_holds_up_nobody(worker: RewardWorker) -> None:
+def test_mathematics_that_takes_for_ever_is_cut_off_and_holds_up_nobody(worker: Sandbox) -> None:
     tower = Batch(["p"], ["$9^{9^{9^{9}}}$"], {"answer": ["72"]})
     done: list[Any] = []
     reward = load_reward("math_equality", worker)

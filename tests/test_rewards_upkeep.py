@@ -10,7 +10,7 @@ import pytest
 
 from workbench.config import RewardConfig
 from workbench.errors import RewardError
-from workbench.rewards import ErrorBudget, RewardWorker, WorkerPool, load_reward, score_completions
+from workbench.rewards import ErrorBudget, Sandbox, SandboxPool, load_reward, score_completions
 from workbench.rewards.protocol import Batch
 from workbench.rewards.score import FAILED
 from workbench.schema import Rollout
@@ -25,18 +25,18 @@ PATTERN = StepPattern("S")
 
 @pytest.fixture
 def pool():
-    pool = WorkerPool(kept=2, idle_seconds=600)
+    pool = SandboxPool(kept=2, idle_seconds=600)
     yield pool
     pool.close()
 
 
-def pid(worker: RewardWorker) -> int:
+def pid(worker: Sandbox) -> int:
     worker.split([], PATTERN)
     assert worker.pid is not None
     return worker.pid
 
 
-def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: WorkerPool) -> None:
+def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: SandboxPool) -> None:
     first, second = pool.of("a"), pool.of("b")
     pids = pid(first), pid(second)
     assert pool.of("a") is first
@@ -48,7 +48,7 @@ def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: WorkerPool
     assert pool.of("b") is not second
 
 
-def test_a_worker_in_the_middle_of_a_call_is_the_last_to_go(pool: WorkerPool) -> None:
+def test_a_worker_in_the_middle_of_a_call_is_the_last_to_go(pool: SandboxPool) -> None:
     busy, idle = pool.of("a"), pool.of("b")
     idle_pid = pid(idle)
     started, errors = threading.Event(), []
@@ -76,9 +76,9 @@ def test_a_worker_in_the_middle_of_a_call_is_the_last_to_go(pool: WorkerPool) ->
     assert "SIGKILL" in str(errors[0])
 
 
-def test_idle_workers_end_and_come_back_when_asked_for(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_workers_end_and_come_back_when_asked_for(pool: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("workbench.rewards.client.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("workbench.rewards.sandbox.time.monotonic", lambda: now[0])
     old = pool.of("a")
     old_pid = pid(old)
     now[0] = 1600.0

@@ -14,7 +14,7 @@ import pytest
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RewardCodeError, RewardError, RewardTimeout, RewardValueError
-from workbench.rewards import BUILTINS, Reward, RewardWorker, load_reward
+from workbench.rewards import BUILTINS, Reward, Sandbox, load_reward
 from workbench.rewards.protocol import Batch
 
 HEAD = "def reward(prompt, step, **columns):\n"
@@ -22,28 +22,28 @@ BATCH = Batch(["p", "q"], ["ab", "c"], {"answer": ["1", "2"]}, [["a", "b"], ["c"
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60) as worker:
         yield worker
 
 
-def load(worker: RewardWorker, code: str, kind: Any = "step", name: str = "mine") -> Reward:
+def load(worker: Sandbox, code: str, kind: Any = "step", name: str = "mine") -> Reward:
     return load_reward(RewardConfig(name=name, kind=kind, code=code, weight=0.5), worker)
 
 
-def steps(worker: RewardWorker, code: str, batch: Batch = BATCH) -> list[list[float | None]]:
+def steps(worker: Sandbox, code: str, batch: Batch = BATCH) -> list[list[float | None]]:
     return load(worker, code).score_steps(batch)[0]
 
 
 # --- what runs ----------------------------------------------------------------------------------------------------
 
 
-def test_a_step_function_is_called_for_each_step_with_its_rows_columns(worker: RewardWorker) -> None:
+def test_a_step_function_is_called_for_each_step_with_its_rows_columns(worker: Sandbox) -> None:
     code = HEAD + "    return None if step == 'b' else float(columns['answer']) + len(prompt)"
     assert steps(worker, code) == [[2.0, None], [3.0]]
 
 
-def test_a_batched_function_is_called_once_with_all(worker: RewardWorker) -> None:
+def test_a_batched_function_is_called_once_with_all(worker: Sandbox) -> None:
     code = (
         "def f(prompts, completions, steps, answer, **columns):\n"
         "    return [[len(text)] * len(texts) for text, texts in zip(completions, steps)]"
@@ -52,12 +52,12 @@ def test_a_batched_function_is_called_once_with_all(worker: RewardWorker) -> Non
     assert reward.score_steps(BATCH)[0] == [[2.0, 2.0], [1.0]]
 
 
-def test_an_outcome_function_gets_ids_when_it_names_them(worker: RewardWorker) -> None:
+def test_an_outcome_function_gets_ids_when_it_names_them(worker: Sandbox) -> None:
     code = "def f(prompts, completions, completion_ids, **kwargs):\n    return [sum(ids) for ids in completion_ids]"
     assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [11.0, 7.0]
 
 
-def test_a_functions_module_is_still_there_when_another_function_has_run(worker: RewardWorker) -> None:
+def test_a_functions_module_is_still_there_when_another_function_has_run(worker: Sandbox) -> None:
     code = (
         "import pickle\nclass Helper:\n    pass\n"
         "def score(prompt, step, **columns):\n    return float(len(pickle.dumps(Helper())) > 0)\n"
@@ -68,7 +68,7 @@ def test_a_functions_module_is_still_there_when_another_function_has_run(worker:
     assert first.score_steps(BATCH)[0] == [[1.0, 1.0], [1.0]]
 
 
-def test_code_is_a_module_of_its_own(worker: RewardWorker) -> None:
+def test_code_is_a_module_of_its_own(worker: Sandbox) -> None:
     code = (
         "from __future__ import annotations\nfrom dataclasses import dataclass\nimport math\n"
         "@dataclass\nclass Scale:\n    by: float\n\ndef _helper(x): return Scale(2.0).by * x\n"
@@ -88,7 +88,7 @@ def test_code_is_a_module_of_its_own(worker: RewardWorker) -> None:
         ("import functools\n@functools.cache\ndef mine(prompt, step, **c): return 5", 5.0),
     ],
 )
-def test_which_function_is_taken(worker: RewardWorker, code: str, value: float) -> None:
+def test_which_function_is_taken(worker: Sandbox, code: str, value: float) -> None:
     assert steps(worker, code) == [[value, value], [value]]
 
 
@@ -108,7 +108,7 @@ OBJECT = "class Dummy:\n    def forward(self, prompt, step_text):\n        retur
         OBJECT + "reward_model = Dummy()",
     ],
 )
-def test_two_positional_parameters_are_the_prompt_and_the_step(worker: RewardWorker, code: str) -> None:
+def test_two_positional_parameters_are_the_prompt_and_the_step(worker: Sandbox, code: str) -> None:
     assert steps(worker, code) == [[2.0, 2.0], [2.0]]
 
 
@@ -128,7 +128,7 @@ def test_functions_and_objects_of_this_process_may_take_a_prompt_and_a_step() ->
         Reward("fails", "step", fails).score_steps(BATCH)
 
 
-def test_a_parameter_called_step_makes_no_step_reward_of_one_that_takes_completions(worker: RewardWorker) -> None:
+def test_a_parameter_called_step_makes_no_step_reward_of_one_that_takes_completions(worker: Sandbox) -> None:
     code = "def mine(completions, step=None, **columns):\n    return [float(step is None)] * len(completions)"
     assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [1.0, 1.0]
 
@@ -151,12 +151,12 @@ def test_a_kind_that_is_not_given_is_the_functions(name: str, code: str | None, 
     assert RewardConfig.parse({"name": name, "code": code}).kind == kind
 
 
-def test_code_from_a_file_imports_modules_that_lie_beside_it(worker: RewardWorker, tmp_path: Path) -> None:
+def test_code_from_a_file_imports_modules_that_lie_beside_it(worker: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "beside_it.py").write_text("VALUE = 0.25\n")
     code = "import beside_it\n" + HEAD + "    return beside_it.VALUE"
     config = RewardConfig(name="mine", code=code, folder=str(tmp_path))
     assert load_reward(config, worker).score_steps(BATCH)[0] == [[0.25, 0.25], [0.25]]
-    with pytest.raises(RewardCodeError, match="beside"), RewardWorker() as other:
+    with pytest.raises(RewardCodeError, match="beside"), Sandbox() as other:
         load_reward(RewardConfig(name="mine", code=code), other)
 
 
@@ -173,9 +173,7 @@ CHAT = Batch([[{"role": "user", "content": "2 + 2?"}]], [[{"role": "assistant", 
         ("__import__('re').match('4', completion)", CHAT, "completions are lists of chat messages"),
     ],
 )
-def test_texts_taken_for_messages_are_said_to_be_texts(
-    worker: RewardWorker, body: str, batch: Batch, message: str
-) -> None:
+def test_texts_taken_for_messages_are_said_to_be_texts(worker: Sandbox, body: str, batch: Batch, message: str) -> None:
     code = f"def mine(completions, **k):\n    return [len({body}) for completion in completions]"
     with pytest.raises(RewardError, match=message) as caught:
         load(worker, code, "outcome").score_outcome(batch)
@@ -195,16 +193,16 @@ def test_texts_taken_for_messages_are_said_to_be_texts(
         ("None", None),
     ],
 )
-def test_what_counts_as_a_score(worker: RewardWorker, value: str, score: float | None) -> None:
+def test_what_counts_as_a_score(worker: Sandbox, value: str, score: float | None) -> None:
     assert steps(worker, HEAD + f"    return {value}") == [[score, score], [score]]
 
 
-def test_an_array_of_scores_is_a_list_of_them(worker: RewardWorker) -> None:
+def test_an_array_of_scores_is_a_list_of_them(worker: Sandbox) -> None:
     code = "import numpy as np\ndef f(prompts, completions, **kwargs):\n    return np.arange(2) / 2"
     assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [0.0, 0.5]
 
 
-def test_a_builtins_source_gives_the_same_scores_in_the_worker(worker: RewardWorker) -> None:
+def test_a_builtins_source_gives_the_same_scores_in_the_worker(worker: Sandbox) -> None:
     lines = ["Step 1: 7 + 5 = 12\n", "Answer: 13"]
     batch = Batch(["p"], ["".join(lines)], {"start": [7], "operations": [[["+", 5]]], "answer": ["12"]}, [lines])
     ours = load_reward("step_correctness")
@@ -212,13 +210,13 @@ def test_a_builtins_source_gives_the_same_scores_in_the_worker(worker: RewardWor
     assert theirs.score_steps(batch)[0] == ours.score_steps(batch)[0] == [[1.0, 0.0]]
 
 
-def test_odd_text_reaches_the_code_unchanged(worker: RewardWorker) -> None:
+def test_odd_text_reaches_the_code_unchanged(worker: Sandbox) -> None:
     text = "\x00\ud800\u2028</script>🙂"
     batch = Batch(["p"], [text], {}, [[text]])
     assert steps(worker, HEAD + f"    return step == {text!a}", batch) == [[1.0]]
 
 
-def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: RewardWorker) -> None:
+def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sandbox) -> None:
     code = "def reward(prompt, step, scale=2, **columns): return scale"
     reward = load(worker, code)
     assert (reward.name, reward.kind, reward.weight, reward.code) == ("mine", "step", 0.5, code)
@@ -233,7 +231,7 @@ def _tell(told: list[Any], *logged: Any) -> None:
     told.append(logged)
 
 
-def test_the_function_is_called_as_trl_calls_it(worker: RewardWorker) -> None:
+def test_the_function_is_called_as_trl_calls_it(worker: Sandbox) -> None:
     code = """
 def f(prompts, completions, answer, picture=None, **kwargs):
     kwargs["log_extra"]("why", prompts)
@@ -258,12 +256,12 @@ def f(prompts, completions, answer, picture=None, **kwargs):
         assert function.__name__ == "mine"
 
 
-def test_a_batched_function_can_be_called_by_hand(worker: RewardWorker) -> None:
+def test_a_batched_function_can_be_called_by_hand(worker: Sandbox) -> None:
     reward = load(worker, "def f(prompts, completions, steps, **kwargs):\n    return [[1] * len(s) for s in steps]")
     assert reward.function(["p"], ["ab"], steps=[["a", "b"]]) == [[1.0, 1.0]]
 
 
-def test_prints_come_back_bounded(worker: RewardWorker) -> None:
+def test_prints_come_back_bounded(worker: Sandbox) -> None:
     reward = load(worker, HEAD + "    print('saw', step)\n    return 1")
     assert reward.score_steps(BATCH)[1] == "saw a\nsaw b\nsaw c\n"
     flood = load(worker, HEAD + "    print('x' * 10_000_000)\n    return 1")
@@ -273,7 +271,7 @@ def test_prints_come_back_bounded(worker: RewardWorker) -> None:
     assert len(printed) < 66_000
 
 
-def test_reading_the_keyboard_finds_nothing(worker: RewardWorker) -> None:
+def test_reading_the_keyboard_finds_nothing(worker: Sandbox) -> None:
     with pytest.raises(RewardError, match="EOFError"):
         steps(worker, HEAD + "    return input()")
 
@@ -308,16 +306,14 @@ def test_reading_the_keyboard_finds_nothing(worker: RewardWorker) -> None:
         ("def reward(prompt, step, completions, **columns): return 1", None, "asks for 'completions'"),
     ],
 )
-def test_code_without_a_usable_function_is_refused(
-    worker: RewardWorker, code: str, line: int | None, message: str
-) -> None:
+def test_code_without_a_usable_function_is_refused(worker: Sandbox, code: str, line: int | None, message: str) -> None:
     with pytest.raises(RewardCodeError, match=message) as caught:
         load(worker, code)
     assert caught.value.line == line
     assert caught.value.reward == "mine"
 
 
-def test_a_kind_that_the_signature_contradicts_is_refused_with_both(worker: RewardWorker) -> None:
+def test_a_kind_that_the_signature_contradicts_is_refused_with_both(worker: Sandbox) -> None:
     with pytest.raises(RewardCodeError, match=r"set as a step reward but its signature, mine\(completions, \*\*k\)"):
         load(worker, "def reward(completions, **k): return []")
     with pytest.raises(RewardCodeError, match=r"or write 'mine\(prompts, completions, \*\*columns\)'"):
@@ -336,7 +332,7 @@ def test_a_name_that_is_not_built_in_is_refused_with_the_choices() -> None:
 # --- code that fails ----------------------------------------------------------------------------------------------
 
 
-def test_what_it_raises_is_told_with_line_rollout_step_and_text(worker: RewardWorker) -> None:
+def test_what_it_raises_is_told_with_line_rollout_step_and_text(worker: Sandbox) -> None:
     code = HEAD + "    if step == 'c':\n        raise ValueError('no c')\n    return 1"
     with pytest.raises(
         RewardError, match=r"'mine' raised ValueError for rollout 2, step 1 \('c'\) at line 3: no c"
@@ -356,20 +352,20 @@ def test_what_it_raises_is_told_with_line_rollout_step_and_text(worker: RewardWo
         ("class E(Exception):\n        def __str__(self): return 1 / 0\n    raise E", "cannot be shown"),
     ],
 )
-def test_every_exception_is_told_and_the_worker_goes_on(worker: RewardWorker, body: str, message: str) -> None:
+def test_every_exception_is_told_and_the_worker_goes_on(worker: Sandbox, body: str, message: str) -> None:
     with pytest.raises(RewardError, match=message) as caught:
         steps(worker, HEAD + "    " + body)
     assert caught.value.line is not None
     assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
 
 
-def test_a_batched_functions_exception_names_the_line(worker: RewardWorker) -> None:
+def test_a_batched_functions_exception_names_the_line(worker: Sandbox) -> None:
     with pytest.raises(RewardError, match="ZeroDivisionError at line 2") as caught:
         load(worker, "def f(prompts, completions, **k):\n    return 1 / 0", "outcome").score_outcome(BATCH)
     assert (caught.value.line, caught.value.rollout) == (2, None)
 
 
-def test_a_column_that_could_not_be_passed_is_named_when_it_is_missed(worker: RewardWorker) -> None:
+def test_a_column_that_could_not_be_passed_is_named_when_it_is_missed(worker: Sandbox) -> None:
     batch = Batch(["p"], ["a"], {"image": [object()], "other": [object()]}, [["a"]])
     with pytest.raises(
         RewardError, match=r"'image'; the data has no columns \(not passed to it, as it is not JSON: image\)"
@@ -380,7 +376,7 @@ def test_a_column_that_could_not_be_passed_is_named_when_it_is_missed(worker: Re
 @pytest.mark.parametrize(
     "code", ["def f(prompt, step, gold, **k): return 1", "def f(prompt, step, **k): return k['gold']"]
 )
-def test_a_column_that_is_missed_is_answered_with_those_there_are(worker: RewardWorker, code: str) -> None:
+def test_a_column_that_is_missed_is_answered_with_those_there_are(worker: Sandbox, code: str) -> None:
     batch = Batch(["p"], ["a"], {"answer": ["4"], "level": [2]}, [["a"]])
     with pytest.raises(RewardError, match=r"'gold'; the data has the columns answer, level$"):
         steps(worker, code, batch)
@@ -396,9 +392,7 @@ def test_a_column_that_is_missed_is_answered_with_those_there_are(worker: Reward
         ("import threading\n    threading.Event().wait()", (4,)),
     ],
 )
-def test_a_hang_is_ended_at_the_deadline_and_its_line_named(
-    worker: RewardWorker, body: str, line: tuple[int, ...]
-) -> None:
+def test_a_hang_is_ended_at_the_deadline_and_its_line_named(worker: Sandbox, body: str, line: tuple[int, ...]) -> None:
     reward = load(worker, HEAD + "    print('begun')\n    " + body)
     worker.deadline = 1.0
     try:
@@ -411,8 +405,8 @@ def test_a_hang_is_ended_at_the_deadline_and_its_line_named(
     assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
 
 
-def test_code_that_hangs_while_loading_is_ended(worker: RewardWorker) -> None:
-    with RewardWorker(deadline=0.5, loading=1.0) as impatient:
+def test_code_that_hangs_while_loading_is_ended(worker: Sandbox) -> None:
+    with Sandbox(deadline=0.5, loading=1.0) as impatient:
         with pytest.raises(RewardTimeout, match=r"1 s at line 1.*reward_deadline"):
             load(impatient, "while True: pass")
 
@@ -420,7 +414,7 @@ def test_code_that_hangs_while_loading_is_ended(worker: RewardWorker) -> None:
 def test_what_loading_takes_is_no_part_of_the_deadline() -> None:
     """Also where a process was ended over its deadline, so that the next one loads the code again."""
     code = "import time\ntime.sleep(1.5)\n" + HEAD + "    time.sleep(60 if step == 'hang' else 0)\n    return 1"
-    with RewardWorker(deadline=1.0) as worker:
+    with Sandbox(deadline=1.0) as worker:
         reward = load(worker, code)
         with pytest.raises(RewardTimeout, match="1 s"):
             reward.score_steps(Batch(["p"], ["hang"], steps=[["hang"]]))
@@ -428,7 +422,7 @@ def test_what_loading_takes_is_no_part_of_the_deadline() -> None:
 
 
 def test_a_worker_has_the_deadline_of_a_run() -> None:
-    with RewardWorker() as worker:
+    with Sandbox() as worker:
         assert worker.deadline == RunConfig().grpo.reward_deadline
 
 
@@ -440,7 +434,7 @@ def test_a_worker_has_the_deadline_of_a_run() -> None:
         ("import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)", "signal 9 .SIGKILL.; the system may be out of"),
     ],
 )
-def test_a_worker_that_dies_is_told_and_replaced(worker: RewardWorker, body: str, message: str) -> None:
+def test_a_worker_that_dies_is_told_and_replaced(worker: Sandbox, body: str, message: str) -> None:
     with pytest.raises(RewardError, match=message):
         steps(worker, HEAD + "    " + body)
     assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
@@ -467,9 +461,7 @@ def test_a_worker_that_dies_is_told_and_replaced(worker: RewardWorker, body: str
         ("'x' * 10**6", "the str 'xxx.*…"),
     ],
 )
-def test_a_value_that_is_no_score_is_shown_with_its_rollout_and_step(
-    worker: RewardWorker, value: str, shown: str
-) -> None:
+def test_a_value_that_is_no_score_is_shown_with_its_rollout_and_step(worker: Sandbox, value: str, shown: str) -> None:
     code = HEAD + f"    return {value} if step == 'b' else 1"
     with pytest.raises(
         RewardValueError, match=rf"'mine' gave {shown} for rollout 1, step 2 \('b'\); give a finite"
@@ -490,7 +482,7 @@ def test_a_value_that_is_no_score_is_shown_with_its_rollout_and_step(
         ("[1, float('inf')]", "gave inf for rollout 2"),
     ],
 )
-def test_an_outcome_function_must_give_one_score_a_completion(worker: RewardWorker, value: str, message: str) -> None:
+def test_an_outcome_function_must_give_one_score_a_completion(worker: Sandbox, value: str, message: str) -> None:
     with pytest.raises(RewardValueError, match=message):
         load(worker, f"def f(prompts, completions, **k): return {value}", "outcome").score_outcome(BATCH)
 
@@ -506,7 +498,7 @@ def test_an_outcome_function_must_give_one_score_a_completion(worker: RewardWork
         ("[[1, 2], None]", "gave None for rollout 2, which has 1 steps"),
     ],
 )
-def test_a_batched_function_must_give_one_score_a_step(worker: RewardWorker, value: str, message: str) -> None:
+def test_a_batched_function_must_give_one_score_a_step(worker: Sandbox, value: str, message: str) -> None:
     with pytest.raises(RewardValueError, match=message):
         steps(worker, f"def f(prompts, completions, steps, **k): return {value}")
 

@@ -21,7 +21,7 @@ import pytest
 from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
 from workbench.errors import RewardError, RewardTimeout
-from workbench.rewards import RewardWorker, load_reward, score_completions
+from workbench.rewards import Sandbox, load_reward, score_completions
 from workbench.rewards.protocol import Batch
 from workbench.sandbox import isolate, limits
 from workbench.schema import Group, Rollout
@@ -33,18 +33,18 @@ COUNTER = "calls = []\ndef reward(prompt, step, **columns):\n    calls.append(st
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60) as worker:
         yield worker
 
 
 @pytest.fixture(scope="module")
-def isolated() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60, isolate=True) as worker:
+def isolated() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60, isolate=True) as worker:
         yield worker
 
 
-def run(worker: RewardWorker, body: str, name: str = "mine") -> float | None:
+def run(worker: Sandbox, body: str, name: str = "mine") -> float | None:
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     code = body if body == COUNTER else f"def mine(prompt, step, **columns):\n{lines}"
     return load_reward(RewardConfig(name=name, code=code), worker).score_steps(BATCH)[0][0][0]
@@ -54,7 +54,7 @@ def run(worker: RewardWorker, body: str, name: str = "mine") -> float | None:
 
 
 def test_one_process_holds_functions_with_a_state_each_and_patterns() -> None:
-    with RewardWorker(deadline=60) as worker:
+    with Sandbox(deadline=60) as worker:
         assert [run(worker, COUNTER, name) for name in ("first", "first", "second", "first")] == [1, 2, 1, 3]
         pid = worker.pid
         assert len(worker.split(["Sa"], StepPattern("S"))) == 1
@@ -65,7 +65,7 @@ def test_one_process_holds_functions_with_a_state_each_and_patterns() -> None:
         assert run(worker, COUNTER, "first") == 1  # it began anew, and the next call worked
 
 
-def test_it_is_asked_from_many_threads_and_nothing_gets_mixed_up(worker: RewardWorker) -> None:
+def test_it_is_asked_from_many_threads_and_nothing_gets_mixed_up(worker: Sandbox) -> None:
     scores: dict[int, list[Any]] = {}
 
     def score(number: int) -> None:
@@ -79,7 +79,7 @@ def test_it_is_asked_from_many_threads_and_nothing_gets_mixed_up(worker: RewardW
     assert scores == {number: [float(number)] * 20 for number in range(4)}
 
 
-def test_memory_that_ran_out_costs_one_call(worker: RewardWorker) -> None:
+def test_memory_that_ran_out_costs_one_call(worker: Sandbox) -> None:
     body = "global kept\nimport numpy\nkept = []\nwhile True: kept.append(numpy.empty(10 ** 7))"
     with pytest.raises(RewardError, match=r"MemoryError.*4 GB"):
         run(worker, body)
@@ -90,8 +90,8 @@ def test_nothing_outlives_a_client_that_is_killed() -> None:
     program = """
 import os, signal, threading
 from tests.test_sandbox import run
-from workbench.rewards import RewardWorker
-worker = RewardWorker(deadline=60)
+from workbench.rewards import Sandbox
+worker = Sandbox(deadline=60)
 worker.start()
 print(worker.pid, flush=True)
 threading.Thread(target=run, args=[worker, "while True: pass"], daemon=True).start()
@@ -108,7 +108,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="a run's processes are found there")
 def test_it_carries_the_tag_by_which_a_runs_processes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_RUN", "a-run")
-    with RewardWorker(deadline=60) as worker:
+    with Sandbox(deadline=60) as worker:
         worker.start()
         assert psutil.Process(worker.pid).environ()["WORKBENCH_RUN"] == "a-run"
 
@@ -141,7 +141,7 @@ def test_code_has_the_network_files_programs_and_modules_of_its_folder(
     (tmp_path / "data.txt").write_text("xyz")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as in a run
-    with HTTPServer(("127.0.0.1", 0), Half) as server, RewardWorker() as worker:
+    with HTTPServer(("127.0.0.1", 0), Half) as server, Sandbox() as worker:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         code = ASKS.format(url=f"http://127.0.0.1:{server.server_address[1]}/")
         reward = load_reward(RewardConfig(name="f", kind="outcome", code=code), worker)
@@ -153,7 +153,7 @@ def test_code_has_the_network_files_programs_and_modules_of_its_folder(
 def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("https_proxy", "http://user:password@proxy")
-    with RewardWorker(deadline=60) as fresh:
+    with Sandbox(deadline=60) as fresh:
         body = "import os\nassert 'PATH' in os.environ\nreturn sum('hf_secret' in v or 'password' in v for v in {})"
         assert run(fresh, body.format("os.environ.values()")) == 0.0
     kept = {"LANG": "C", "KEYBOARD": "de", "PYTHONPATH": "/here"}
@@ -161,7 +161,7 @@ def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPa
     assert limits.without_secrets(kept | secrets) == kept
 
 
-def test_the_limits_are_set(worker: RewardWorker) -> None:
+def test_the_limits_are_set(worker: Sandbox) -> None:
     assert worker.missing_layers() == ()
     got = "import resource\nreturn float(resource.getrlimit(resource.RLIMIT_{})[{}] / {})"
     assert run(worker, got.format("DATA", 1, limits.MEMORY)) == 1.0
@@ -180,7 +180,7 @@ def test_a_limit_that_the_system_refuses_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_its_temporary_folder_goes_with_it() -> None:
-    worker = RewardWorker(deadline=60)
+    worker = Sandbox(deadline=60)
     with pytest.raises(RewardError) as caught:
         run(
             worker, "import tempfile\nopen(tempfile.mkstemp()[1], 'w').close()\nraise ValueError(tempfile.gettempdir())"
@@ -194,7 +194,7 @@ def test_its_temporary_folder_goes_with_it() -> None:
 # --- isolated ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_told_on_the_page(isolated: RewardWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_told_on_the_page(isolated: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     note = isolation_note(isolated)
     assert (note is None) == (isolated.missing_layers() == ())
     monkeypatch.setattr(isolated, "missing_layers", lambda: ("no Landlock (Linux only)",))
@@ -204,8 +204,8 @@ def test_what_is_missing_is_told_on_the_page(isolated: RewardWorker, monkeypatch
     assert note.level == "warning"
 
 
-def test_isolating_is_another_process(worker: RewardWorker) -> None:
-    with RewardWorker(deadline=60) as changing:
+def test_isolating_is_another_process(worker: Sandbox) -> None:
+    with Sandbox(deadline=60) as changing:
         assert run(changing, "import os\nreturn len(os.listdir('/')) > 0") == 1.0
         changing.set_isolated(True)
         if changing.missing_layers() == ():
@@ -242,7 +242,7 @@ def test_other_systems_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("seccomp", "import multiprocessing as m\nm.get_context('fork').Process(target=int).start()", "processes are"),
     ],
 )
-def test_what_is_off_is_refused_and_named(isolated: RewardWorker, layer: str, body: str, says: str) -> None:
+def test_what_is_off_is_refused_and_named(isolated: Sandbox, layer: str, body: str, says: str) -> None:
     """Or the layer that would refuse it is reported missing, and it goes through."""
     if any(f"no {layer}" in missing for missing in isolated.missing_layers()):
         run(isolated, f"{body}\nreturn 1")
@@ -265,12 +265,12 @@ def test_what_is_off_is_refused_and_named(isolated: RewardWorker, layer: str, bo
     ],
     ids=["thread", "asyncio", "pool", "sympy", "clock", "own signal"],
 )
-def test_what_rewards_need_stays(isolated: RewardWorker, body: str) -> None:
+def test_what_rewards_need_stays(isolated: Sandbox, body: str) -> None:
     assert run(isolated, body) == 1.0
 
 
 @pytest.mark.parametrize("call", ["shmget(0, 4096, 0o1600)", "semget(0, 1, 0o1600)", "msgget(0, 0o1600)"])
-def test_nothing_is_left_behind_in_shared_memory(isolated: RewardWorker, call: str) -> None:
+def test_nothing_is_left_behind_in_shared_memory(isolated: Sandbox, call: str) -> None:
     """Segments, semaphores and queues count for no limit and outlive the process that made them."""
     body = f"import ctypes\nreturn float(ctypes.CDLL(None, use_errno=True).{call})"
     if not any("no seccomp" in missing for missing in isolated.missing_layers()):
@@ -370,7 +370,7 @@ GROUP = Group("p", tuple(Rollout(tuple(range(len(texts))), texts, True) for text
 HARMLESS = "def reward(prompt, step, **columns):\n    return 2.0\n"
 
 
-def in_a_run(worker: RewardWorker, code: str) -> list[Any]:
+def in_a_run(worker: Sandbox, code: str) -> list[Any]:
     """What a run's trainer gets."""
     reward = load_reward(RewardConfig(name="reward", code=code), worker)
     scored, _ = score_completions(["p", "p"], GROUP.rollouts, [{}, {}], StepPattern("S"), [reward], worker=worker)
@@ -379,7 +379,7 @@ def in_a_run(worker: RewardWorker, code: str) -> list[Any]:
 
 @pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
 def test_hostile_code_gets_its_message_on_the_page_and_in_a_run_and_the_next_call_works(
-    one: Hostile, isolated: RewardWorker
+    one: Hostile, isolated: Sandbox
 ) -> None:
     missing = any(f"no {one.needs}" in layer for layer in isolated.missing_layers())
     view = rescore(replace(draft_of(own_row(one.code, "reward"), regex="S"), group=GROUP), isolated)
@@ -395,9 +395,9 @@ def test_hostile_code_gets_its_message_on_the_page_and_in_a_run_and_the_next_cal
 
 
 @pytest.mark.parametrize("one", HANGING, ids=lambda one: one.name)
-def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(one: Hostile, isolated: RewardWorker) -> None:
+def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(one: Hostile, isolated: Sandbox) -> None:
     errors: list[RewardError] = []
-    with RewardWorker(deadline=60) as hanging:
+    with Sandbox(deadline=60) as hanging:
         load_reward(RewardConfig(name="reward", code=one.code), hanging)
         hanging.deadline = 0.5
 

@@ -12,7 +12,7 @@ from workbench.config import EnvironmentSection
 from workbench.environments import Environment, load_environment
 from workbench.environments.protocol import check_class
 from workbench.errors import ConfigError, EpisodeError
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.schema import Rollout, Turn
 
 CODE = """
@@ -57,12 +57,12 @@ class Dice:
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker() as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox() as worker:
         yield worker
 
 
-def counter(worker: RewardWorker, **settings: Any) -> Environment:
+def counter(worker: Sandbox, **settings: Any) -> Environment:
     environment = load_environment(EnvironmentSection(name="Counter", code=CODE, **settings), lambda: worker)
     assert environment is not None
     return environment

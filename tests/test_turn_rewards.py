@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workbench.config import RewardConfig
-from workbench.rewards import RewardWorker, load_reward
+from workbench.rewards import Sandbox, load_reward
 from workbench.rewards.builtin.steps import call_needed, call_parses, observation_used, turns_penalty
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.score import score_completions, score_split
@@ -24,8 +24,8 @@ CODE = "def told(prompt, step, observation, turn, **columns):\n    return turn +
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60.0) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60.0) as worker:
         yield worker
 
 
@@ -48,7 +48,7 @@ def not_told(prompt: object, step: str, **columns: Any) -> float:
 
 
 def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_the_turns_number(
-    worker: RewardWorker,
+    worker: Sandbox,
 ) -> None:
     """In either form, in this process and in the worker, and by the training's call as by the preview's."""
     pasted = load_reward(RewardConfig(name="pasted", kind="step", code=CODE), worker)
@@ -62,7 +62,7 @@ def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_
     assert trained[1].scores == scored[1].scores
 
 
-def test_completions_of_one_turn_have_no_observation_and_turn_zero(worker: RewardWorker) -> None:
+def test_completions_of_one_turn_have_no_observation_and_turn_zero(worker: Sandbox) -> None:
     group = Group("?", (PLAIN,))
     pasted = load_reward(RewardConfig(name="pasted", kind="step", code=CODE), worker)
     scored = score_split(group, [Split([Step(0, 9)], [])], [load_reward(told), pasted]).scored[0]

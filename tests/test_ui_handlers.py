@@ -19,7 +19,7 @@ from workbench.config import SamplingConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.client import PolicyStatus
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.schema import Group, Step
@@ -40,7 +40,7 @@ from workbench.ui.handlers.task_rows import read_as
 
 @pytest.fixture(scope="module")
 def worker():
-    with RewardWorker() as worker:
+    with Sandbox() as worker:
         yield worker
 
 
@@ -148,7 +148,7 @@ def test_a_syntax_error_keeps_the_name_and_has_its_line(worker):
 
 
 def test_a_reward_that_never_ends_is_stopped_and_noted():
-    with RewardWorker(deadline=0.5) as worker:
+    with Sandbox(deadline=0.5) as worker:
         view = rescore(form(own("def mine(prompt, step, **c):\n    while True:\n        pass\n")), worker)
         assert "deadline" in view.rows[0].text
         assert json.loads(rescore(form(), worker).drawing)["show"]

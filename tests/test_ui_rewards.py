@@ -11,7 +11,7 @@ import pytest
 
 from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
-from workbench.rewards import BUILTINS, RewardWorker
+from workbench.rewards import BUILTINS, Sandbox
 from workbench.rewards.source import saved_rewards
 from workbench.rewards.watch import CallTimes
 from workbench.schema import RewardSummary
@@ -27,8 +27,8 @@ OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(p
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60.0) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60.0) as worker:
         yield worker
 
 
@@ -72,7 +72,7 @@ def test_a_configuration_with_options_is_shown_as_its_code() -> None:
 
 
 @pytest.mark.parametrize("name", BUILTINS)
-def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: RewardWorker) -> None:
+def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: Sandbox) -> None:
     of_a_file = {"reward": 1.0, "labelled_steps": ["Step 1"], "labels": [1.0]}  # what imported rollouts have
     of_a_file |= {"calls": ["7+3"]}  # what the task of episodes has
     group = first_group()
@@ -109,7 +109,7 @@ def test_a_choice_that_is_none_is_answered(tmp_path: Path, choice: str | None) -
     assert isinstance(handlers.load_choice(tmp_path, (None,), choice), Note)
 
 
-def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> None:
+def test_under_each_row_stands_what_its_function_gave(worker: Sandbox) -> None:
     off = replace(builtin_row("tag_format"), on=False)
     shown = form(builtin_row("step_correctness"), own(STEP), off)
     view = rescore(shown, worker)
@@ -140,7 +140,7 @@ def test_under_each_row_stands_what_its_function_gave(worker: RewardWorker) -> N
     assert payload["functions"][1]["rows"] == [1.0] * 8
 
 
-def test_a_row_says_that_the_scheme_does_not_use_it(worker: RewardWorker) -> None:
+def test_a_row_says_that_the_scheme_does_not_use_it(worker: Sandbox) -> None:
     """The page opens with both kinds of rewards under ``process`` with outcome weight 0."""
     both = form(builtin_row("step_correctness"), builtin_row("answer_correctness"))
 
@@ -164,7 +164,7 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: RewardWorker) -> Non
     assert notes(step) == [steps, f"Shown, not counted: {answers}"]
 
 
-def test_a_function_slower_than_the_groups_sampling_is_named(worker: RewardWorker) -> None:
+def test_a_function_slower_than_the_groups_sampling_is_named(worker: Sandbox) -> None:
     shown = form(builtin_row("step_correctness"))
     view = rescore(shown, worker)
     assert view.credit is not None

@@ -13,7 +13,7 @@ from tests.drafts import draft_of, own_row
 from workbench.assets import GSM8K
 from workbench.data import SHIPPED
 from workbench.errors import TaskError
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.steps import PRESETS
 from workbench.ui.handlers import rollout_import as importing
 from workbench.ui.handlers.draft import Draft
@@ -37,7 +37,7 @@ LINES = {"regex": r"\n+", "kind": "ends"}
 
 @pytest.fixture(scope="module")
 def worker():
-    with RewardWorker() as worker:
+    with Sandbox() as worker:
         yield worker
 
 

@@ -16,7 +16,7 @@ from tests.drafts import PATTERN, draft_of, own_row
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group, loss_weights
 from workbench.errors import ConfigError
-from workbench.rewards import Reward, RewardWorker, score_group
+from workbench.rewards import Reward, Sandbox, score_group
 from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
 from workbench.ui.handlers.checks import probe_demo
@@ -43,7 +43,7 @@ def mine(prompt, step, **columns):
 
 @pytest.fixture(scope="module")
 def worker() -> Any:
-    worker = RewardWorker()
+    worker = Sandbox()
     yield worker
     worker.close()
 
@@ -86,7 +86,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_code_shows_the_pages_numbers_bit_for_bit(name: str, worker: RewardWorker, store: GroupStore) -> None:
+def test_the_code_shows_the_pages_numbers_bit_for_bit(name: str, worker: Sandbox, store: GroupStore) -> None:
     draft = CASES[name]
     view = rescore(draft, worker)
     assert view.credit is not None
@@ -113,7 +113,7 @@ def test_the_code_shows_the_pages_numbers_bit_for_bit(name: str, worker: RewardW
     ],
 )
 def test_code_that_would_reach_into_other_code_stays_text(
-    first: str, second: str, worker: RewardWorker, store: GroupStore
+    first: str, second: str, worker: Sandbox, store: GroupStore
 ) -> None:
     uses = "h()" if "h()" in first else "float(sum([1, 2]))"
     one = first if "def a(" in first else f"{first}def a(prompt, step, **c):\n    return {uses}\n"
@@ -134,7 +134,7 @@ def test_the_code_names_the_reference_and_the_adapter(store: GroupStore) -> None
     assert "group = wb.with_reference(wb.load_policy('tiny'), group)" in code
 
 
-def test_a_group_that_was_edited_or_read_is_read_again(worker: RewardWorker, store: GroupStore) -> None:
+def test_a_group_that_was_edited_or_read_is_read_again(worker: Sandbox, store: GroupStore) -> None:
     group = first_group()
     edited = replace(group, sampling={}, rollouts=group.rollouts[1:], columns={**group.columns, "note": "'''\\"})
     draft = replace(draft_of(), group=edited)

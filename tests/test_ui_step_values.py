@@ -18,7 +18,7 @@ from workbench.config import ModelConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RewardError
 from workbench.policies.step_values import StepValues
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.rewards.watch import CallTimes
 from workbench.rundir.checkpoints import write_rewards
 from workbench.schema import Group, Rollout
@@ -61,8 +61,8 @@ LEAST = RewardConfig(name="least", kind="outcome", model={"path": "me/prm", "for
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RewardWorker]:
-    with RewardWorker(deadline=60, pattern_margin=60) as worker:
+def worker() -> Iterator[Sandbox]:
+    with Sandbox(deadline=60, pattern_margin=60) as worker:
         yield worker
 
 
@@ -105,7 +105,7 @@ def scores(view: ScoringView, name: str) -> list[list[float | None]]:
 
 
 def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
-    worker: RewardWorker, monkeypatch: pytest.MonkeyPatch
+    worker: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*args: object) -> object:
         raise AssertionError("a user's pattern is compiled in the page's process")
@@ -121,7 +121,7 @@ def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
     assert held.asked == [[["a;", "bcd;"], ["c;", "d;"]]] * 2
 
 
-def test_what_is_wrong_with_a_model_is_said_in_its_row(worker: RewardWorker) -> None:
+def test_what_is_wrong_with_a_model_is_said_in_its_row(worker: Sandbox) -> None:
     view = rescore(form(builtin_row("tag_format"), row_of(PRM)), worker, Models("no such weights"))
     assert view.credit is None
     assert view.rows[1] is not None
@@ -173,7 +173,7 @@ def test_settings_without_a_field_survive_a_change() -> None:
     assert models.model_reward("me/judge", "classifier", before=changed).model.trust_remote_code is False  # type: ignore[union-attr]
 
 
-def services(worker: RewardWorker, load: Any = None, policy: Any = None) -> Any:
+def services(worker: Sandbox, load: Any = None, policy: Any = None) -> Any:
     """Services whose children are not there."""
     made = Services.__new__(Services)
     made.estimating = Works()
@@ -184,7 +184,7 @@ def services(worker: RewardWorker, load: Any = None, policy: Any = None) -> Any:
     return made
 
 
-def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> None:
+def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: Sandbox) -> None:
     wanted = ModelForm("me/prm", "ki", "", 1.0, False)
     empty = [None] * SLOTS
 
@@ -210,7 +210,7 @@ def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: RewardWorker) -> 
     assert "must be said" in unsaid[-1].note.text  # type: ignore[union-attr]
 
 
-def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: RewardWorker) -> None:
+def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: Sandbox) -> None:
     there = services(worker)
 
     def load(config: ModelConfig, on_event: Any, cancelled: Callable[[], bool]) -> None:
@@ -233,7 +233,7 @@ def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: Rewar
 # ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_values_score_their_own_group_as_values_or_progress(worker: RewardWorker) -> None:
+def test_values_score_their_own_group_as_values_or_progress(worker: Sandbox) -> None:
     assert row_label(placed()) == "Monte-Carlo (k=4)"
     assert row_label(placed(progress=True)) == "Monte-Carlo progress (k=4)"
     assert scores(rescore(form(placed()), worker), "monte_carlo") == [[0.25, 1.0], [0.5, 0.0]]
@@ -242,7 +242,7 @@ def test_values_score_their_own_group_as_values_or_progress(worker: RewardWorker
     assert row_facts(placed())[2] == ("estimated", "20 tokens in 0.5 s, standard error 0.19 on average")
 
 
-def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: RewardWorker) -> None:
+def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: Sandbox) -> None:
     listed = form(builtin_row("tag_format"), builtin_row("think_format"), placed())
     fresh = rescore(listed, worker)
     assert fresh.rows == (None,) * SLOTS
@@ -303,7 +303,7 @@ class Policy:
         return VALUES
 
 
-def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: RewardWorker) -> None:
+def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: Sandbox) -> None:
     policy = Policy()
     own = own_row("def mine(prompts, completions, **c):\n    return [0.0] * len(prompts)\n")
     assert handlers.outcome_choices([own])[0] == ("mine", "mine")
@@ -329,7 +329,7 @@ def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: RewardWorker) 
     ],
 )
 def test_what_cannot_be_estimated_is_said(
-    worker: RewardWorker, group: Group | None, regex: str, k: float | None, outcome: str, message: str
+    worker: Sandbox, group: Group | None, regex: str, k: float | None, outcome: str, message: str
 ) -> None:
     asked = replace(form(builtin_row("step_correctness"), regex=regex), group=group)
     (view,) = handlers.estimate(asked, k, outcome, services(worker), "tab")
@@ -338,7 +338,7 @@ def test_what_cannot_be_estimated_is_said(
 
 
 def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
-    worker: RewardWorker, monkeypatch: pytest.MonkeyPatch
+    worker: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pattern_module, "_compiled", None)  # calling it would fail
     there = services(worker)
@@ -361,13 +361,13 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     assert handlers.labels_file([placed()], "xml", "hard", there, "tab")[0] == ""
 
 
-def test_probes_leave_values_out(worker: RewardWorker) -> None:
+def test_probes_leave_values_out(worker: Sandbox) -> None:
     view = probe_setup(form(placed()), ["process"], worker)
     assert view.note is not None
     assert "no reward function is on that can score other completions" in view.note.text
 
 
-def test_a_rows_note_is_of_what_it_gave(worker: RewardWorker) -> None:
+def test_a_rows_note_is_of_what_it_gave(worker: Sandbox) -> None:
     shown = form(placed())
     view = rescore(shown, worker)
     assert view.credit is not None

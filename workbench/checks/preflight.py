@@ -22,7 +22,7 @@ from workbench.config import CreditConfig, RewardConfig
 from workbench.credit import credit_groups, why_no_spread
 from workbench.credit.explain import right_answers
 from workbench.errors import ConfigError, CreditError, RewardError
-from workbench.rewards import Reward, RewardWorker, load_reward, score_group
+from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
 from workbench.rewards.watch import DROWNED, scores_of, tell_apart
@@ -80,7 +80,7 @@ def preflight(
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     credit: CreditConfig | None = None,
     *,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     models: Models | None = None,
     sampling_seconds: float | None = None,
 ) -> Preflight:
@@ -136,7 +136,7 @@ def preflight_of(
 
 
 def _working(
-    groups: Sequence[Group], pattern: StepPattern, rewards: Sequence[Reward], worker: RewardWorker | None
+    groups: Sequence[Group], pattern: StepPattern, rewards: Sequence[Reward], worker: Sandbox | None
 ) -> tuple[list[Reward], list[Finding]]:
     """The rewards that score every group, and a finding for each that does not."""
     working, findings = [], []

@@ -22,7 +22,7 @@ from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Replay, Target, Turn
 from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
-from workbench.rewards import Reward, RewardWorker, score_group
+from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rewards.reward import Models
 from workbench.rewards.score import settle, split_answers
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
@@ -159,7 +159,7 @@ def probe(
     *,
     edits: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     models: Models | None = None,
     threshold: float = THRESHOLD,
 ) -> ProbeReport:
@@ -244,7 +244,7 @@ def _unit(credit: Credit) -> float:
     return float(tokens.std()) if len(tokens) and tokens.any() else 1.0
 
 
-def _splitter(group: Group, pattern: StepPattern, worker: RewardWorker | None) -> Callable[[str], Split]:
+def _splitter(group: Group, pattern: StepPattern, worker: Sandbox | None) -> Callable[[str], Split]:
     split = split_preview if worker is None else worker.split
     return lambda text: split_answers([text], pattern, split, opened=[group.thinking_open])[0]
 

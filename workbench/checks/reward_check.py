@@ -22,8 +22,8 @@ from workbench.checks.difficulty import auc
 from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.steps import given_labels
-from workbench.rewards.client import RewardWorker
 from workbench.rewards.reward import Models, Reward, load_reward
+from workbench.rewards.sandbox import Sandbox
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, RewardKind, StepScores
 from workbench.schema.numbers import counted
@@ -115,7 +115,7 @@ def check_reward(
     threshold: float | None = None,
     aggregate: Aggregate = "min",
     worst: int = 20,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     models: Models | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -189,7 +189,7 @@ def _pattern_of(groups: Sequence[Group]) -> StepPattern:
 
 
 def _scored(
-    groups: Sequence[Group], reward: Reward, pattern: StepPattern, worker: RewardWorker | None
+    groups: Sequence[Group], reward: Reward, pattern: StepPattern, worker: Sandbox | None
 ) -> Iterator[tuple[Group, list[StepScores]]]:
     for number, group in enumerate(groups, start=1):
         rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]

@@ -32,10 +32,10 @@ def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[di
 
 def set_sandbox(deadline: float, *, isolate: bool = False) -> None:
     """Give code of rewards so many seconds for a call, and isolate it or not."""
-    from workbench.rewards.client import shared_worker
+    from workbench.rewards.sandbox import shared_sandbox
 
-    shared_worker().deadline = deadline
-    shared_worker().set_isolated(isolate)
+    shared_sandbox().deadline = deadline
+    shared_sandbox().set_isolated(isolate)
 
 
 def put_reward_settings(data: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _ALSO = 200  # characters of a message of the environment's
 
 
 class Host(Protocol):
-    """Who runs users' environments elsewhere: ``rewards.RewardWorker``."""
+    """Who runs users' environments elsewhere: ``rewards.Sandbox``."""
 
     def environment(
         self, code: str, name: str, request: Mapping[str, Any], deadline: float
@@ -85,7 +85,7 @@ def load_environment(
         return None
     if settings.code is not None:
         if host is None:
-            raise ConfigError(f"environment {name!r}: its code runs in the reward worker, and none is there")
+            raise ConfigError(f"environment {name!r}: its code runs in the sandbox, and none is there")
         return _hosted(settings, name, settings.code, host())
     if name not in ENVIRONMENTS:
         raise ConfigError(

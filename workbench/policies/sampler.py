@@ -37,7 +37,7 @@ from workbench.policies.episodes import Episodes
 from workbench.policies.load import Policy, context_length
 from workbench.policies.plain import decoders_of
 from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record
-from workbench.rewards.client import shared_worker
+from workbench.rewards.sandbox import shared_sandbox
 from workbench.schema import Example, Group, Rollout, Turn
 from workbench.steps import token_texts
 
@@ -100,7 +100,7 @@ def sample_group(
     ``stop`` are texts that end a completion; ``system``, ``template_kwargs`` and ``apply_template`` say how the prompt
     is put to the policy (``PromptSection``): the group's prompt is what comes of them. With an ``environment`` each
     completion is an episode: a built-in's name, a class with ``stop``, ``reset`` and ``reply``, which runs here, or a
-    section (``EnvironmentSection``), whose code runs in the reward worker. ``max_completion_length`` counts its tokens,
+    section (``EnvironmentSection``), whose code runs in the sandbox. ``max_completion_length`` counts its tokens,
     too.
 
     ``cancelled`` is asked before every position; once it says yes, the group comes back as far as it got, its open
@@ -202,7 +202,7 @@ def episodes_of(
     template_kwargs: Mapping[str, Any] | None,
 ) -> Episodes | None:
     """Episodes of rows with these examples; None without an environment. Raises as ``sample_group`` does."""
-    loaded = None if environment is None else load_environment(environment, shared_worker)
+    loaded = None if environment is None else load_environment(environment, shared_sandbox)
     return None if loaded is None else Episodes(loaded, policy.tokenizer, examples, template_kwargs)
 
 

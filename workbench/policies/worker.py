@@ -18,8 +18,8 @@ from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.plain import decoding_of
 from workbench.policies.sampler import sample_group, with_reference
-from workbench.rewards.client import shared_worker
 from workbench.rewards.models.load import LocalModels, changed
+from workbench.rewards.sandbox import shared_sandbox
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
@@ -103,7 +103,7 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
             return _loaded(policy)
         arguments = request["sample"]
         policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
-        shared_worker().set_isolated(arguments.get("isolate", False))
+        shared_sandbox().set_isolated(arguments.get("isolate", False))
         group = sample_group(
             policy,
             Example(arguments["prompt"], arguments["columns"]),

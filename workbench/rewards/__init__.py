@@ -1,8 +1,8 @@
-"""Rewards: the protocol of reward functions, those built in, users' own in a worker, and scoring with them."""
+"""Rewards: the protocol of reward functions, those built in, users' own in the sandbox, and scoring with them."""
 
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
-from workbench.rewards.client import RewardWorker, WorkerPool
 from workbench.rewards.reward import Reward, load_reward
+from workbench.rewards.sandbox import Sandbox, SandboxPool
 from workbench.rewards.score import (
     ErrorBudget,
     score_both,
@@ -17,8 +17,8 @@ __all__ = [
     "Builtin",
     "ErrorBudget",
     "Reward",
-    "RewardWorker",
-    "WorkerPool",
+    "Sandbox",
+    "SandboxPool",
     "find_builtin",
     "load_reward",
     "score_both",

@@ -1,10 +1,10 @@
-"""The sandbox's process: ``python -m workbench.rewards TEMPORARY [--isolated] [FOLDER …]``, started by ``client``."""
+"""The sandbox's process: ``python -m workbench.rewards TEMPORARY [--isolated] [FOLDER …]``, started by ``sandbox``."""
 
 import os
 import sys
 from pathlib import Path
 
-from workbench.rewards.worker import MISSING, handle
+from workbench.rewards.sandboxed import MISSING, handle
 from workbench.sandbox.child import serve
 from workbench.sandbox.limits import restrict
 

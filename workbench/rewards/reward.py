@@ -16,7 +16,6 @@ from workbench.config import JudgeConfig, ModelConfig, Reduction, RewardConfig
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
-from workbench.rewards.client import RewardWorker, WorkerFunction, shared_worker
 from workbench.rewards.judges import judge_function, shared_judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import (
@@ -32,6 +31,7 @@ from workbench.rewards.protocol import (
     kind_of,
     read_signature,
 )
+from workbench.rewards.sandbox import Sandbox, SandboxFunction, shared_sandbox
 from workbench.schema import Prompt, RewardKind
 from workbench.steps import StepPattern, split_leniently
 
@@ -40,7 +40,7 @@ from workbench.steps import StepPattern, split_leniently
 class Reward:
     """A reward function: ``function`` scores steps or whole completions, as ``kind`` says, and counts ``weight`` times.
 
-    ``code`` is the source of a function that runs in the reward worker; ``function`` then calls it there. One that
+    ``code`` is the source of a function that runs in the sandbox; ``function`` then calls it there. One that
     ``waits`` for others, a server say, is called while other rewards are. In training, one with a ``schedule`` counts
     as that says at each step; ``weight`` is then that of step 0. One that ``judges_all`` is asked about every step, so
     that its None is a step it could not judge, not one that is none of its business.
@@ -65,7 +65,7 @@ class Reward:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        if isinstance(self.function, WorkerFunction):
+        if isinstance(self.function, SandboxFunction):
             return self.function.signature
         return read_signature(self.function, self.name)
 
@@ -74,14 +74,14 @@ class Reward:
 
         Raises RewardError and the errors under it.
         """
-        if isinstance(self.function, WorkerFunction):
-            return self.function.worker.score(self.function.code, self.name, batch)
+        if isinstance(self.function, SandboxFunction):
+            return self.function.sandbox.score(self.function.code, self.name, batch)
         return call_steps(self.name, self.function, batch), ""
 
     def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
         """A score a completion, and what the function printed in the worker. Raises as ``score_steps`` does."""
-        if isinstance(self.function, WorkerFunction):
-            return self.function.worker.score(self.function.code, self.name, batch)
+        if isinstance(self.function, SandboxFunction):
+            return self.function.sandbox.score(self.function.code, self.name, batch)
         return call_outcome(self.name, self.function, batch), ""
 
     @property
@@ -108,7 +108,7 @@ class Reward:
 
 def load_reward(
     spec: str | Callable[..., Any] | RewardConfig | Reward,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     *,
     models: Models | None = None,
     pattern: StepPattern | None = None,
@@ -143,7 +143,7 @@ def load_reward(
 
 
 def _of_config(
-    spec: RewardConfig, worker: RewardWorker | None, models: Models | None, pattern: StepPattern | None
+    spec: RewardConfig, worker: Sandbox | None, models: Models | None, pattern: StepPattern | None
 ) -> Reward:
     if spec.model is not None:
         return _of_model(spec, models, pattern, worker)
@@ -171,7 +171,7 @@ def _from_builtin(
     kind: RewardKind | None,
     weight: float,
     options: Mapping[str, OptionValue],
-    worker: RewardWorker | None,
+    worker: Sandbox | None,
 ) -> Reward:
     kind = kind or builtin.kind
     if builtin.in_worker or builtin.called is None:
@@ -182,21 +182,19 @@ def _from_builtin(
 
 
 def _in_worker(
-    name: str, kind: RewardKind, code: str, weight: float, worker: RewardWorker | None, folder: str | None = None
+    name: str, kind: RewardKind, code: str, weight: float, worker: Sandbox | None, folder: str | None = None
 ) -> Reward:
-    function = (worker or shared_worker()).function(code, name, folder)
+    function = (worker or shared_sandbox()).function(code, name, folder)
     return Reward(name, kind, function, weight, code, waits=function.concurrent)
 
 
-def _of_judge(spec: RewardConfig, judge: JudgeConfig, worker: RewardWorker | None) -> Reward:
+def _of_judge(spec: RewardConfig, judge: JudgeConfig, worker: Sandbox | None) -> Reward:
     judges = None if worker is None else worker.judges
     function = judge_function(spec.name, spec.kind, judge, judges or shared_judges())
     return Reward(spec.name, spec.kind, function, spec.weight, waits=True, judges_all=True)
 
 
-def _of_model(
-    spec: RewardConfig, models: Models | None, pattern: StepPattern | None, worker: RewardWorker | None
-) -> Reward:
+def _of_model(spec: RewardConfig, models: Models | None, pattern: StepPattern | None, worker: Sandbox | None) -> Reward:
     assert spec.model is not None
     if models is None:
         from workbench.rewards.models.load import shared_models  # imports torch

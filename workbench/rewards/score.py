@@ -22,10 +22,10 @@ from workbench.answers import without_thinking
 from workbench.config import RewardConfig
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.builtin import find_builtin
-from workbench.rewards.client import RewardWorker
 from workbench.rewards.logged import Log
 from workbench.rewards.protocol import Batch, Score, form_of
 from workbench.rewards.reward import Models, Reward, load_reward
+from workbench.rewards.sandbox import Sandbox
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 from workbench.schema.rollouts import answer_span, ends_in_thinking
 from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview
@@ -47,7 +47,7 @@ def score_group(
     pattern: StepPattern,
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     *,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     models: Models | None = None,
 ) -> ScoredGroup:
     """Split and score one group.
@@ -61,7 +61,7 @@ def score_group(
     return score_split(group, splits, rewards, worker=worker, models=models, pattern=pattern)
 
 
-def split_group(group: Group, pattern: StepPattern, *, worker: RewardWorker | None = None) -> list[Split]:
+def split_group(group: Group, pattern: StepPattern, *, worker: Sandbox | None = None) -> list[Split]:
     """Steps and matches of each rollout. Raises PatternError and those under it."""
     split = partial(split_preview, total=math.inf) if worker is None else worker.split
     return split_rollouts(group.rollouts, pattern, split, opened=[group.thinking_open] * len(group))
@@ -151,7 +151,7 @@ def score_split(
     splits: Sequence[Split],
     rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
     *,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     models: Models | None = None,
     pattern: StepPattern | None = None,
     trainer_state: Any = None,
@@ -180,7 +180,7 @@ def score_completions(
     *,
     completions: Sequence[Any] | None = None,
     opened: Sequence[bool] | None = None,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     budget: ErrorBudget | None = None,
     trainer_state: Any = None,
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
@@ -406,7 +406,7 @@ def score_both(
     rewards: Sequence[Spec],
     others: Sequence[Spec],
     *,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     models: Models | None = None,
 ) -> tuple[ScoredGroup, ScoredGroup]:
     """The group scored with ``rewards`` and with ``others``; ``compare_credits`` holds their credits side by side.

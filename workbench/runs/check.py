@@ -4,7 +4,7 @@ A section checked itself when it was parsed (``config``). What transformers, PEF
 first seconds, and the run shows it as its reason. Checked here is what would cost a wait in the queue: a policy, task
 or reward model that is not there, a column that no row has, code that does not load, a GPU that is not here.
 ``launch.start`` is the one caller, so that page, command line and notebook refuse the same things. No torch is loaded;
-code and patterns run in a reward worker, which ends here too.
+code and patterns run in a sandbox, which ends here too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from workbench.environments import load_environment
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.find import check_section
-from workbench.rewards import RewardWorker, find_builtin, load_reward
-from workbench.rewards.client import DEADLINE
+from workbench.rewards import Sandbox, find_builtin, load_reward
 from workbench.rewards.judges import key_of, reach, rubric_columns
 from workbench.rewards.models.formats import model_path
 from workbench.rewards.protocol import columns_of
+from workbench.rewards.sandbox import DEADLINE
 from workbench.runs import devices
 from workbench.steps import PRESETS, StepPattern
 
@@ -65,7 +65,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
         attempt(config.run.measured, len(task.held_out))
     deadline = getattr(config.method, "reward_deadline", None)
     isolate = config.method.isolate_rewards
-    with RewardWorker(deadline or DEADLINE, isolate=isolate) as worker:  # started by its first call
+    with Sandbox(deadline or DEADLINE, isolate=isolate) as worker:  # started by its first call
         attempt(_check_pattern, getattr(config.method, "pattern", None), worker)
         attempt(load_environment, config.environment, lambda: worker)
         columns = None if task is None else _columns(task)
@@ -154,7 +154,7 @@ def _columns(task: Task) -> frozenset[str]:
 # -- code, in a worker ------------------------------------------------------------------------------------------------
 
 
-def _check_pattern(pattern: StepPattern | None, worker: RewardWorker) -> None:
+def _check_pattern(pattern: StepPattern | None, worker: Sandbox) -> None:
     if pattern is None or pattern in (StepPattern(), *(preset.pattern for preset in PRESETS.values())):
         return
     try:
@@ -163,9 +163,7 @@ def _check_pattern(pattern: StepPattern | None, worker: RewardWorker) -> None:
         raise ConfigError(f"method.pattern: {error}") from error
 
 
-def _check_reward(
-    reward: RewardConfig, config: RunConfig, columns: frozenset[str] | None, worker: RewardWorker
-) -> None:
+def _check_reward(reward: RewardConfig, config: RunConfig, columns: frozenset[str] | None, worker: Sandbox) -> None:
     """Load it as the run would, and see that the task has the columns it reads; a model or judge is looked for."""
     needed: Iterable[str] = ()
     try:

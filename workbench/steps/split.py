@@ -2,7 +2,7 @@
 
 Steps are ordered, do not overlap and are never empty; text outside them stays outside. The one exception is text in
 which the pattern finds nothing: it is a single step that spans it all and is marked ``matched=False``. This module
-does not know in which process it runs: the page has it run in the reward worker.
+does not know in which process it runs: the page has it run in the sandbox.
 
 An episode's steps are found in each of the policy's turns on its own (``Rollout.turn_spans``), so that none reaches
 into an observation; if nothing matches, each turn is one unmatched step. Patterns of some kinds read no text:

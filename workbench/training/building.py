@@ -28,7 +28,7 @@ from workbench.policies.load import Policy, load_policy, pick_device, prepared
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.policies.stacked import local_adapter, read_lora
-from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
+from workbench.rewards import ErrorBudget, Reward, Sandbox, load_reward
 from workbench.rewards.models.load import LocalModels
 from workbench.rewards.protocol import columns_left_out
 from workbench.schema import Prompt
@@ -398,7 +398,7 @@ def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, liste
     if not config.run.eval_every or not task.can_check or not len(task.held_out):
         return []
     rows_at_once = trainer.args.per_device_train_batch_size
-    environment = load_environment(config.environment, lambda: RewardWorker(isolate=config.method.isolate_rewards))
+    environment = load_environment(config.environment, lambda: Sandbox(isolate=config.method.isolate_rewards))
     sampler = PolicySampler(trainer, sampling, rows_at_once, config.prompt.template_kwargs, environment)
     return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern, on_answers=listeners.on_answers)]
 
@@ -429,7 +429,7 @@ def sampled_trainer(
         _say(f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out")
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0].prompt):
         _say(f"note: {note}")
-    worker = RewardWorker(method.reward_deadline, isolate=method.isolate_rewards)
+    worker = Sandbox(method.reward_deadline, isolate=method.isolate_rewards)
     rewards = _rewards(config, policy, worker)
     budget = None  # the first error of a reward function stops the run
     if method.on_reward_error == "unscored":
@@ -474,7 +474,7 @@ def sampled_trainer(
     return trainer
 
 
-def _rewards(config: SharedConfig, policy: Policy, worker: RewardWorker) -> list[Reward]:
+def _rewards(config: SharedConfig, policy: Policy, worker: Sandbox) -> list[Reward]:
     method = section_of(config)
     models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
     return [

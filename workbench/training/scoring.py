@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from workbench.errors import RewardError, WorkbenchError
-from workbench.rewards import ErrorBudget, Reward, RewardWorker, score_completions
+from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions
 from workbench.rewards.score import settle
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
@@ -110,7 +110,7 @@ def score_share(
     *,
     completions: Sequence[Any] | None = None,
     opened: Sequence[bool] | None = None,
-    worker: RewardWorker | None = None,
+    worker: Sandbox | None = None,
     budget: ErrorBudget | None = None,
     trainer_state: Any = None,
 ) -> Share:

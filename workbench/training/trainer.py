@@ -52,7 +52,7 @@ from workbench.credit import SCHEMES, credit_groups
 from workbench.environments import Environment
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled, ended, to_rollout
-from workbench.rewards import ErrorBudget, Reward, RewardWorker, load_reward
+from workbench.rewards import ErrorBudget, Reward, Sandbox, load_reward
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, Example, OnCredit, OnPass, Rollout, ScoredGroup
@@ -156,7 +156,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
         on_rollouts: OnCredit | None = None,
         on_pass: OnPass | None = None,
-        reward_worker: RewardWorker | None = None,
+        reward_worker: Sandbox | None = None,
         error_budget: ErrorBudget | None = None,
         environment: Environment | None = None,
         **kwargs: Any,

@@ -17,7 +17,7 @@ from workbench.config import RunSection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_rows, load_task
 from workbench.data.tasks import prompted
 from workbench.errors import PatternError, WorkbenchError
-from workbench.rewards import Reward, RewardWorker, score_group
+from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rewards.score import split_rollouts, spoken, texts_read
 from workbench.schema import (
     Credit,
@@ -192,7 +192,7 @@ class WatchedPrompts(Looks):
         config: SharedConfig,
         sampling: SamplingConfig,
         rewards: Sequence[Reward],
-        worker: RewardWorker,
+        worker: Sandbox,
         on_watched: OnCredit,
     ) -> None:
         super().__init__(config.run.watch_every)

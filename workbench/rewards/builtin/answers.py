@@ -15,7 +15,7 @@ Each function stands alone, so that its source runs when pasted into the page's 
   last tag for nothing; its answer check punishes a wrong number as unreadable where the right one is 0.
 - ``math_equality``, judged by ``math-verify``. Comparing can take for ever (a tower of powers is enough). The library
   limits it by the clock on the wall, so that a busy machine gives other scores than a quiet one; here the limit is
-  processor time. Only the main thread can have the signal that tells it, so the function runs in the reward worker, on
+  processor time. Only the main thread can have the signal that tells it, so the function runs in the sandbox, on
   its main thread and under its deadline.
 """
 

@@ -6,7 +6,7 @@ the workbench only ``workbench.answers`` is imported. Their signatures are those
 functions (see ``protocol``); keyword-only parameters with a default are options.
 
 The functions of ``trl.rewards`` are built-ins, too, as ``trl:accuracy_reward``. TRL is not imported here: the few lines
-that do are written as text and run in the reward worker, in a preview and in a run alike; loading ``trl.rewards`` there
+that do are written as text and run in the sandbox, in a preview and in a run alike; loading ``trl.rewards`` there
 takes a fraction of a second and no torch.
 """
 

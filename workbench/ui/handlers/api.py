@@ -26,7 +26,7 @@ from workbench.ui.handlers.sampling import progress_text
 from workbench.ui.handlers.session import Services
 
 WORKER = "api"
-"""Scripts share one reward worker, apart from every tab's."""
+"""Scripts share one sandbox, apart from every tab's."""
 STATUS_SECONDS = 1.0
 MOST_TOKENS = 64 * 32_768
 """Of a group that is credited, each completion counted as the longest: as many as the largest group that is sampled."""

@@ -1,6 +1,6 @@
 """Exploit probes of the setup on screen, and pre-flight on freshly sampled groups.
 
-Both take the controls as they stand. A pattern or a reward's code runs in the tab's reward worker, never here.
+Both take the controls as they stand. A pattern or a reward's code runs in the tab's sandbox, never here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.checks import ALL_EDITS, ProbeReport, preflight, probe, split_ste
 from workbench.config import TaskSection
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
 from workbench.ui.handlers.credit import changed, credit_config
@@ -42,7 +42,7 @@ class CheckView:
 def probe_setup(
     draft: Draft,
     schemes: Sequence[str],
-    worker: RewardWorker,
+    worker: Sandbox,
     models: Models | None = None,
     keep: Callable[[ProbeReport], None] = lambda report: None,
 ) -> CheckView:

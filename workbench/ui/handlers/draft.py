@@ -25,7 +25,7 @@ from workbench.config.run import RunConfig
 from workbench.config.task import READING
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, PatternError, RewardError, shown
-from workbench.rewards.client import DEADLINE
+from workbench.rewards.sandbox import DEADLINE
 from workbench.schema import Group, Prompt
 from workbench.steps import PatternKind, StepPattern
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
@@ -296,7 +296,7 @@ class Draft:
         return bool(get(self.tree, ISOLATE))
 
     def pattern(self) -> StepPattern:
-        """Raises PatternError for one that is empty or too long; it is compiled in the reward worker only."""
+        """Raises PatternError for one that is empty or too long; it is compiled in the sandbox only."""
         if not self.regex and self.kind != "turns":
             raise PatternError("the pattern is empty and would match empty text; write what a step begins with")
         if len(self.regex) > LONGEST_PATTERN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.errors import PatternError, PatternTooSlow
-from workbench.rewards import RewardWorker
+from workbench.rewards import Sandbox
 from workbench.schema import Group, Step
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS, Split, StepPattern
@@ -30,7 +30,7 @@ def pattern_note(draft: Draft, view: ScoringView) -> Note | None:
     return Note(found, level="plain")
 
 
-def preset_rows(draft: Draft, worker: RewardWorker) -> list[list[str]]:
+def preset_rows(draft: Draft, worker: Sandbox) -> list[list[str]]:
     """A row a preset, those that match first: what it finds in the draft's group, or why it finds nothing there."""
     if draft.group is None:
         return []
@@ -41,7 +41,7 @@ def preset_rows(draft: Draft, worker: RewardWorker) -> list[list[str]]:
     return sorted(rows, key=lambda row: not row[2])  # only one that matches has a first step
 
 
-def _found(group: Group, pattern: StepPattern, worker: RewardWorker) -> tuple[str, str, str]:
+def _found(group: Group, pattern: StepPattern, worker: Sandbox) -> tuple[str, str, str]:
     try:
         splits = split(group, pattern, worker)
     except PatternTooSlow:

@@ -18,7 +18,7 @@ from workbench.config import RewardConfig
 from workbench.config.task import columns_of_text
 from workbench.data import FORMATS, LABELLED, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
 from workbench.errors import RewardError, TaskError, WorkbenchError, shown
-from workbench.rewards import RewardWorker, find_builtin
+from workbench.rewards import Sandbox, find_builtin
 from workbench.rewards.reward import Models
 from workbench.schema import Group, Prompt
 from workbench.schema.numbers import counted
@@ -301,7 +301,7 @@ def check_rewards(
     imported: Imported | None,
     draft: Draft,
     threshold: str,
-    worker: RewardWorker,
+    worker: Sandbox,
     readings: Readings,
     tab: str,
     models: Models | None = None,

@@ -1,6 +1,6 @@
 """From the draft to a drawn credit: score the frozen group, say what went wrong where.
 
-Nothing is sampled here, and neither a pattern nor anybody's code runs here: both do in the reward worker. Whatever
+Nothing is sampled here, and neither a pattern nor anybody's code runs here: both do in the sandbox. Whatever
 fails, the last good drawing stays on the page and is marked as stale; the message goes beside the control it is about.
 """
 
@@ -14,7 +14,7 @@ from workbench.checks import Finding, preflight_of
 from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, credit_group, unused_rewards, why_no_spread
 from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError, redact
-from workbench.rewards import Reward, RewardWorker, score_split, split_group
+from workbench.rewards import Reward, Sandbox, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
@@ -68,7 +68,7 @@ class ScoringView:
     """The steps of each rollout, where the pattern could be used."""
 
 
-def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) -> ScoringView:
+def rescore(draft: Draft, worker: Sandbox, models: Models | None = None) -> ScoringView:
     """Score the group on screen anew. Reward models are held by ``models``, by default in this process."""
     group = draft.group
     notes: list[Note | None] = [None] * len(draft.rows)
@@ -115,13 +115,13 @@ def rescore(draft: Draft, worker: RewardWorker, models: Models | None = None) ->
     return ScoringView(drawing, pattern_note, tuple(notes), credit_note, credit, other, findings, splits)
 
 
-def split(group: Group, pattern: StepPattern, worker: RewardWorker) -> list[Split]:
+def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
     """Steps and matches of each rollout. Raises PatternError and those under it."""
     return split_group(group, pattern, worker=worker)
 
 
 def score(
-    draft: Draft, group: Group, splits: Sequence[Split], worker: RewardWorker, models: Models | None = None
+    draft: Draft, group: Group, splits: Sequence[Split], worker: Sandbox, models: Models | None = None
 ) -> tuple[Credit, Credit | None]:
     """The group's credit under the draft's scheme, and under its second scheme if it has one.
 
@@ -247,7 +247,7 @@ def _about(group: Group) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def isolation_note(worker: RewardWorker) -> Note | None:
+def isolation_note(worker: Sandbox) -> Note | None:
     """What of the limits and the isolation of reward code this system lacks."""
     try:
         missing = worker.missing_layers()

@@ -1,5 +1,5 @@
 """What all pages share: the workspace, the policy worker that everybody samples from in turn, the worker that holds
-reward models, and a reward worker for each tab, because a worker runs the code of the tab's own editor.
+reward models, and a sandbox for each tab, because a worker runs the code of the tab's own editor.
 
 ``Services`` is the one object with state; what a tab itself holds is its ``Draft``.
 """
@@ -15,7 +15,7 @@ from workbench.checks import ProbeReport
 from workbench.errors import ConfigError
 from workbench.places import is_of_run
 from workbench.policies.client import ModelWorker
-from workbench.rewards import RewardWorker, WorkerPool
+from workbench.rewards import Sandbox, SandboxPool
 from workbench.rewards.judges import Judges
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace, find_checkpoint
@@ -46,7 +46,7 @@ class Services:
         self._stores: OrderedDict[Path, GroupStore] = OrderedDict()
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
-        self._rewards = WorkerPool(judges=self.judges)
+        self._rewards = SandboxPool(judges=self.judges)
         self.sampling, self.preflight = Works(), Works()
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
@@ -96,7 +96,7 @@ class Services:
             self.limits.check_policy("policy", name)
         return str(find_checkpoint(name, self.workspace)) if is_of_run(name) else name
 
-    def reward_worker(self, tab: str, deadline: float | None = None, *, isolate: bool | None = None) -> RewardWorker:
+    def reward_worker(self, tab: str, deadline: float | None = None, *, isolate: bool | None = None) -> Sandbox:
         """The sandbox of a tab, with the deadline of its configuration, but for a visitor's, and isolated or not."""
         worker = self._rewards.of(tab)
         if deadline is not None and self.limits is None:
@@ -106,7 +106,7 @@ class Services:
         return worker
 
     @property
-    def pattern_worker(self) -> RewardWorker:
+    def pattern_worker(self) -> Sandbox:
         """Where the patterns of stored runs match: no tab's own, and no reward runs in it."""
         return self._rewards.of(_RUNS)
 

@@ -1,8 +1,8 @@
 """The sandbox, where people's code and patterns run: one child process, with a deadline for each call.
 
-The trust model is Jupyter's: your own code on your own machine. The child (``worker``) can be killed and has limits
+The trust model is Jupyter's: your own code on your own machine. The child (``sandboxed``) can be killed and has limits
 (``sandbox.limits``), so that a hang, a crash or a memory bomb costs one call. With ``isolate`` it has neither network
-nor files of yours (``sandbox.isolate``); what of that this system lacks is in ``RewardWorker.missing_layers()``.
+nor files of yours (``sandbox.isolate``); what of that this system lacks is in ``Sandbox.missing_layers()``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from workbench.errors import (
 from workbench.rewards.judges import Judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import Batch, form_of
-from workbench.rewards.worker import FILENAME, LOADED, packed_batch
+from workbench.rewards.sandboxed import FILENAME, LOADED, packed_batch
 from workbench.sandbox.child import Child, child_environment
 from workbench.sandbox.limits import without_secrets
 from workbench.schema import Step
@@ -66,7 +66,7 @@ class _StoppedError(Exception):
         self.at = "" if self.line is None else f" at line {self.line}"
 
 
-class RewardWorker:
+class Sandbox:
     """Runs reward functions, environments and patterns in one child process, started at the first call.
 
     Safe between threads, which wait for each other. ``deadline`` is for a call of a reward, ``loading`` for its code's
@@ -217,7 +217,7 @@ class RewardWorker:
 
     # -- reward code ---------------------------------------------------------------------------------------------------
 
-    def function(self, code: str, name: str, folder: str | None = None) -> WorkerFunction:
+    def function(self, code: str, name: str, folder: str | None = None) -> SandboxFunction:
         """Return the function ``name`` of ``code`` (or the only one, or ``reward``), to be called here and run there.
 
         It may import modules that lie in ``folder``. Raises RewardCodeError for code that does not compile, fails on
@@ -237,7 +237,7 @@ class RewardWorker:
             for one, kind, has_default in about["parameters"]
         ]
         signature = inspect.Signature(parameters, __validate_parameters__=False)
-        return WorkerFunction(name, code, signature, self, about["async"])
+        return SandboxFunction(name, code, signature, self, about["async"])
 
     def _is_loaded(self, code: str, name: str) -> bool:
         pid, _ = self._loaded.get((code, name), (None, None))
@@ -276,7 +276,7 @@ class RewardWorker:
                 raise RewardError(f"reward {name!r}{error.at}: {error}", reward=name, line=error.line) from error
             raise RewardTimeout(
                 f"reward {name!r} {doing} over its deadline of {limit:g} s{error.at} and was stopped; make it "
-                "faster, or raise method.reward_deadline (in Python: RewardWorker(deadline=…))",
+                "faster, or raise method.reward_deadline (in Python: Sandbox(deadline=…))",
                 reward=name,
                 line=error.line,
             ) from error
@@ -288,7 +288,7 @@ class RewardWorker:
     def environment(
         self, code: str, name: str, request: Mapping[str, Any], deadline: float
     ) -> tuple[dict[str, Any], str]:
-        """Return the reply of the environment that ``code`` defines (``worker.Instances``), and what it printed.
+        """Return the reply of the environment that ``code`` defines (``sandboxed.Instances``), and what it printed.
 
         Raises EpisodeError, whose ``printed`` is what the code printed.
         """
@@ -325,7 +325,7 @@ class RewardWorker:
         with self._lock:
             self._end()
 
-    def __enter__(self) -> RewardWorker:
+    def __enter__(self) -> Sandbox:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -333,14 +333,14 @@ class RewardWorker:
 
 
 @cache
-def shared_worker() -> RewardWorker:
+def shared_sandbox() -> Sandbox:
     """Return the sandbox of whoever brings none of their own; it ends with this process."""
-    return RewardWorker()
+    return Sandbox()
 
 
 @dataclass(frozen=True)
-class WorkerFunction:
-    """A user's function that runs in the worker: called like the function itself, with the same arguments.
+class SandboxFunction:
+    """A user's function that runs in the sandbox: called like the function itself, with the same arguments.
 
     Columns that are not JSON stay behind. ``concurrent`` if it is a coroutine function there.
     """
@@ -348,7 +348,7 @@ class WorkerFunction:
     name: str
     code: str
     signature: inspect.Signature
-    worker: RewardWorker
+    sandbox: Sandbox
     concurrent: bool = False
 
     @property
@@ -373,12 +373,12 @@ class WorkerFunction:
             batch = Batch(
                 [values["prompt"]], [values["step"]], columns, [[values["step"]]], trainer_state=state, **of_turns
             )
-            scores = self.worker.score(self.code, self.name, batch)[0][0][0]
+            scores = self.sandbox.score(self.code, self.name, batch)[0][0][0]
         else:
             arguments = {name: values.pop(name, ()) for name in ("prompts", "completions", "steps")}
             ids = values.pop("completion_ids", None)
             batch = Batch(**arguments, completion_ids=ids, columns=values, trainer_state=state, **of_turns)
-            scores = self.worker.score(self.code, self.name, batch)[0]
+            scores = self.sandbox.score(self.code, self.name, batch)[0]
         batch.log.tell(*loggers)
         return scores
 
@@ -389,7 +389,7 @@ KEPT = 8
 IDLE_SECONDS = 600.0
 
 
-class WorkerPool:
+class SandboxPool:
     """Gives each page tab a sandbox of its own. Safe from any thread.
 
     Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other; so does
@@ -400,34 +400,34 @@ class WorkerPool:
         self._kept, self._idle_seconds = kept, idle_seconds
         self._judges = judges
         self._lock = threading.Lock()
-        self._workers: OrderedDict[str, tuple[RewardWorker, float]] = OrderedDict()
+        self._sandboxes: OrderedDict[str, tuple[Sandbox, float]] = OrderedDict()
 
-    def of(self, tab: str) -> RewardWorker:
+    def of(self, tab: str) -> Sandbox:
         now = time.monotonic()
         with self._lock:
-            worker = self._workers.pop(tab)[0] if tab in self._workers else RewardWorker(judges=self._judges)
-            order = sorted(self._workers, key=lambda key: self._workers[key][0].is_busy)  # each by when it was used
+            sandbox = self._sandboxes.pop(tab)[0] if tab in self._sandboxes else Sandbox(judges=self._judges)
+            order = sorted(self._sandboxes, key=lambda key: self._sandboxes[key][0].is_busy)  # each by when it was used
             surplus = max(0, len(order) + 1 - self._kept)
-            idle = [key for key in order[surplus:] if self._is_idle(*self._workers[key], now)]
-            ended = [self._workers.pop(key)[0] for key in (*order[:surplus], *idle)]
-            self._workers[tab] = worker, now
+            idle = [key for key in order[surplus:] if self._is_idle(*self._sandboxes[key], now)]
+            ended = [self._sandboxes.pop(key)[0] for key in (*order[:surplus], *idle)]
+            self._sandboxes[tab] = sandbox, now
         for old in ended:
             old.close()
-        return worker
+        return sandbox
 
-    def _is_idle(self, worker: RewardWorker, used: float, now: float) -> bool:
-        return not worker.is_busy and now - used >= self._idle_seconds
+    def _is_idle(self, sandbox: Sandbox, used: float, now: float) -> bool:
+        return not sandbox.is_busy and now - used >= self._idle_seconds
 
     def end(self, tab: str) -> None:
         """End the sandbox of a tab."""
         with self._lock:
-            worker, _ = self._workers.pop(tab, (None, 0.0))
-        if worker is not None:
-            worker.close()
+            sandbox, _ = self._sandboxes.pop(tab, (None, 0.0))
+        if sandbox is not None:
+            sandbox.close()
 
     def close(self) -> None:
-        for tab in list(self._workers):
+        for tab in list(self._sandboxes):
             self.end(tab)
 
     def __len__(self) -> int:
-        return len(self._workers)
+        return len(self._sandboxes)

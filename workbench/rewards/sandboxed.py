@@ -1,6 +1,6 @@
 """What the sandbox's process does, ``python -m workbench.rewards``: patterns, reward functions, environments.
 
-``client`` is the other side. A request names the code or the pattern each time, so a process that was replaced needs
+``sandbox`` is the other side. A request names the code or the pattern each time, so a process that was replaced needs
 telling nothing; code that was loaded before is not run again. What a function returned is checked here, and nowhere
 else.
 """
