@@ -336,7 +336,7 @@ class EnvironmentSection(Section):
     name: str | None = None
     """A built-in environment's name, or the name of your own class in `code`; none for completions of one turn."""
     code: str | None = None
-    """Python source that defines the class, which runs in the sealed worker; none for a built-in."""
+    """Python source that defines the class, which runs in the sandbox; none for a built-in."""
     max_turns: int = Field(default=8, ge=1, le=1000)
     """Turns of the policy's in one episode, at most."""
     max_observation_length: int = Field(default=256, ge=1, le=32_768)

@@ -99,7 +99,7 @@ class Batch:
 
 
 class Splitter(Protocol):
-    """Who cuts texts into steps elsewhere than in this process: ``client.Sandbox``."""
+    """Who cuts texts into steps elsewhere than in this process: ``sandbox.Sandbox``."""
 
     def split(self, texts: Sequence[str], pattern: StepPattern, *, leniently: bool = False) -> list[Split]: ...
 

@@ -70,7 +70,7 @@ class Reward:
         return read_signature(self.function, self.name)
 
     def score_steps(self, batch: Batch) -> tuple[list[list[Score]], str]:
-        """A score a step of each completion, and what the function printed in the worker.
+        """A score a step of each completion, and what the function printed in the sandbox.
 
         Raises RewardError and the errors under it.
         """
@@ -79,7 +79,7 @@ class Reward:
         return call_steps(self.name, self.function, batch), ""
 
     def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
-        """A score a completion, and what the function printed in the worker. Raises as ``score_steps`` does."""
+        """A score a completion, and what the function printed in the sandbox. Raises as ``score_steps`` does."""
         if isinstance(self.function, SandboxFunction):
             return self.function.sandbox.score(self.function.code, self.name, batch)
         return call_outcome(self.name, self.function, batch), ""

@@ -1,7 +1,7 @@
 """Source code of rewards: what it defines, without running it, and the files of the workspace that hold one's own.
 
 All of it is a guess for the page and the command line to start from; what counts is what the worker finds when it runs
-the code (``client``). Code that does not parse has no answers.
+the code (``sandbox``). Code that does not parse has no answers.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ FREE = frozenset(
 )  # fmt: skip
 """Fields of a configuration that may hold anything they can hold."""
 FREE_PARTS = ("method.pattern.", "method.credit.", "method.rewards", "method.sampling.")
-"""Beginnings of others: checked apart, or sealed, or arithmetic."""
+"""Beginnings of others: checked apart, in the sandbox, or arithmetic."""
 
 
 @dataclass(frozen=True)
