@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md's walks, followed on a copy of the tree: what they write is put where they say, and used."""
+"""CONTRIBUTING.md's walks, followed on a copy of the tree: what they write is put where they say, checked and used."""
 
 from __future__ import annotations
 
@@ -10,54 +10,80 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = re.compile(
-    r"<!-- (?P<file>[\w/.]+)(?:, before: (?P<before>.+?))? -->\n```\w+\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
+    r"<!-- (?P<file>[\w/.]+)(?:, (?P<where>before|at the end of|replace): (?P<line>.+?))? -->\n"
+    r"```\w+\n(?P<code>.*?)^```",
+    re.DOTALL | re.MULTILINE,
 )
+NOT_COPIED = (
+    ".git",
+    ".venv*",
+    ".*_cache",
+    ".hypothesis",
+    "__pycache__",
+    "build",
+    "workspace",
+    "generated",
+    "*.egg-info",
+)
+SEEING = (
+    *("test_structure.py", "test_alpaca_eval.py", "test_credit.py", "test_credit_unused.py", "test_figures.py"),
+    *("test_config.py", "test_passed_on.py"),
+)
+"""Tests of every scheme, method, metric and format, and of the tree; the others know them by name."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A block of code and where it goes: before the only line that begins with ``before``, or a file of its own."""
+    """A block of code, and the only line that begins with ``line``, beside which it goes; or a file of its own."""
 
     file: str
-    before: str | None
+    where: str | None
+    line: str | None
     code: str
 
     def apply(self, tree: Path) -> None:
         path = tree / self.file
-        if self.before is None:
+        if self.line is None:
             assert not path.exists()
             path.write_text(self.code, encoding="utf-8")
             return
         source = path.read_text(encoding="utf-8")
-        lines = [match.start() for match in re.finditer(f"^ *{re.escape(self.before)}", source, re.MULTILINE)]
-        assert len(lines) == 1, f"{self.file} has {len(lines)} lines that begin with {self.before!r}"
-        path.write_text(source[: lines[0]] + self.code + source[lines[0] :], encoding="utf-8")
+        found = list(re.finditer(f"^ *{re.escape(self.line)}.*\n", source, re.MULTILINE))
+        assert len(found) == 1, f"{self.file} has {len(found)} lines that begin with {self.line!r}"
+        start, end = found[0].start(), found[0].start()
+        if self.where == "replace":
+            end = found[0].end()
+        if self.where == "at the end of":  # before the first line that closes a bracket and is indented as much
+            indent = len(found[0][0]) - len(found[0][0].lstrip())
+            start = end = next(
+                re.compile(f"^ {{{indent}}}[])}}]", re.MULTILINE).finditer(source, found[0].end())
+            ).start()
+        apart = "\n\n" if self.code.startswith("def ") else ""
+        path.write_text(source[:start] + self.code + apart + source[end:], encoding="utf-8")
 
 
-def walk(title: str) -> list[Edit]:
-    """The edits of the section of that title."""
+def walks() -> dict[str, list[Edit]]:
+    """The edits of each section that has any, by its title."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-    edits = [Edit(match["file"], match["before"], match["code"]) for match in PLACE.finditer(section)]
-    assert edits
-    return edits
+    found = {}
+    for section in text.split("\n## ")[1:]:
+        title, _, body = section.partition("\n")
+        found[title] = [Edit(m["file"], m["where"], m["line"], m["code"]) for m in PLACE.finditer(body)]
+    return {title: edits for title, edits in found.items() if edits}
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree in which all three walks were followed."""
-    copy = tmp_path_factory.mktemp("copy")
-    for folder in ("workbench", "assets"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "tests").mkdir()
-    for title in ("A new credit scheme", "A new training method", "A new curve"):
-        for edit in walk(title):
+    """A copy of the tree in which all walks were followed."""
+    copy = tmp_path_factory.mktemp("copy") / "tree"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    for edits in walks().values():
+        for edit in edits:
             edit.apply(copy)
     return copy
 
@@ -67,17 +93,30 @@ def in_tree(tree: Path, *command: str) -> str:
     done = subprocess.run(
         [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout
 
 
-def metrics(tree: Path, run: str) -> list[dict[str, Any]]:
-    lines = (tree / "workspace" / "runs" / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("-m", "ruff", "check", "."),
+        ("-m", "ruff", "format", "--check", "."),
+        ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"),
+        ("-m", "mypy"),
+    ],
+    ids=["ruff check", "ruff format", "lint-imports", "mypy"],
+)
+def test_the_linters_pass_what_the_walks_write(tree: Path, command: tuple[str, ...]) -> None:
+    in_tree(tree, *command)
 
 
-def test_a_new_scheme_is_everywhere_by_its_one_line(tree: Path) -> None:
-    in_tree(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_only_errors.py")
+def test_the_tests_of_every_scheme_method_format_and_curve_pass(tree: Path) -> None:
+    tests = [f"tests/{name}" for name in SEEING]
+    in_tree(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not training and not browser", *tests)
+
+
+def test_a_new_scheme_is_everywhere_by_its_entry(tree: Path) -> None:
     shown = json.loads(
         in_tree(tree, "-m", "workbench", "score", "--group", str(tree / "assets" / "first-group.json"),
                 "--method.credit.scheme", "only_errors", "--method.credit.options", "threshold=0.5", "--json")
@@ -90,8 +129,8 @@ def test_a_new_curve_is_computed_explained_and_drawn(tree: Path) -> None:
 import json
 from pathlib import Path
 import workbench as wb
-from workbench.views.metrics import PANELS, find_metric
 from workbench.training.metrics import group_metrics
+from workbench.views.metrics import PANELS, find_metric
 
 group = wb.Group.from_json(json.loads(Path("assets/first-group.json").read_text()))
 scored = wb.score_group(group, wb.load_task("chain-arithmetic").pattern, rewards=["step_correctness"])
@@ -109,6 +148,7 @@ def test_a_new_method_trains_in_a_run_of_its_own(tree: Path) -> None:
         tree, "-m", "workbench", "train", "--method", "rloo", "--name", "method", "--run.steps", "2",
         "--method.prompts_per_step", "2", "--method.sampling.num_generations", "2", "--run.save_every", "1",
     )  # fmt: skip
-    assert [row["step"] for row in metrics(tree, "method") if "loss" in row] == [1, 2]
-    status = json.loads((tree / "workspace" / "runs" / "method" / "status.json").read_text(encoding="utf-8"))
-    assert status["state"] == "finished"
+    run = tree / "workspace" / "runs" / "method"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["step"] for row in rows if "loss" in row] == [1, 2]
+    assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "finished"
