@@ -24,6 +24,7 @@ from workbench.cli.rewards import named_rewards, put_reward_settings
 from workbench.config import ModelFormat, Reduction, Section
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.run import METHODS, SHORTHAND, RunConfig, fill_from_task
+from workbench.config.section import OTHER_NAMES
 from workbench.errors import ConfigError, cut, did_you_mean
 from workbench.steps import StepPattern
 
@@ -242,6 +243,7 @@ class _Parser(argparse.ArgumentParser):
 def near_flag(wrong: str, options: Iterable[str]) -> str:
     """Return "; did you mean …?" with the nearest option: one with this last name or these initials, ``--lr``."""
     name = wrong.lstrip("-").partition("=")[0].replace("-", "_").rpartition(".")[2]
+    name = OTHER_NAMES.get(name, name).rpartition(".")[2]
     for option in options:
         last = option.lstrip("-").rpartition(".")[2]
         if name in (last, "".join(word[:1] for word in last.split("_"))):

@@ -7,20 +7,14 @@ page's forms are read off the same fields.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from workbench.errors import ConfigError, cut, did_you_mean, redact, redact_known, shown
 
@@ -117,7 +111,7 @@ def readable(section: type[BaseModel], error: Any) -> str:
         message = f"out of range, which is {_limits(parent, str(error['loc'][-1]))}"
     if error["type"] in _UNKNOWN and parent is not None:
         name = str(error["loc"][-1])
-        message += elsewhere(parent, name) or did_you_mean(name, _annotations(parent))
+        message += did_you_mean(name, _annotations(parent)) or elsewhere(section, name)
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
@@ -239,123 +233,33 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 100_000 else f"{value:g}"
 
 
-OURS: Mapping[str, str] = {
-    **{name: f"optimiser.{name}" for name in ("learning_rate", "warmup_steps", "warmup_ratio", "optim")},
-    **{name: f"optimiser.{name}" for name in ("adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay")},
-    **{name: f"optimiser.{name}" for name in ("max_grad_norm", "gradient_checkpointing")},
-    "activation_checkpointing": "optimiser.gradient_checkpointing",
+OTHER_NAMES: Mapping[str, str] = {
+    "lr": "optimiser.learning_rate",
     "lr_scheduler_type": "optimiser.lr_scheduler",
-    "seed": "seed",
-    "chat_template_kwargs": "prompt.template_kwargs",
-    "stop": "method.sampling.stop",
+    "activation_checkpointing": "optimiser.gradient_checkpointing",
     "max_steps": "run.steps",
     "num_train_epochs": "run.epochs",
     "per_device_train_batch_size": "run.micro_batch_size",
     "gradient_accumulation_steps": "run.micro_batch_size",
-    "per_device_eval_batch_size": "run.micro_batch_size",
-    "auto_find_batch_size": "run.micro_batch_size",
     "use_cpu": "run.device",
     "save_steps": "run.save_every",
-    "save_strategy": "run.save_every",
     "save_total_limit": "run.keep_checkpoints",
-    "report_to": "run.report_to",
+    "eval_steps": "run.eval_every",
     "run_name": "name",
     "project": "run.project",
-    "eval_strategy": "run.eval_every",
-    "eval_steps": "run.eval_every",
-    "do_eval": "run.eval_every",
-    "bf16": "policy.dtype",
-    "fp16": "policy.dtype",
-    "model_init_kwargs": "policy.dtype, policy.attention or policy.device_map",
-    "trust_remote_code": "policy.trust_remote_code",
-    **{name: f"method.{name}" for name in ("num_iterations", "mask_truncated_completions", "loss_type", "beta")},
-    **{name: f"method.{name}" for name in ("epsilon", "epsilon_high", "max_length", "label_smoothing")},
-    **{name: f"method.{name}" for name in ("sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps")},
-    **{name: f"method.{name}" for name in ("max_prompt_length", "center_rewards_coefficient")},
-    **{name: f"method.sampling.{name}" for name in ("num_generations", "max_completion_length", "temperature")},
-    **{name: f"method.sampling.{name}" for name in ("top_p", "top_k", "min_p", "repetition_penalty")},
-    "reward_weights": "method.rewards, each reward's weight",
-    "lr": "optimiser.learning_rate",
+    "chat_template_kwargs": "prompt.template_kwargs",
     "max_new_tokens": "method.sampling.max_completion_length",
+    "reward_weights": "the weight of each of method.rewards",
 }
-"""Names in TRL and transformers, and usual ones → the field of a configuration that sets them."""
-_LOGGED, _STORED = "every step is logged", "the run's directory is the workbench's to write"
-_ONE_BATCH = "a generation is one batch: method.prompts_per_step groups"
-_RESUMED = "a run could not be resumed to the same curve; leave it out"
-_PUBLISHED = "a model is published with: python -m workbench export RUN --push OWNER/NAME"
-FIXED: Mapping[str, str] = {
-    **dict.fromkeys(("logging_steps", "logging_strategy", "logging_first_step", "logging_nan_inf_filter"), _LOGGED),
-    **dict.fromkeys(("output_dir", "disable_tqdm", "remove_unused_columns", "log_completions_hub_repo"), _STORED),
-    **dict.fromkeys(("steps_per_generation", "generation_batch_size", "num_generations_eval"), _ONE_BATCH),
-    **dict.fromkeys(("save_only_model", "ignore_data_skip", "load_best_model_at_end"), _RESUMED),
-    **dict.fromkeys(("push_to_hub", "hub_model_id", "hub_strategy", "hub_token", "hub_private_repo"), _PUBLISHED),
-    **dict.fromkeys(("hub_always_push", "hub_revision"), _PUBLISHED),
-    "resume_from_checkpoint": "a run is resumed with: python -m workbench resume RUN",
-    "completion_only_loss": "sft learns from completions alone",
-}
-"""Names that are settled by how the workbench runs, and why."""
+"""What TRL and transformers call fields that have another name or place here."""
 _NEXT = re.compile(r",\s*(?=\w+\s*=)")
 
 
-def checked_values(section: Any, place: str) -> dict[str, Any]:
-    """The values of a method's ``trl``, of the types that the configuration at ``place`` has.
-
-    Raises ConfigError for what it does not have, or what is set in another place.
-    """
-    try:
-        fields = fields_of(place)
-    except LookupError as error:
-        raise ConfigError(f"method.trl: {error}") from error
-    return {name: _checked(section, place, name, value, fields) for name, value in section.trl.items()}
-
-
-def _is_ours(section: Any, path: str) -> bool:
-    """Whether a method has the field at a path; every method has what is not its own."""
-    return not path.startswith("method.") or re.split(r"[.,]", path)[1] in section.model_fields
-
-
-def elsewhere(section: Any, name: str) -> str:
-    """``; …``, which says where to set what TRL calls so and this section does not have; nothing for another name."""
-    path = getattr(section, "set_elsewhere", {}).get(name) or OURS.get(name, "")
-    if path and (not hasattr(section, "trl_config") or _is_ours(section, path)):
-        return f"; here it is {path}"
-    try:
-        passed_on = name in fields_of(section.trl_config) and name not in FIXED
-    except (AttributeError, LookupError):
-        return ""
-    return f"; it is a field of TRL's: set it in method.trl, {{{name}: …}}" if passed_on else ""
-
-
-def _checked(section: Any, place: str, name: str, value: Any, fields: Mapping[str, Any]) -> Any:
-    where = f"method.trl.{name}"
-    ours = section.set_elsewhere.get(name) or OURS.get(name, "")
-    if ours and _is_ours(type(section), ours):
-        raise ConfigError(f"{where}: this is {ours} here; set that")
-    if name not in fields:
-        known = [known for known in fields if known not in FIXED]
-        title = place.rpartition(".")[2]
-        raise ConfigError(
-            f"method.trl: {title}, which {section.name} trains with, has no field {shown(name)}"
-            f"{did_you_mean(name, [*known, *(other for other, path in OURS.items() if _is_ours(type(section), path))])}"
-        )
-    if name in FIXED or name.startswith("_"):
-        raise ConfigError(f"{where}: {FIXED.get(name, 'it is not for users')}")
-    kind = fields[name].kind
-    try:
-        if isinstance(value, bool) and not isinstance(TypeAdapter(kind).validate_python(value), bool):
-            raise ConfigError(f"{where}: {_in_words(kind)} is wanted, not {str(value).lower()}")
-        read = TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        raise ConfigError(f"{where}: {_in_words(kind)} is wanted (got {shown(value)})") from error
-    if isinstance(read, float) and not math.isfinite(read):
-        raise ConfigError(f"{where}: a finite number is wanted (got {read})")
-    return read
-
-
-def _in_words(kind: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "none"}
-    kinds = getattr(kind, "__args__", None) if kind not in words and not isinstance(kind, type) else None
-    return " or ".join(words.get(part, "a list or settings by name") for part in (kinds or [kind]))
+def elsewhere(section: type[BaseModel], name: str) -> str:
+    """Return ``; here it is PATH`` for a field of another section, and for a name of TRL's or transformers'."""
+    places = (leaf.name for leaf in leaves(section) if leaf.name.rpartition(".")[2] == name)
+    path = OTHER_NAMES.get(name) or next(places, "")
+    return f"; here it is {path}" if path else ""
 
 
 def as_text(values: Mapping[str, Any]) -> str:
@@ -385,93 +289,3 @@ def _value_text(value: Any) -> str:
     if isinstance(value, str) and value == value.strip() and _value_of(value) == value and not _NEXT.search(value):
         return value
     return json.dumps(value, ensure_ascii=False)
-
-
-_ELSEWHERE = {"transformers.TrainingArguments": "transformers.training_args.TrainingArguments"}
-"""Names that a package's root offers → where they are defined."""
-_KINDS: Mapping[str, Any] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "bool": bool,
-    "dict": dict,
-    "list": list,
-    "None": NoneType,
-}
-
-
-@dataclass(frozen=True)
-class SourceField:
-    """``kind`` is its type, ``Any`` for a class of the package; ``default`` is None where it is no plain value."""
-
-    name: str
-    kind: Any
-    default: Any
-
-
-@cache
-def fields_of(place: str) -> Mapping[str, SourceField]:
-    """The fields of the dataclass at a dotted place, its bases' first, by name. Raises LookupError."""
-    module, _, name = place.rpartition(".")
-    tree = _parsed(module)
-    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
-    if found is None:
-        raise LookupError(f"{module} has no class {name}; another version of the package is installed")
-    fields: dict[str, SourceField] = {}
-    for base in found.bases:
-        if isinstance(base, ast.Name) and (where := _imported(tree, module, base.id)) is not None:
-            fields |= fields_of(where)
-    for node in found.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            fields[node.target.id] = SourceField(node.target.id, _kind(node.annotation), _default(node.value))
-    return fields
-
-
-@cache
-def _parsed(module: str) -> ast.Module:
-    package, *parts = module.split(".")
-    spec = find_spec(package)  # the package's root alone is looked for, and not run
-    if spec is None or not spec.submodule_search_locations:
-        raise LookupError(f"the package {package} is not installed")
-    path = Path(next(iter(spec.submodule_search_locations))).joinpath(*parts).with_suffix(".py")
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError) as error:
-        raise LookupError(f"{module} cannot be read: {error}") from error
-
-
-def _imported(tree: ast.Module, module: str, name: str) -> str | None:
-    """Where a name that a module uses is defined; None where that is outside of what is understood."""
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
-            root = ".".join([*module.split(".")[: -node.level], node.module or ""]) if node.level else node.module
-            return _ELSEWHERE.get(f"{root}.{name}", f"{root}.{name}")
-    defined = any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
-    return f"{module}.{name}" if defined else None
-
-
-def _default(node: ast.expr | None) -> Any:
-    if isinstance(node, ast.Call):
-        node = next((keyword.value for keyword in node.keywords if keyword.arg == "default"), None)
-    try:
-        return None if node is None else ast.literal_eval(node)
-    except ValueError:
-        return None
-
-
-def _kind(node: ast.expr) -> Any:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        node = ast.parse(node.value, mode="eval").body
-    if isinstance(node, ast.Constant) and node.value is None:
-        return NoneType
-    if isinstance(node, ast.Name):
-        return _KINDS.get(node.id, Any)
-    if isinstance(node, ast.BinOp):
-        return Union[_kind(node.left), _kind(node.right)]  # noqa: UP007  # of types that are computed
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if node.value.id == "Literal":
-            return Literal[tuple(ast.literal_eval(part) for part in parts)]
-        if node.value.id in ("list", "dict"):
-            return _KINDS[node.value.id][tuple(map(_kind, parts))]
-    return Any

@@ -16,7 +16,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from workbench.config.policy import OptimiserSection, PolicySection
 from workbench.config.reading import write_yaml
 from workbench.config.rewards import ModelFormat, RewardConfig
-from workbench.config.section import Section, checked_values, of_text
+from workbench.config.section import Section, of_text
 from workbench.config.task import EnvironmentSection, PromptSection, TaskSection
 from workbench.errors import ConfigError, redact_known
 
@@ -87,10 +87,10 @@ class MethodSection(Section):
 
     kind: ClassVar[str | None] = None
     """The kind of stored rows that it trains on (``data.kinds``); None for one that samples what it trains on."""
-    trl_config: ClassVar[str] = "transformers.training_args.TrainingArguments"
-    """Where the configuration of its trainer is defined, in TRL or transformers."""
-    set_elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Names in that configuration → the field that sets them here, beside those of every method."""
+    trl_config: ClassVar[str] = "TrainingArguments"
+    """The configuration of its trainer, in TRL or transformers."""
+    usual_learning_rate: ClassVar[float] = 5e-5
+    """That configuration's own."""
     name: str
     """The training method."""
     isolate_rewards: bool = False
@@ -105,10 +105,6 @@ class MethodSection(Section):
         if not isinstance(read, Mapping):
             return read
         return {name: redact_known(value) if isinstance(value, str) else value for name, value in read.items()}
-
-    def trl_values(self) -> dict[str, Any]:
-        """What ``trl`` sets, of the types that the trainer's configuration has. Raises ConfigError."""
-        return checked_values(self, self.trl_config)
 
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
         """The arguments of its trainer's configuration that no other method sets."""

@@ -104,9 +104,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
 
 
 def _read(config: RunConfig) -> None:
-    """Give what is passed on to TRL its types; refuse a configuration that is too long to be read again."""
-    if config.method.trl:
-        config.method.trl = config.method.trl_values()
+    """Refuse a configuration that is too long to be read again."""
     if (size := len(config.to_yaml())) > MAX_BYTES:
         raise ConfigError(
             f"the configuration has {size:,} characters as YAML; the limit is {MAX_BYTES:,}: shorten its code and texts"

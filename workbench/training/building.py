@@ -11,18 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, disable_progress_bars
+from pydantic import TypeAdapter, ValidationError
 
 from workbench.assets import EMBEDDED
-from workbench.config import PolicySection, SamplingConfig, SharedConfig
+from workbench.config import MethodSection, PolicySection, SamplingConfig, SharedConfig
+from workbench.config.section import OTHER_NAMES
 from workbench.data import load_task
 from workbench.data.tasks import prompted
 from workbench.environments import load_environment
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, did_you_mean, shown
 from workbench.policies.episodes import Observations
 from workbench.policies.load import Policy, load_policy, pick_device, prepared
 from workbench.policies.monte_carlo import monte_carlo_reward
@@ -182,7 +184,58 @@ def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
         arguments |= _sampled_arguments(config, method)
     else:
         arguments["gradient_checkpointing"] = config.optimiser.gradient_checkpointing
-    return arguments | method.own_arguments(config) | method.trl_values()
+    own = arguments | method.own_arguments(config)
+    return own | _trl_fields(method, own)
+
+
+_LOGGED, _STORED = "every step is logged", "the run's directory is the workbench's to write"
+_ONE_BATCH = "a generation is one batch: method.prompts_per_step groups"
+_RESUMED = "a run could not be resumed to the same curve; leave it out"
+_PUBLISHED = "a model is published with: python -m workbench export RUN --push OWNER/NAME"
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("logging_steps", "logging_strategy", "logging_first_step", "logging_nan_inf_filter"), _LOGGED),
+    **dict.fromkeys(("output_dir", "disable_tqdm", "remove_unused_columns", "log_completions_hub_repo"), _STORED),
+    **dict.fromkeys(("steps_per_generation", "generation_batch_size", "num_generations_eval"), _ONE_BATCH),
+    **dict.fromkeys(("save_only_model", "ignore_data_skip", "load_best_model_at_end"), _RESUMED),
+    **dict.fromkeys(("push_to_hub", "hub_model_id", "hub_strategy", "hub_token", "hub_private_repo"), _PUBLISHED),
+    **dict.fromkeys(("hub_always_push", "hub_revision"), _PUBLISHED),
+    **dict.fromkeys(("auto_find_batch_size", "per_device_eval_batch_size"), "here it is run.micro_batch_size"),
+    **dict.fromkeys(("eval_strategy", "do_eval", "eval_steps"), "here it is run.eval_every"),
+    **dict.fromkeys(("bf16", "fp16", "model_init_kwargs", "trust_remote_code"), "policy's own fields set this"),
+    "resume_from_checkpoint": "a run is resumed with: python -m workbench resume RUN",
+    "completion_only_loss": "sft learns from completions alone",
+}
+"""Names that are settled by how the workbench runs, and why."""
+_OVERRIDABLE = {"use_bias_correction_kl", "dataloader_pin_memory"}
+"""Arguments of ours that ``method.trl`` may set as well."""
+
+
+def _trl_fields(method: MethodSection, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``method.trl`` sets, of the types that the trainer's configuration has.
+
+    Raises ConfigError for a field that there is not, that another field of a run sets, or that would break a run.
+    """
+    if not method.trl:
+        return {}
+    import transformers
+    import trl
+
+    of: Any = getattr(trl, method.trl_config, None) or getattr(transformers, method.trl_config)
+    kinds = get_type_hints(of)
+    read = {}
+    for name, value in method.trl.items():
+        where = f"method.trl.{name}"
+        if name in _REFUSED:
+            raise ConfigError(f"{where}: {_REFUSED[name]}")
+        if name in OTHER_NAMES or (name in own and name not in _OVERRIDABLE):
+            raise ConfigError(f"{where}: a field of the run sets this: {OTHER_NAMES.get(name, name)}")
+        if name not in kinds or name.startswith("_"):
+            raise ConfigError(f"method.trl: {of.__name__} has no field {shown(name)}{did_you_mean(name, kinds)}")
+        try:
+            read[name] = TypeAdapter(kinds[name], config={"arbitrary_types_allowed": True}).validate_python(value)
+        except ValidationError as error:
+            raise ConfigError(f"{where}: {error.errors()[0]['msg']} (got {shown(value)})") from error
+    return read
 
 
 def _mixed_precision(policy: PolicySection, device: torch.device) -> dict[str, bool]:

@@ -97,7 +97,7 @@ class Method:
 class SampledSection(MethodSection):
     """Base of methods that train on groups of sampled completions: how they are sampled, cut into steps and scored."""
 
-    trl_config = "trl.trainer.grpo_config.GRPOConfig"
+    trl_config, usual_learning_rate = "GRPOConfig", 1e-6
     pattern: Pattern = Field(default_factory=StepPattern)
     rewards: list[RewardConfig] = Field(
         default_factory=lambda: [

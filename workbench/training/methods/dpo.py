@@ -44,8 +44,7 @@ class DPOSection(StoredSection):
     """Direct preference optimisation: the policy learns to prefer each pair's chosen completion (arXiv 2305.18290)."""
 
     kind = "pairs"
-    trl_config = "trl.trainer.dpo_config.DPOConfig"
-    set_elsewhere = {"max_prompt_length": "method.max_length"}  # noqa: RUF012  # pydantic's ClassVar
+    trl_config, usual_learning_rate = "DPOConfig", 1e-6
     name: Literal["dpo"] = "dpo"
     """The training method."""
     beta: float = Field(default=0.1, gt=0, title="KL weight β")

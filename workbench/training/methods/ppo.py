@@ -22,7 +22,6 @@ class PPOSampling(SamplingConfig):
 class PPOSection(SampledSection):
     """PPO: every token's advantage is estimated from token rewards and a critic's values (GAE)."""
 
-    set_elsewhere = {"beta": "method.kl_coef"}  # noqa: RUF012  # pydantic's ClassVar
     name: Literal["ppo"] = "ppo"
     """The training method."""
     rewards: list[RewardConfig] = Field(

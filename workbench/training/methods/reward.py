@@ -27,7 +27,7 @@ class RewardSection(StoredSection):
     """Reward model: the policy's body with one logit learns to score chosen completions higher (Bradley–Terry)."""
 
     kind = "pairs"
-    trl_config = "trl.trainer.reward_config.RewardConfig"
+    trl_config, usual_learning_rate = "RewardConfig", 1e-4
     name: Literal["reward"] = "reward"
     """The training method."""
     center_rewards_coefficient: float | None = Field(default=None, ge=0)

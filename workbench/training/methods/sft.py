@@ -25,7 +25,7 @@ class SFTSection(StoredSection):
     """Supervised fine-tuning: the policy learns to write the demonstrations' completions."""
 
     kind = "demonstrations"
-    trl_config = "trl.trainer.sft_config.SFTConfig"
+    trl_config, usual_learning_rate = "SFTConfig", 2e-5
     name: Literal["sft"] = "sft"
     """The training method."""
     loss_type: Literal["nll", "dft"] = "nll"

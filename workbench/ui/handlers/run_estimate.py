@@ -12,7 +12,6 @@ from pathlib import Path
 
 from workbench.config import PolicySection
 from workbench.config.run import RunConfig
-from workbench.config.section import fields_of
 from workbench.errors import WorkbenchError
 from workbench.runs import list_runs
 from workbench.schema.numbers import counted
@@ -97,7 +96,7 @@ def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:
     """Warning of a learning rate far above the usual of a pretrained policy, as a run's default is; None without."""
     if not parameters or parameters < PRETRAINED:
         return None
-    usual = float(fields_of(config.method.trl_config)["learning_rate"].default)
+    usual = config.method.usual_learning_rate
     adapted = config.policy.lora is not None or config.policy.adapter is not None
     if adapted:
         usual *= ADAPTER_FACTOR
