@@ -99,7 +99,7 @@ def test_columns_of_csv_have_the_types_that_all_their_cells_fit(tmp_path: Path) 
         ("a.jsonl", b"", "a.jsonl", "no rows"),
         ("a.jsonl", b"\n \n", "a.jsonl", "no rows"),
         ("a.jsonl", b"[]", "a.jsonl", "no rows"),
-        ("a.jsonl", DEEP, "a.jsonl", "recursion"),
+        ("a.jsonl", DEEP, "a.jsonl", "nested too deeply"),
         ("a.jsonl", b"PK\x03\x04\xff a zip archive", "a.jsonl", "not Parquet or JSONL"),
         ("a.jsonl", b"\xff\xfe{\x00", "a.jsonl", "not Parquet or JSONL"),
         ("a.jsonl", b"PAR1 and nothing more", "a.jsonl", "Parquet"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import workbench as wb
 from tests.credits import worked_credit
-from workbench.data import read_groups
+from workbench.data import read_groups, rollouts
 from workbench.data.tokens import Subwords, Words, cut_by_offsets, load_tokeniser
 from workbench.errors import TaskError
 from workbench.rundir import rollouts as run_rollouts
@@ -425,6 +426,19 @@ def test_the_usual_end_token_is_found_in_a_bare_tokenizer():
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_groups_lie_on_disk_and_one_is_read_at_a_time(tmp_path, monkeypatch):
+    rows = [{"prompt": f"p{n // 2}", "completion": f"{n}"} for n in range(6)]
+    found = read_groups(jsonl(tmp_path, *rows)).groups
+    assert [group.prompt for group in found] == ["p0", "p1", "p2"]
+    assert [rollout.text for rollout in found[-1].rollouts] == ["4", "5"]
+    assert found[1] == found[1]
+    assert found[1] is not found[1]  # read again
+    full = partial(open, "/dev/full", "r+b", buffering=0)
+    monkeypatch.setattr(rollouts, "TemporaryFile", full)
+    with pytest.raises(TaskError, match="No space left"):
+        read_groups(tmp_path / "data.jsonl")
 
 
 def test_progress_is_heard_and_reading_can_be_cancelled():

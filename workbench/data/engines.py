@@ -8,11 +8,12 @@ Each was checked against the code that writes it: verl's ``RayPPOTrainer._write_
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from workbench.data.conversations import (
     Conversation,
@@ -390,15 +391,12 @@ def _agreement(rewards: Sequence[str], groups: Sequence[Sequence[Record]]) -> fl
 
 
 def _correlation(sums: Sequence[Any], advantages: Sequence[Any]) -> float:
-    """Pearson's; 1 where neither varies, 0 where one does."""
-    x, y = _centred(sums), _centred(advantages)
-    if not any(x) or not any(y):
-        return float(any(x) == any(y))
-    return sum(a * b for a, b in zip(x, y, strict=True)) / (math.hypot(*x) * math.hypot(*y))
+    """Return Pearson's correlation; 1 where neither varies, 0 where one does.
 
-
-def _centred(values: Sequence[float]) -> list[float]:
-    """The differences from the mean, those of rounding (a float32 divided by TRL's 1e-4) being 0."""
-    mean = sum(values) / len(values)
-    differences = [value - mean for value in values]
-    return differences if max(map(abs, differences)) > 1e-3 else [0.0] * len(values)
+    What rounding leaves (of a float32, divided by TRL's 1e-4) is no variance.
+    """
+    x, y = (np.subtract(values, np.mean(values)) for values in (sums, advantages))
+    x, y = (values * (np.abs(values).max() > 1e-3) for values in (x, y))
+    if not x.any() or not y.any():
+        return float(x.any() == y.any())
+    return float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))

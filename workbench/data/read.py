@@ -220,10 +220,7 @@ def _rows_of_file(path: Path, max_bytes: int) -> Iterator[Row]:
                 empty = empty and bool(row.fault)
                 yield row
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:  # pyarrow's are of these, too
-        reason = str(getattr(error, "strerror", None) or error) or type(error).__name__
-        if isinstance(error, UnicodeDecodeError):
-            reason = f"byte {error.start} is not UTF-8; save the file as UTF-8"
-        raise TaskError(f"{cut(path.name, 300)} cannot be read: {cut(reason, 300)}") from error
+        raise TaskError(f"{cut(path.name, 300)} cannot be read: {_reason(error)}") from error
     if empty:
         raise TaskError(fault)
 
@@ -289,6 +286,9 @@ def _table_rows(name: str, stream: IO[bytes], start: bytes, max_unpacked: int) -
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
+_NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
+
+
 def _json_lines(name: str, stream: IO[bytes]) -> Iterator[Row]:
     """Yield a row a line. A last line that stops in its middle, with no line end, is still being written."""
     for number, line in enumerate(stream, start=1):
@@ -297,20 +297,21 @@ def _json_lines(name: str, stream: IO[bytes]) -> Iterator[Row]:
         where = f"line {number}"
         try:
             yield row_of(name, where, json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            yield _bad_line(name, where, line, f"byte {error.start} is not UTF-8; save the file as UTF-8")
-        except json.JSONDecodeError as error:
-            yield _bad_line(name, where, line, f"not JSON ({error.msg} at column {error.colno})")
-        except RecursionError:
-            yield Row(where, {}, fault=f"{name} {where}: nested too deeply; the limit is {MAX_DEPTH} levels")
-        except ValueError as error:  # a number of too many digits
-            yield Row(where, {}, fault=f"{name} {where}: {error}")
+        except (ValueError, RecursionError) as error:
+            is_torn = line.lstrip().startswith(b"{") and not line.endswith(b"\n") and isinstance(error, _NOT_JSON)
+            note = f"{where}, the last one, is left out: it is not whole (is the file still being written?)"
+            yield Row(where, {}, fault=f"{name} {where}: {_reason(error)}", left_out=note if is_torn else "")
 
 
-def _bad_line(name: str, where: str, line: bytes, fault: str) -> Row:
-    is_torn = line.lstrip().startswith(b"{") and not line.endswith(b"\n")
-    note = f"{where}, the last one, is left out: it is not whole (is the file still being written?)" if is_torn else ""
-    return Row(where, {}, fault=f"{name} {where}: {fault}", left_out=note)
+def _reason(error: Exception) -> str:
+    """Say what is wrong with a file, or with a line of it."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8; save the file as UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON ({error.msg} at column {error.colno})"
+    if isinstance(error, RecursionError):
+        return f"nested too deeply; the limit is {MAX_DEPTH} levels"
+    return cut(str(getattr(error, "strerror", None) or error) or type(error).__name__, 300)
 
 
 def _json_list(name: str, stream: IO[bytes]) -> Iterator[Row]:

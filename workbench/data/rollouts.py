@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import Any
 
@@ -169,12 +169,16 @@ def keep_on_disk(groups: Iterable[Group]) -> Sequence[Group]:
     """Write groups to a temporary file, and return a sequence that reads one when it is asked for it."""
     lock = Lock()
     places: list[int] = []
-    with ExitStack() as stack:
-        file = stack.enter_context(TemporaryFile())
-        for group in groups:
-            places.append(file.tell())
-            pickle.dump(group, file)
-        close = stack.pop_all().close
+    try:
+        with ExitStack() as stack:
+            file = stack.enter_context(TemporaryFile())
+            for group in groups:
+                places.append(file.tell())
+                pickle.dump(group, file)
+            file.flush()
+            close = stack.pop_all().close
+    except OSError as error:
+        raise TaskError(f"the groups cannot be kept in {gettempdir()}: {error}; free some space") from error
 
     def read(index: int) -> Group:
         with lock:
