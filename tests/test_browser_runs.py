@@ -483,7 +483,7 @@ def test_the_curves_of_a_run_are_read_smoothed_and_zoomed(browser: Browser, app:
 
 def ten_thousand_steps_are_drawn_with_few_points(page: Page) -> None:
     reward = page.locator(".curve[data-panel=reward]")
-    expect(reward.locator(".xaxislayer-above")).to_contain_text("10000")
+    expect(reward.locator(".xaxislayer-above")).to_contain_text("10,000")
     expect(page.locator("#step-shown")).to_have_text(f"{LONG}")
     # Every reward function is a line of its own; what is looked at less is folded away and not drawn.
     names = page.locator(".curve[data-panel=rewards] .line").all_inner_texts()
@@ -500,24 +500,24 @@ def ten_thousand_steps_are_drawn_with_few_points(page: Page) -> None:
 def dragging_zooms_every_chart_while_rows_come(page: Page, run: Run) -> None:
     svg, loss = page.locator(".curve[data-panel=reward] .nsewdrag"), page.locator(".curve[data-panel=loss]")
     drag(page, svg, 20, 70)
-    expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10000")
+    expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10,000")
     expect(page.locator("#curves .show-all")).to_have_text(re.compile("^steps \\d+–\\d+ · show all$"))
     page.wait_for_url(re.compile("xmin=.*xmax="))
     run.dir.append_metrics({"step": LONG + 1, "loss": 4.25})
     expect(loss.locator("output")).to_have_text("4.25")
     page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(() => setTimeout(done))))")
     expect(page.locator("#curves .show-all")).to_be_visible()
-    expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10000")
+    expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10,000")
     # A double click shows everything again: it picks no step, so the page goes on following.
     svg.dblclick(position={"x": 60, "y": 60})
-    expect(loss.locator(".xaxislayer-above")).to_contain_text("10000")
+    expect(loss.locator(".xaxislayer-above")).to_contain_text("10,000")
     expect(page.locator("#curves .show-all")).to_be_hidden()
     run.dir.rollouts.write(LONG + 2, [worked_credit()])
     expect(page.locator("#step-shown")).to_have_text(f"{LONG + 2}")
     expect(page.locator("#follow-latest")).to_be_checked()
     drag(page, svg, 20, 70)
     page.locator("#curves .show-all").click()
-    expect(loss.locator(".xaxislayer-above")).to_contain_text("10000")
+    expect(loss.locator(".xaxislayer-above")).to_contain_text("10,000")
     # One click does pick a step.
     svg.click(position={"x": 60, "y": 60})
     expect(page.locator("#follow-latest")).not_to_be_checked()

@@ -9,15 +9,9 @@ from typing import Any, NotRequired, get_args, get_origin
 
 from tests.credits import make_rollout, worked_credit
 from tests.payload_types import members
-from tests.stored_runs import store
 from tests.watched import before_and_now
-from workbench.runs import discard
 from workbench.schema import Group
 from workbench.schema.rollouts import Turn
-from workbench.ui import payloads as page
-from workbench.ui.handlers import run_follow, runs
-from workbench.ui.handlers.help import guide, live
-from workbench.views import curves
 from workbench.views import payloads as drawing
 from workbench.views.heatmap import credit_payload, group_payload, row_payload, why_payload
 
@@ -72,54 +66,3 @@ def test_a_watched_row_has_the_keys_it_declares():
         assert_keys(text["before"], drawing.BeforePayload)
     assert payload["facts"] == [{"name": "margin", "value": 1.625, "before": 0.0}]
     assert payload["rollouts"][0]["values"] == {"reward": [0.5, 0.25, -0.125, 0.0]}
-
-
-def test_help_has_the_keys_it_declares():
-    whole = guide("token", "{origin}")
-    assert_keys(whole, page.GuidePayload)
-    for scheme in whole["schemes"]:
-        assert_keys(scheme, page.SchemeGuide)
-        for option in scheme["options"]:
-            assert_keys(option, page.OptionPayload)
-    shown = live(worked_credit())
-    assert shown is not None
-    assert_keys(shown, page.LivePayload)
-
-
-def test_a_listed_run_has_the_keys_it_declares(tmp_path):
-    store(tmp_path, "a", [{"step": 1, "reward": 0.5, "accuracy": 0.25, "seconds": 2.0}])
-    store(tmp_path, "empty")
-    damaged = store(tmp_path, "damaged")
-    (damaged.path / "run.yaml").write_text("policy: [")
-    discard("empty", tmp_path)
-    answer = json.loads(json.dumps(runs.table(tmp_path)))
-    assert_keys(answer, runs.Table)
-    for row in answer["runs"]:
-        assert_keys(row, runs.RunRow)
-    assert_keys(answer["trash"][0], runs.Trashed)
-    for listed in run_follow.runs_table(tmp_path):
-        assert_keys(listed, run_follow.ListedRun)
-
-
-def test_runs_that_are_followed_and_laid_over_each_other_have_the_keys_they_declare(tmp_path):
-    for name in ("a", "b"):
-        store(tmp_path, name, [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.75}])
-    news = run_follow.poll(tmp_path, "a", 0, -1)
-    assert_keys(news, run_follow.News)
-    for panel in news["panels"]:
-        assert_keys(panel, curves.ChartPayload)
-        for trace in panel["traces"]:
-            assert_keys(trace, curves.TracePayload)
-    assert_keys(run_follow.poll(tmp_path, "gone", 0, -1), run_follow.Failed)
-    assert_keys(run_follow.describe(tmp_path, "a"), run_follow.Described)
-    answer = runs.overlay(tmp_path, ["a", "b", "gone"])
-    assert_keys(answer, runs.Overlay)
-    assert_keys(answer["missing"][0], runs.Missing)
-    for configuration in answer["configurations"]:
-        assert_keys(configuration, runs.Configuration)
-        for seed in configuration["runs"]:
-            assert_keys(seed, runs.Seed)
-    for panel in answer["panels"]:
-        assert_keys(panel, curves.ChartPayload)
-        for trace in panel["traces"]:
-            assert_keys(trace, curves.TracePayload)

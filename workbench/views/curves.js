@@ -32,6 +32,9 @@ const STEPS = { rangemode: "tozero", minallowed: 0, exponentformat: "none" };
 
 /** @type {Promise<any> | null} */
 let fetched = null;
+/** One figure is drawn a turn, so that the page never stands still for all of them. @type {Promise<unknown>} */
+let turn = Promise.resolve();
+const pause = () => new Promise((go) => setTimeout(go));
 
 function plotly() {
   fetched ??= new Promise((found, failed) => {
@@ -112,8 +115,11 @@ export class Curves {
         figure.draw();
       }
     }, { rootMargin: "200px" });
-    this.sized = new ResizeObserver(() => this.redraw());
-    this.sized.observe(root);
+    this.width = 0;
+    new ResizeObserver(([{ contentRect: { width } }]) => {
+      if (width && width !== this.width) this.redraw();
+      this.width = width || this.width;
+    }).observe(root);
     new MutationObserver(() => this.redraw()).observe(document.body, { attributeFilter: ["class"] }); // the theme
     this.say();
   }
@@ -225,14 +231,15 @@ class Figure {
     this.pointed = null;
     this.visible = false;
     this.stale = false; // to be drawn
-    this.clicked = 0;
+    this.waiting = false; // for its turn to be drawn
+    this.drawn = false; // once at least
     this.log = el("input", { type: "checkbox", onchange: () => this.changed() });
     this.entries = el("span", { class: "entries" });
     this.plot =
       /** @type {Plot} */ (el("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": panel.title }));
     this.plot.style.height = `${owner.options.height ?? 150}px`;
     this.plot.addEventListener("keydown", (event) => this.press(event));
-    this.plot.addEventListener("blur", () => owner.point(null));
+    this.plot.addEventListener("blur", () => this.lookAway());
     const caption = el("figcaption", { title: panel.about }, el("b", {}, panel.title), this.entries, this.menu());
     this.node = el("figure", { class: "curve", "data-panel": panel.key, tabindex: -1 }, caption, this.plot); // an alarm leads here
     owner.seen.observe(this.node);
@@ -367,7 +374,7 @@ class Figure {
       Home: () => this.lookAt(inSight[0]),
       End: () => this.lookAt(inSight[inSight.length - 1]),
       Enter: () => at !== null && this.owner.options.onStep?.(at),
-      Escape: () => this.owner.point(null),
+      Escape: () => this.lookAway(),
       0: () => this.owner.zoom(null),
       "+": () => this.zoomAbout(at ?? (from + to) / 2, (to - from) / 4, places),
       "-": () => this.zoomAbout(at ?? (from + to) / 2, to - from, places),
@@ -381,7 +388,12 @@ class Figure {
   lookAt(x) {
     if (x === undefined) return;
     this.owner.point(x);
-    if (!this.stale) plotly().then((Plotly) => Plotly.Fx.hover(this.plot, { xval: x }));
+    if (this.drawn) plotly().then((Plotly) => Plotly.Fx.hover(this.plot, { xval: x }));
+  }
+
+  lookAway() {
+    this.owner.point(null);
+    if (this.drawn) plotly().then((Plotly) => Plotly.Fx.unhover(this.plot));
   }
 
   /** @param {number} x @param {number} half the width @param {number[]} places */
@@ -395,16 +407,20 @@ class Figure {
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────────────────────
 
-  async draw() {
-    if (!this.stale || !this.visible) return;
+  draw() {
+    if (this.stale && this.visible && !this.waiting) turn = turn.then(() => this.drawNow()).then(pause);
+    this.waiting ||= this.stale && this.visible;
+  }
+
+  async drawNow() {
     const Plotly = await plotly();
+    this.waiting = false;
     if (!this.stale || !this.node.isConnected) return;
     this.stale = false;
     const config = { displayModeBar: false, responsive: false, showAxisDragHandles: false };
     await Plotly.react(this.plot, this.data(), this.layout(), config);
-    if (this.clicked) return;
-    this.clicked = 1;
-    this.listen();
+    if (!this.drawn) this.listen();
+    this.drawn = true;
   }
 
   listen() {
