@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from transformers.utils import logging
 
-from workbench.config.run import RunConfig
-from workbench.process.train import main
+from tests.stored_runs import config_of
+from workbench.config.run import METHODS, RunConfig
+from workbench.process.train import Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import Run
+from workbench.training.methods.base import Listeners
 
 
 def trained(config: RunConfig, workspace: Path) -> Run:
@@ -27,3 +32,26 @@ def carry_out(run: Run, resume: str | None = None) -> Run:
         signal.signal(signal.SIGTERM, on_stop)
         logging.enable_progress_bar()  # which a run's process has no use for
     return run
+
+
+def train(run: RunDir, resume: str | None = None) -> Any:
+    """Train with the recorder's rows alone, from the beginning or from the checkpoint named; the trainer."""
+    config = config_of(run)
+    listeners = Listeners(callbacks=[Recorder(run, config, writes=True)])
+    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, listeners)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
+    run.close()
+    return trainer
+
+
+def numbers(run: RunDir) -> list[dict[str, Any]]:
+    """A run's rows without its clock."""
+    timed = ("time", "seconds", "peak_memory_mb")
+    return [{name: value for name, value in row.items() if name not in timed} for row in run.read_metrics()[0]]
+
+
+def written(folder: Path, *rows: Mapping[str, Any], name: str = "rows.jsonl") -> str:
+    """A file of these rows."""
+    file = folder / name
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Mapping
@@ -15,8 +14,7 @@ import torch
 from transformers import LlamaForSequenceClassification
 
 from tests import reward_models
-from tests.in_this_process import trained
-from tests.stored_runs import config_of
+from tests.in_this_process import numbers, train, trained, written
 from workbench.checks.difficulty import calibration_error
 from workbench.config import ModelConfig, PolicySection, RewardConfig
 from workbench.config.run import METHODS, RunConfig
@@ -26,7 +24,6 @@ from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
 from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
-from workbench.process.train import Recorder
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.models.load import load_model, load_trained_classifier, load_trained_process_model
 from workbench.rewards.score import score_group
@@ -37,16 +34,9 @@ from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.training.building import HeldOutRows
 from workbench.training.methods import dpo, reward
-from workbench.training.methods.base import Listeners
 from workbench.training.metrics import pair_metrics
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
-
-
-def written(folder: Path, *rows: Mapping[str, Any], name: str = "pairs.jsonl") -> str:
-    file = folder / name
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +73,6 @@ def configuration(task: Any, method: Mapping[str, Any], policy: Any = "tiny", **
     )
 
 
-def train(run: RunDir, resume: str | None = None) -> Any:
-    """What the run's process does, in this one; the trainer."""
-    config = config_of(run)
-    recorder = Recorder(run, config, writes=True)
-    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, Listeners(callbacks=[recorder]))
-    trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
-    run.close()
-    return trainer
-
-
 def one_step(judge: RewardConfig) -> RunConfig:
     """A step of GRPO with this reward alone."""
     return RunConfig.parse(
@@ -111,14 +91,6 @@ def one_step(judge: RewardConfig) -> RunConfig:
 
 def rollout_of(text: str) -> Rollout:
     return Rollout(token_ids=(5, 1), texts=(text, ""), finished=True)
-
-
-def numbers(run: RunDir) -> list[dict[str, Any]]:
-    """A run's rows without its clock."""
-    return [
-        {k: v for k, v in row.items() if k not in ("time", "seconds", "peak_memory_mb")}
-        for row in run.read_metrics()[0]
-    ]
 
 
 REWARD = {"name": "reward"}

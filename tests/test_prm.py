@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import shutil
@@ -14,8 +13,8 @@ import pytest
 import torch
 
 from tests import reward_models
+from tests.in_this_process import numbers, train, written
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
-from tests.stored_runs import config_of
 from workbench.checks.difficulty import auc
 from workbench.config import ModelConfig
 from workbench.config.run import METHODS, RunConfig
@@ -23,7 +22,6 @@ from workbench.data import load_task
 from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_results
 from workbench.data.kinds import LabelledSteps, first_wrong
 from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
-from workbench.process.train import Recorder
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel
@@ -34,12 +32,6 @@ from workbench.training.methods import prm
 from workbench.training.methods.base import Listeners
 
 LABELS = ([1.0, 0.75, 0.0], [0.25], [1.0])
-
-
-def written(folder: Path, *rows: Mapping[str, Any]) -> str:
-    file = folder / "labelled.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
 
 
 @pytest.fixture(scope="module")
@@ -74,24 +66,6 @@ def configuration(task: Any, policy: Any, run: Mapping[str, Any] | None = None, 
             "run": {"steps": 4, "eval_every": 2, "eval_prompts": 3, "save_every": 2, "device": "cpu", **(run or {})},
         }
     )
-
-
-def train(run: RunDir, resume: str | None = None) -> Any:
-    """What the run's process does, in this one; the trainer."""
-    config = config_of(run)
-    listeners = Listeners(callbacks=[Recorder(run, config, writes=True)])
-    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, listeners)
-    trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
-    run.close()
-    return trainer
-
-
-def numbers(run: RunDir) -> list[dict[str, Any]]:
-    """A run's rows without its clock."""
-    return [
-        {k: v for k, v in row.items() if k not in ("time", "seconds", "peak_memory_mb")}
-        for row in run.read_metrics()[0]
-    ]
 
 
 # -- the loss, and what is read ----------------------------------------------------------------------------------------

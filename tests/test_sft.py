@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.in_this_process import carry_out, trained
+from tests.in_this_process import carry_out, numbers, trained, written
 from workbench.config.run import METHODS, RunConfig
 from workbench.data import load_task
 from workbench.data.kinds import Demonstration, LabelledSteps, Pair
@@ -28,19 +27,11 @@ SMALL: dict[str, Any] = {
 }
 
 
-def numbers(run: Run) -> list[dict[str, Any]]:
-    """A run's rows without its clock."""
-    return [
-        {k: v for k, v in row.items() if k not in ("time", "seconds", "peak_memory_mb")}
-        for row in run.metrics_rows()[0]
-    ]
-
-
 @pytest.mark.training
 def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_path: Path) -> None:
     run = trained(RunConfig.parse(SMALL), tmp_path)
     assert run.status().state == "finished", run.status().reason
-    rows = numbers(run)
+    rows = numbers(run.dir)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     assert [row["step"] for row in rows if "accuracy" in row] == [0, 2, 4]
     assert all(row["loss"] > 0 and 0 < row["mean_token_accuracy"] <= 1 for row in rows[1:])
@@ -58,7 +49,7 @@ def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_pat
         shutil.rmtree(again.dir.checkpoints / name)
     again.dir.set_status("stopped", "after step 2 of 4", step=2)
     assert carry_out(again, "checkpoint-2").status().state == "finished", again.status().reason
-    assert numbers(again) == rows
+    assert numbers(again.dir) == rows
     assert again.dir.answers.steps() == [0, 4]
     assert again.dir.answers.read(4) == answers
     load_policy(str(again.dir.checkpoints / "final"))
@@ -122,12 +113,6 @@ def test_every_method_shows_metrics_that_are_explained() -> None:
 
 
 # -- kinds of rows -------------------------------------------------------------------------------------------------
-
-
-def written(folder: Path, *rows: dict[str, Any]) -> str:
-    file = folder / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
 
 
 def test_chain_arithmetic_gives_its_teachers_right_answers() -> None:

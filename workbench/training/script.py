@@ -136,26 +136,37 @@ def write_script(config: SharedConfig, folder: Path, sharding: Sharding = "none"
         raise ConfigError(f"--script {folder}: it is there already; name a new folder")
     needs, commands = why_not_alone(config), launch_commands(config)
     launch = "Start it on this machine with: " + commands[0][1]
-    head = HEAD.format(name=config.name or "", summary=_summary(config, needs), launch=launch)
+    by = "the workbench's trainer" if needs else "TRL alone"
+    summary = f"{config.method.name} of {config.policy.path} on {config.task.name}, by {by}"
+    head = HEAD.format(name=config.name or "", summary=summary, launch=launch)
     files = {"accelerate.yaml": write_yaml(accelerate_config(config, sharding))}
     if needs:
         files |= {"train.py": head + BUILT, "run.yaml": config.to_yaml()}
     else:
         files |= {"train.py": head + _alone(config), "data.jsonl": _rows(config), **_rewards(config)}
     code = [text for name, text in files.items() if name.endswith(".py")]
-    files["requirements.txt"] = _built_by(needs) + requirements(config, code, sharding)
+    files["requirements.txt"] = requirements(config, code, sharding)
+    if needs:
+        first = f"# First workbench{_pinned('workbench')}, from its own repository: pip install .\n"
+        files["requirements.txt"] = first + files["requirements.txt"]
     for name, text in files.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     if not needs and config.policy.path in EMBEDDED:
-        shutil.copytree(EMBEDDED[config.policy.path], folder / "policy", ignore=_left_out)
-    return Script(folder, needs, commands, tuple(_notes(config, sharding)))
-
-
-def _built_by(needs: str) -> str:
-    """What a script of the workbench's trainer needs beside packages of the registry."""
-    return f"# First workbench{_pinned('workbench')}, from its own repository: pip install .\n" if needs else ""
+        (folder / "policy").mkdir()
+        for file in EMBEDDED[config.policy.path].iterdir():
+            if file.suffix in (".json", ".safetensors"):
+                shutil.copy(file, folder / "policy")
+    notes = []
+    if sharding != "none" and config.run.ranks == 1:
+        notes.append("--sharding: run.ranks is 1; set num_processes in accelerate.yaml to the number of GPUs")
+    if sharding != "none" and isinstance(config.method, SampledSection):
+        notes.append(
+            "--sharding: completions are sampled with gathered weights, which is slow; vLLM samples faster (TRL's "
+            "use_vllm, with vllm_mode colocate or server)"
+        )
+    return Script(folder, needs, commands, tuple(notes))
 
 
 _BY_BITSANDBYTES = (
@@ -207,28 +218,6 @@ def _pinned(name: str) -> str:
         return f"=={version(name).partition('+')[0]}"
     except PackageNotFoundError:
         return ""
-
-
-def _left_out(_: str, names: list[str]) -> list[str]:
-    """Of an embedded policy's files, what is no part of the model."""
-    return [name for name in names if not name.endswith((".json", ".safetensors"))]
-
-
-def _notes(config: SharedConfig, sharding: Sharding) -> Iterator[str]:
-    """What the script does not do by itself."""
-    if config.run.ranks == 1 and sharding != "none":
-        yield "--sharding: run.ranks is 1; set num_processes in accelerate.yaml to the number of GPUs"
-    if sharding != "none" and isinstance(config.method, SampledSection):
-        yield (
-            "--sharding: completions are sampled with gathered weights, which is slow; vLLM samples faster (TRL's "
-            "use_vllm, with vllm_mode colocate or server)"
-        )
-
-
-def _summary(config: SharedConfig, needs: str) -> str:
-    return f"{config.method.name} of {config.policy.path} on {config.task.name}, by " + (
-        "the workbench's trainer" if needs else "TRL alone"
-    )
 
 
 def why_not_alone(config: SharedConfig) -> str:
