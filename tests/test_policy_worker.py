@@ -1,4 +1,4 @@
-"""The policy worker as its client sees it: a real child process that loads the embedded policy."""
+"""The model worker as its client sees it: a real child process that loads the embedded policy."""
 
 from __future__ import annotations
 

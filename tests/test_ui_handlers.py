@@ -315,7 +315,7 @@ def test_another_task_keeps_what_somebody_wrote():
 
 
 class FakePolicy:
-    """Stands for the policy worker: sends the events it is given, then the group, the error or nothing."""
+    """Stands for the model worker: sends the events it is given, then the group, the error or nothing."""
 
     def __init__(self, events, result):
         self.events, self.result = events, result
@@ -445,7 +445,7 @@ def test_cancelling_keeps_the_group(services):
     services.models = Slow([], first_group())
     views = sample(sampling_form(), services, "tab")
     next(views)
-    assert json.loads(next(views).drawing)["busy"].startswith("waiting while the policy worker loads a policy")
+    assert json.loads(next(views).drawing)["busy"].startswith("waiting while the model worker loads a policy")
     assert going.wait(10)
     assert services.sampling.cancel("tab")
     assert not services.sampling.cancel("another tab")

@@ -292,7 +292,7 @@ def test_new_values_take_the_place_of_the_old_ones() -> None:
 
 
 class Policy:
-    """A policy worker that knows the values already."""
+    """A model worker that knows the values already."""
 
     def __init__(self) -> None:
         self.asked: Any = None

@@ -260,7 +260,7 @@ class Draft:
 
     @property
     def policy_options(self) -> dict[str, Any]:
-        """The adapter on the policy and how its weights are held, as the policy worker takes them."""
+        """The adapter on the policy and how its weights are held, as the model worker takes them."""
         policy = self.tree["policy"]
         section = PolicySection.model_construct(**{name: policy[name] for name in PolicySection.model_fields})
         return {"adapter": section.adapter, "loading": section.loading}

@@ -1,7 +1,7 @@
 """Reward models and step values on the page: forms in, configurations and progress out. Both run in children.
 
 A reward model becomes a ``RewardConfig`` like any other reward; it is loaded once before it becomes a row of the list,
-so that what is wrong with it is said beside the form. Step values are asked of the policy worker on a thread of their
+so that what is wrong with it is said beside the form. Step values are asked of the model worker on a thread of their
 own, so that the page can show how far they are.
 """
 
@@ -126,7 +126,7 @@ class LoadView:
 
 
 def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Services, tab: str) -> Iterator[LoadView]:
-    """Load what the form describes in the worker of reward models, telling how far it is."""
+    """Load what the form describes in the model worker, telling how far it is."""
     row = rows[form.place] if form.place >= 0 else None
     before = None if row is None else row.unweighted()
     try:
@@ -287,5 +287,5 @@ def _status(event: dict[str, Any]) -> str:
     if "loading" in event:
         return f"loading policy {event['loading']}"
     if "waiting" in event:
-        return f"waiting while the policy worker {event['waiting']}"
+        return f"waiting while the model worker {event['waiting']}"
     return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"

@@ -145,14 +145,14 @@ def _progress(event: dict[str, Any], seconds: float, prompt: str) -> str:
 
 
 def progress_text(event: dict[str, Any]) -> str:
-    """What an event of the policy worker says."""
+    """What an event of the model worker says."""
     if "texts" in event:
         tokens, took = event["tokens"], event["seconds"]
         rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""
         done = sum(event["finished"])
         return f"sampling: {counted(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
     if "waiting" in event:
-        return f"waiting while the policy worker {event['waiting']}"
+        return f"waiting while the model worker {event['waiting']}"
     if "loading" in event:
         return f"loading policy {event['loading']}"
     return "asking the policy"

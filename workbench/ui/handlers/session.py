@@ -1,5 +1,5 @@
-"""What all pages share: the workspace, the policy worker that everybody samples from in turn, the worker that holds
-reward models, and a sandbox for each tab, because a worker runs the code of the tab's own editor.
+"""What all pages share: the workspace, the model worker that everybody asks in turn, and a sandbox for each tab, which
+runs the code of the tab's own editor.
 
 ``Services`` is the one object with state; what a tab itself holds is its ``Draft``.
 """

@@ -1,6 +1,6 @@
 """Monte-Carlo values on Inspect: estimated for the group on screen, a row of the list, and labels to take away.
 
-The policy worker estimates them, on a thread of its own. They are of one group and one pattern; the row says so when
+The model worker estimates them, on a thread of its own. They are of one group and one pattern; the row says so when
 either has changed. A run estimates its own, with the policy as it then is.
 """
 

@@ -304,7 +304,7 @@ class Visitors:
 
 
 class MeteredModels(ModelWorker):
-    """A policy worker that takes what it is asked to sample off what the visitor may."""
+    """A model worker that takes what it is asked to sample off what the visitor may."""
 
     def __init__(self, path_of: Callable[[str], str], visitors: Visitors) -> None:
         super().__init__(path_of)
