@@ -20,12 +20,13 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
 
 from workbench.config import TaskSection
-from workbench.config.task import parse_filter
+from workbench.config.task import RowFilter, parse_filter
 from workbench.data.conversations import is_conversation, sharegpt_messages
 from workbench.data.read import Row
 from workbench.data.records import TEXTS, checked, step_labels
@@ -326,25 +327,34 @@ def taken(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Cou
 
     All are looked at where some may be left out. Raises TaskError for a filter on a column that no row has.
     """
-    conditions = parse_filter(section.filter) if section.filter else ()
     most = section.max_prompt_characters
-    if not conditions and most is None:
+    if section.filter is None and most is None:
         return range(len(rows)), Counter()
-    indices, skipped = [], Counter[str]()
-    unseen = {condition.column for condition in conditions}
-    for i, row in enumerate(rows):
-        found = {condition.column: value_at(row.values, condition.column) for condition in conditions}
-        unseen -= {column for column, value in found.items() if value is not MISSING}
-        found = {column: None if value is MISSING else value for column, value in found.items()}
-        if not all(condition.holds(found[condition.column]) for condition in conditions):
-            skipped["filter"] += 1
-        elif most is not None and characters(prompt_of(row.where, row.values)[1]) > most:
-            skipped["max_prompt_characters"] += 1
-        else:
-            indices.append(i)
-    if rows and unseen:
-        raise no_column("task.filter: no row has the column", min(unseen), rows[0].values)
-    return indices, skipped
+    kept = range(len(rows)) if section.filter is None else _filtered(rows, parse_filter(section.filter))
+    indices = [i for i in kept if most is None or characters(prompt_of(rows[i].where, rows[i].values)[1]) <= most]
+    skipped = {"filter": len(rows) - len(kept), "max_prompt_characters": len(kept) - len(indices)}
+    return indices, Counter({field: count for field, count in skipped.items() if count})
+
+
+def _filtered(rows: Sequence[Row], by: RowFilter) -> Sequence[int]:
+    """Return which rows a filter takes; columns whose texts are all numbers are compared as numbers."""
+    import pandas as pd
+
+    values = {column: [value_at(row.values, column) for row in rows] for column in by.columns}
+    for column, found in values.items():
+        if rows and all(value is MISSING for value in found):
+            raise no_column("task.filter: no row has the column", column, rows[0].values)
+    frame = pd.DataFrame(
+        {f"c{n}": [None if value is MISSING else value for value in found] for n, found in enumerate(values.values())}
+    )
+    for name in frame.columns:
+        with suppress(ValueError, TypeError):
+            frame[name] = pd.to_numeric(frame[name])
+    try:
+        kept = frame.query(by.expression, engine="python", local_dict={}, global_dict={})
+        return [int(i) for i in kept.index]
+    except Exception as error:  # whatever pandas raises for values that an operator does not take
+        raise TaskError(f"task.filter does not fit the rows' values: {cut(str(error), 300)}") from error
 
 
 def drawn(indices: Sequence[int], count: int | None, seed: int | None, what: str) -> Sequence[int]:
