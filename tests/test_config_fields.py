@@ -1,0 +1,131 @@
+"""Every field of a configuration, set to another value: YAML and flags hold it, and the trainer is told of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+from tests.configs import config_of
+from workbench.config import SharedConfig, leaves
+from workbench.config.run import METHODS, RunConfig
+from workbench.config.section import Leaf
+from workbench.steps import StepPattern
+from workbench.training.building import trainer_arguments
+
+TEXTS: dict[str, Any] = {
+    "name": "other", "policy.merge": {"run:taught": 0.5}, "policy.lora.targets": "q_proj",
+    "task.name": "chain-arithmetic-tags", "task.columns": {"prompt": "q"}, "task.filter": "level > 3",
+    "prompt.template_kwargs": {"n": 3}, "environment.name": "calculator", "run.project": "other",
+    "method.credit.scheme": "step", "method.credit.options": {}, "method.trl": {"use_liger_kernel": True},
+    "method.pattern.regex": "x", "method.sampling.stop": ["x"], "run.report_to": ["wandb"],
+    "policy.lora.modules_to_save": ["lm_head"], "method.epsilon_high": 5.0, "method.label_smoothing": 0.25,
+}  # fmt: skip
+"""Other values of fields that not any text fits."""
+BESIDE: dict[str, dict[str, Any]] = {
+    "task.data_columns": {"task": {"data": "rows.jsonl"}, "method": {"name": "dpo"}},
+    "task.data": {"method": {"name": "dpo"}},
+    "environment.code": {"environment": {"name": "Mine"}},
+    "method.sync_ref_model": {"method": {"beta": 0.1}},
+    "method.epsilon_high": {"method": {"loss_type": "cispo"}},
+}
+"""What must stand beside a field for it to be taken."""
+
+
+SECTIONS = ("policy", "policy.lora", "task", "prompt", "environment", "optimiser", "run", "method") + (
+    "method.pattern", "method.sampling", "method.credit",
+)  # fmt: skip
+
+
+def other(leaf: Leaf) -> Any:
+    """Return a value that a field does not have by default."""
+    if get_origin(leaf.kind) is Literal:
+        return next(choice for choice in get_args(leaf.kind) if choice != leaf.default)
+    if get_origin(leaf.kind) is dict:
+        return {"a": "b"}
+    if leaf.kind is bool:
+        return not leaf.default
+    if leaf.kind is int:
+        return (leaf.default or 1) * 2
+    if leaf.kind is float:
+        return leaf.default / 2 if leaf.default else 0.5
+    return ["x"] if get_origin(leaf.kind) is list else "x"
+
+
+def changed() -> Iterator[tuple[str, str, Any]]:
+    """Yield the method, the path and another value of every field that one value sets."""
+    for leaf in leaves(SharedConfig):
+        if not leaf.name.startswith("method."):
+            yield "grpo", leaf.name, TEXTS.get(leaf.name, other(leaf))
+    for name, method in METHODS.items():
+        for leaf in leaves(method.section):
+            if leaf.name not in ("name", "credit.options"):
+                path = f"method.{leaf.name}"
+                yield name, path, TEXTS.get(path, other(leaf))
+
+
+FIELDS = list(changed())
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    first, _, rest = path.partition(".")
+    return {first: nested(rest, value) if rest else value}
+
+
+def at(data: Any, path: str) -> Any:
+    for part in path.split("."):
+        data = data[part]
+    return data
+
+
+def merge(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+    return {k: merge(one.get(k, {}), v) if isinstance(v, dict) and k in one else v for k, v in {**one, **two}.items()}
+
+
+@pytest.mark.parametrize(("method", "path", "value"), FIELDS, ids=[f"{method} {path}" for method, path, _ in FIELDS])
+def test_yaml_and_flags_hold_every_field(method: str, path: str, value: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("workbench.cli.arguments.fill_from_task", lambda data: None)
+    monkeypatch.setattr("workbench.runs.resolved", lambda config, workspace: config)
+    data = merge(merge({"method": {"name": method}}, BESIDE.get(path, {})), nested(path, value))
+    config = RunConfig.parse(data)
+    plain = RunConfig.parse({"method": {"name": config.method.name}})
+    assert at(config.model_dump(mode="json"), path) == value
+    assert config.to_yaml() != plain.to_yaml()
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+    assert config_of(*flags_of(data)) == config
+
+
+def flags_of(data: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return a configuration as flags; what is no section is JSON."""
+    flags: list[str] = []
+    for name, value in data.items():
+        if isinstance(value, dict) and f"{prefix}{name}" in SECTIONS:
+            flags += flags_of(value, f"{prefix}{name}.")
+        elif isinstance(value, bool):
+            flags.append(f"--{prefix}{name}" if value else f"--no-{prefix}{name}")
+        else:
+            flags.append(f"--{prefix}{name}={value if isinstance(value, str) else json.dumps(value)}")
+    return flags
+
+
+TOLD = ("optimiser.", "method.sampling.", "method.pattern.")
+
+
+@pytest.mark.parametrize("path", [path for method, path, _ in FIELDS if method == "grpo" and path.startswith(TOLD)])
+def test_the_trainer_is_told_of_the_optimiser_the_sampling_and_the_pattern(path: str, tmp_path: Path) -> None:
+    value = next(value for method, at, value in FIELDS if (method, at) == ("grpo", path))
+    run = {"run": {"device": "cpu"}}
+    assert trainer_arguments(RunConfig.parse({**run, **nested(path, value)}), tmp_path) != trainer_arguments(
+        RunConfig.parse(run), tmp_path
+    )
+
+
+def test_a_field_of_the_step_pattern_is_a_field_of_the_configuration() -> None:
+    pattern = StepPattern("x", "ends", True)
+    for part in fields(StepPattern):
+        config = RunConfig.parse({"method": {"pattern": {part.name: getattr(pattern, part.name)}}})
+        assert config.grpo.pattern == replace(StepPattern(), **{part.name: getattr(pattern, part.name)})
