@@ -31,12 +31,14 @@ BESIDE: dict[str, dict[str, Any]] = {
     "task.data": {"method": {"name": "dpo"}},
     "environment.code": {"environment": {"name": "Mine"}},
     "method.sync_ref_model": {"method": {"beta": 0.1}},
+    "method.label_smoothing": {"method": {"loss_type": "robust"}},
     "method.epsilon_high": {"method": {"loss_type": "cispo"}},
 }
 """What must stand beside a field for it to be taken."""
 
 
-SECTIONS = ("policy", "policy.lora", "task", "prompt", "environment", "optimiser", "run", "method") + (
+SECTIONS = (
+    "policy", "policy.lora", "task", "prompt", "environment", "optimiser", "run", "method",
     "method.pattern", "method.sampling", "method.credit",
 )  # fmt: skip
 
