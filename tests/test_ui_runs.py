@@ -138,7 +138,7 @@ def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkey
         log.write('{"step": 2, "reward": 0.75}\n')
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.75]
     assert looked == ["a"]
-    monkeypatch.setattr(metrics_cache, "KEPT_FIGURES", 1)
+    monkeypatch.setattr(metrics_cache._figures, "_most", 1)
     runs.table(tmp_path)  # one is kept, and the other is read again
     store(tmp_path, "c", [{"step": 1, "reward": 1.0}])
     assert len(runs.table(tmp_path)["runs"]) == 3

@@ -1,11 +1,30 @@
-"""Per-tab background jobs with cancellation: no tab starts the same kind of job twice.
+"""What is kept by tab: the newest entries of a dictionary, and background jobs with cancellation.
 
-It does not know what the work is, nor run it.
+No tab starts the same kind of job twice. This module does not know what the work is, nor run it.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(OrderedDict[K, V]):
+    """A dictionary of the ``most`` entries that were set last; setting one again makes it the newest."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
 
 
 class Works:

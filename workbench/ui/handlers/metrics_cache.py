@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from workbench.errors import RunError
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
 from workbench.runs.run import MetricsReader
+from workbench.ui.handlers.background_jobs import Recent
 from workbench.views.curves import POINTS, Chart, Columns, run_charts
 from workbench.views.metrics import is_drawn
 
@@ -180,8 +181,6 @@ def figures(run: Run) -> Figures:
             known = version, log.figures()
         with _lock:
             _figures[str(run.path)] = known
-            while len(_figures) > KEPT_FIGURES:
-                del _figures[next(iter(_figures))]
     return known[1]
 
 
@@ -194,8 +193,8 @@ def _version(run: Run) -> tuple[int, int, int]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-_figures: dict[str, tuple[tuple[int, int, int], Figures]] = {}
-_kept: OrderedDict[tuple[str, int], tuple[KeptRun, threading.Lock]] = OrderedDict()
+_figures: Recent[str, tuple[tuple[int, int, int], Figures]] = Recent(KEPT_FIGURES)
+_kept: Recent[tuple[str, int], tuple[KeptRun, threading.Lock]] = Recent(KEPT_RUNS)
 _lock = threading.Lock()
 
 
@@ -208,12 +207,7 @@ def kept(run: Run) -> Iterator[KeptRun]:
     inode, size, _ = _version(run)
     key = str(run.path), inode
     with _lock:
-        if key not in _kept:
-            _kept[key] = KeptRun(), threading.Lock()
-        _kept.move_to_end(key)
-        while len(_kept) > KEPT_RUNS:
-            _kept.popitem(last=False)
-        cached, lock = _kept[key]
+        cached, lock = _kept[key] = _kept.get(key) or (KeptRun(), threading.Lock())
     with lock:
         if size != cached.cursor:
             cached.read_on(run)

@@ -7,7 +7,6 @@ Whatever goes wrong, the group on screen is kept and the note says what.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from workbench.rewards.reward import Models
 from workbench.schema import Group, Prompt
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS
-from workbench.ui.handlers.background_jobs import Works
+from workbench.ui.handlers.background_jobs import Recent, Works
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import with_group
 from workbench.ui.handlers.progress import BackgroundWork
@@ -121,14 +120,11 @@ class Readings(Works):
 
     def __init__(self) -> None:
         super().__init__()
-        self._opened: OrderedDict[str, Imported] = OrderedDict()
+        self._opened: Recent[str, Imported] = Recent(KEPT_FILES)
 
     def keep(self, tab: str, imported: Imported) -> None:
         with self._lock:
             self._opened[tab] = imported
-            self._opened.move_to_end(tab)
-            while len(self._opened) > KEPT_FILES:
-                self._opened.popitem(last=False)
 
     def opened(self, tab: str) -> Imported | None:
         """The file that a tab has open, if it has."""

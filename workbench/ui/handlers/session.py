@@ -7,7 +7,6 @@ runs the code of the tab's own editor.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from workbench.rewards.judges import Judges
 from workbench.rewards.watch import CallTimes
 from workbench.runs import default_workspace, find_checkpoint
 from workbench.schema import Credit
-from workbench.ui.handlers.background_jobs import Works
+from workbench.ui.handlers.background_jobs import Recent, Works
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.visitors import Limits, MeteredModels, Visitors
 
@@ -43,16 +42,16 @@ class Services:
         visitors = self.visitors
         self.models = ModelWorker(self.path_of) if visitors is None else MeteredModels(self.path_of, visitors)
         self.judges = Judges(root)
-        self._stores: OrderedDict[Path, GroupStore] = OrderedDict()
+        self._stores: Recent[Path, GroupStore] = Recent(KEPT_CREDITS)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = SandboxPool(judges=self.judges)
         self.sampling, self.preflight = Works(), Works()
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
-        self._credits: OrderedDict[str, tuple[Credit, Credit | None]] = OrderedDict()
-        self._probes: OrderedDict[str, ProbeReport] = OrderedDict()
-        self._call_times: OrderedDict[str, CallTimes] = OrderedDict()
+        self._credits: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
+        self._probes: Recent[str, ProbeReport] = Recent(KEPT_PROBES)
+        self._call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
 
     @property
     def workspace(self) -> Path:
@@ -68,10 +67,7 @@ class Services:
     def groups(self) -> GroupStore:
         with self._lock:
             folder = self.workspace
-            store = self._stores.setdefault(folder, GroupStore(folder))
-            self._stores.move_to_end(folder)
-            while len(self._stores) > KEPT_CREDITS:
-                self._stores.popitem(last=False)
+            store = self._stores[folder] = self._stores.get(folder) or GroupStore(folder)
             return store
 
     def refusal(self, what: str) -> str:
@@ -123,17 +119,11 @@ class Services:
             return
         with self._lock:
             self._credits[tab] = (credit, other)
-            self._credits.move_to_end(tab)
-            while len(self._credits) > KEPT_CREDITS:
-                self._credits.popitem(last=False)
 
     def keep_probes(self, tab: str, report: ProbeReport) -> None:
         """Remember what a tab's probes gave, to draw a cell of the table when asked."""
         with self._lock:
             self._probes[tab] = report
-            self._probes.move_to_end(tab)
-            while len(self._probes) > KEPT_PROBES:
-                self._probes.popitem(last=False)
 
     def probes(self, tab: str) -> ProbeReport | None:
         with self._lock:
@@ -147,10 +137,7 @@ class Services:
     def call_times(self, tab: str) -> CallTimes:
         """How long the calls of a tab's reward functions took."""
         with self._lock:
-            times = self._call_times.setdefault(tab, CallTimes())
-            self._call_times.move_to_end(tab)
-            while len(self._call_times) > KEPT_CREDITS:
-                self._call_times.popitem(last=False)
+            times = self._call_times[tab] = self._call_times.get(tab) or CallTimes()
             return times
 
     def leave(self, tab: str) -> None:
