@@ -165,32 +165,6 @@ class Judged:
     calls: int
 
 
-@dataclass
-class _Call:
-    """One call of ``Judges.judged``: its progress, and how it is cancelled."""
-
-    name: str
-    config: JudgeConfig
-    total: int
-    done: int = 0
-    sent: int = 0
-    began: float = field(default_factory=time.monotonic)
-    failed: asyncio.Event = field(default_factory=asyncio.Event)
-    cancel: Callable[[], object] = lambda: None
-
-
-class _PassingError(Exception):
-    """A failure that may pass; ``pause`` is how long the server asks to wait."""
-
-    def __init__(self, said: str, pause: float | None = None) -> None:
-        super().__init__(said)
-        self.pause = pause
-
-
-class _Stopped(Exception):
-    """Another question failed, and this one is not asked any more."""
-
-
 class Judges:
     """Asks judges, from any thread.
 
@@ -210,10 +184,7 @@ class Judges:
     @property
     def busy(self) -> str:
         """What judges are at; "" while none is asked."""
-        return ", ".join(
-            f"judge {call.config.model}: {call.done} of {call.total} answers, {time.monotonic() - call.began:.0f} s"
-            for call in list(self._calls)
-        )
+        return ", ".join(call.progress for call in list(self._calls))
 
     def judged(self, name: str, config: JudgeConfig, questions: Sequence[Question]) -> Judged:
         """Return verdicts on all questions.
@@ -221,15 +192,13 @@ class Judges:
         The same question is asked once, and once more if its answer cannot be read. Raises RewardError if the endpoint
         cannot be used, ``max_calls`` is reached or the call is cancelled; answers until then stay in the store.
         """
-        key = key_of(config)
-        different = list(dict.fromkeys(questions))
-        call = _Call(name, config, len(different))
         with self._lock:
             self._store = self._store or Store(self._folder)
+            call = _Call(name, config, key_of(config), self._store, self._scope, list(dict.fromkeys(questions)))
             self._calls.append(call)
         try:  # on a thread of its own: the caller's may have an event loop, as a notebook's does
             with ThreadPoolExecutor(1, thread_name_prefix="judge") as thread:
-                future = thread.submit(asyncio.run, self._ask_all(call, self._store, key, different))
+                future = thread.submit(asyncio.run, call.ask_all())
                 try:
                     found = future.result()
                 except KeyboardInterrupt:
@@ -260,92 +229,6 @@ class Judges:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    async def _ask_all(
-        self, call: _Call, store: Store, key: str | None, questions: Sequence[Question]
-    ) -> dict[Question, list[Verdict]]:
-        import httpx
-
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        call.cancel = lambda: loop.call_soon_threadsafe(task.cancel) if task else None
-        config, room = call.config, asyncio.Semaphore(call.config.concurrency)
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        limits = httpx.Limits(max_connections=config.concurrency)
-        direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))  # never through a proxy
-
-        async def answered(question: Question) -> list[Verdict]:
-            async with room:
-                try:
-                    verdicts = await self._verdicts(call, client, store, question, key)
-                except RewardError:
-                    call.failed.set()
-                    raise
-            call.done += 1
-            return verdicts
-
-        async with httpx.AsyncClient(headers=headers, limits=limits, timeout=None, mounts=direct) as client:
-            try:
-                answers = await asyncio.gather(*map(answered, questions), return_exceptions=True)
-            except asyncio.CancelledError:
-                raise RewardError("cancelled; what was answered is kept, and is not asked again") from None
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, _Stopped):
-                raise answer
-        return {
-            q: answer for q, answer in zip(questions, answers, strict=True) if not isinstance(answer, BaseException)
-        }
-
-    async def _verdicts(
-        self, call: _Call, client: httpx.AsyncClient, store: Store, question: Question, key: str | None
-    ) -> list[Verdict]:
-        """Verdicts from the store or the judge. Two answers that cannot be read leave all unscored."""
-        config = call.config
-        messages, problem = [{"role": "user", "content": question.text}], ""
-        place = key_of_question(config, question)
-        async with store.claimed(place):
-            if config.cache and (known := store.get(place)) is not None:
-                return _read(config, question, known)
-            for _ in range(2):
-                answer = await self._complete(call, client, store, body_of(config, messages), key)
-                try:
-                    verdicts = _read(config, question, answer)
-                except UnreadableError as error:
-                    problem = str(error)
-                    said = {"role": "assistant", "content": answer or "(nothing)"}
-                    messages = [*messages, said, {"role": "user", "content": _AGAIN.format(problem=problem)}]
-                else:
-                    if config.cache:
-                        store.put(place, answer)
-                    return verdicts
-        return [Verdict(None, f"unscored: the judge's answer {problem}")] * (question.steps or 1)
-
-    async def _complete(
-        self, call: _Call, client: httpx.AsyncClient, store: Store, body: Mapping[str, Any], key: str | None
-    ) -> str:
-        """Return what the model answers; a failure that may pass is tried again after a growing pause."""
-        config = call.config
-        for attempt in range(config.retries + 1):
-            if call.failed.is_set():
-                raise _Stopped
-            if store.count(self._scope, call.name, config.max_calls) is None:
-                raise RewardError(
-                    f"the {config.max_calls:,} requests that judge.max_calls allows here are sent; raise it to go on "
-                    "(answers until now are kept and cost nothing again)"
-                )
-            call.sent += 1
-            try:
-                return await _send(config, client, body, key)
-            except _PassingError as error:
-                if attempt == config.retries:
-                    tries = f"{attempt + 1} times" if attempt else "once"
-                    raise RewardError(
-                        f"judge {config.model!r} at {config.base_url} gave no answer; it was asked {tries}: "
-                        f"{_without(key, str(error))}; is it up? judge.retries and judge.timeout say how long to try"
-                    ) from error
-                backoff = 2.0**attempt * random.uniform(0.5, 1.0)
-                seconds = min(LONGEST_PAUSE, backoff if error.pause is None else max(error.pause, 0.1))
-                await _pause(call.failed, seconds)
-        raise AssertionError
 
 
 @cache
@@ -379,46 +262,163 @@ def reach(config: JudgeConfig) -> None:
         return
 
 
+class _PassingError(Exception):
+    """A failure that may pass; ``pause`` is how long the server asks to wait."""
+
+    def __init__(self, said: str, pause: float | None = None) -> None:
+        super().__init__(said)
+        self.pause = pause
+
+
+class _Stopped(Exception):
+    """Another question failed, and this one is not asked any more."""
+
+
+@dataclass
+class _Call:
+    """One call of ``Judges.judged``: different questions, all asked in one event loop, and how far it is."""
+
+    name: str
+    config: JudgeConfig
+    key: str | None
+    store: Store
+    scope: str
+    questions: list[Question]
+    done: int = 0
+    sent: int = 0
+    began: float = field(default_factory=time.monotonic)
+    failed: asyncio.Event = field(default_factory=asyncio.Event)
+    cancel: Callable[[], object] = lambda: None
+
+    @property
+    def progress(self) -> str:
+        seconds = time.monotonic() - self.began
+        return f"judge {self.config.model}: {self.done} of {len(self.questions)} answers, {seconds:.0f} s"
+
+    async def ask_all(self) -> dict[Question, list[Verdict]]:
+        import httpx
+
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        self.cancel = lambda: loop.call_soon_threadsafe(task.cancel) if task else None
+        room = asyncio.Semaphore(self.config.concurrency)
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        limits = httpx.Limits(max_connections=self.config.concurrency)
+        direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))  # never through a proxy
+
+        async def ask(question: Question) -> list[Verdict]:
+            async with room:
+                try:
+                    verdicts = await self._verdicts(client, question)
+                except RewardError:
+                    self.failed.set()
+                    raise
+            self.done += 1
+            return verdicts
+
+        async with httpx.AsyncClient(headers=headers, limits=limits, timeout=None, mounts=direct) as client:
+            try:
+                answers = await asyncio.gather(*map(ask, self.questions), return_exceptions=True)
+            except asyncio.CancelledError:
+                raise RewardError("cancelled; what was answered is kept, and is not asked again") from None
+        found = {}
+        for question, answer in zip(self.questions, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                found[question] = answer
+            elif not isinstance(answer, _Stopped):
+                raise answer
+        return found
+
+    async def _verdicts(self, client: httpx.AsyncClient, question: Question) -> list[Verdict]:
+        """Verdicts from the store or the judge. Two answers that cannot be read leave all unscored."""
+        config = self.config
+        messages, problem = [{"role": "user", "content": question.text}], ""
+        place = key_of_question(config, question)
+        async with self.store.claimed(place):
+            if config.cache and (known := self.store.get(place)) is not None:
+                return _read(config, question, known)
+            for _ in range(2):
+                answer = await self._complete(client, body_of(config, messages))
+                try:
+                    verdicts = _read(config, question, answer)
+                except UnreadableError as error:
+                    problem = str(error)
+                    said = {"role": "assistant", "content": answer or "(nothing)"}
+                    messages = [*messages, said, {"role": "user", "content": _AGAIN.format(problem=problem)}]
+                else:
+                    if config.cache:
+                        self.store.put(place, answer)
+                    return verdicts
+        return [Verdict(None, f"unscored: the judge's answer {problem}")] * (question.steps or 1)
+
+    async def _complete(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> str:
+        """Return what the model answers; a failure that may pass is tried again after a growing pause."""
+        config = self.config
+        for attempt in range(config.retries + 1):
+            if self.failed.is_set():
+                raise _Stopped
+            if self.store.count(self.scope, self.name, config.max_calls) is None:
+                raise RewardError(
+                    f"the {config.max_calls:,} requests that judge.max_calls allows here are sent; raise it to go on "
+                    "(answers until now are kept and cost nothing again)"
+                )
+            self.sent += 1
+            try:
+                return await self._send(client, body)
+            except _PassingError as error:
+                if attempt == config.retries:
+                    tries = f"{attempt + 1} times" if attempt else "once"
+                    raise RewardError(
+                        f"judge {config.model!r} at {config.base_url} gave no answer; it was asked {tries}: "
+                        f"{self._without_key(str(error))}; is it up? judge.retries and judge.timeout say how long to "
+                        "try"
+                    ) from error
+                backoff = 2.0**attempt * random.uniform(0.5, 1.0)
+                await _pause(self.failed, min(LONGEST_PAUSE, backoff if error.pause is None else max(error.pause, 0.1)))
+        raise AssertionError
+
+    async def _send(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> str:
+        """POST one request. Raises _PassingError for what another try may mend, else RewardError."""
+        import httpx
+
+        config = self.config
+        try:
+            async with asyncio.timeout(config.timeout):  # of the whole answer, which may not trickle in for longer
+                response = await client.post(f"{config.base_url}/chat/completions", json=body)
+        except TimeoutError as error:
+            raise _PassingError(f"no answer in {config.timeout:g} s") from error
+        except httpx.HTTPError as error:
+            raise _PassingError(str(error) or type(error).__name__) from error
+        if response.is_success:
+            return self._answer(response.text)
+        said = f"status {response.status_code}: {_said(response)}"
+        if response.status_code in PASSING:
+            raise _PassingError(said, _asked_pause(response.headers.get("Retry-After")))
+        advice = _ADVICE.get(response.status_code, "").format(
+            variable=config.key_variable or "judge.key_variable, which is unset,"
+        )
+        if response.is_redirect:
+            advice = f"; it redirects to {response.headers['Location'][:200]}: put that into judge.base_url"
+        where = f"judge {config.model!r} at {config.base_url}"
+        raise RewardError(f"{where} refused: {self._without_key(said)}{advice}")
+
+    def _answer(self, text: str) -> str:
+        try:
+            content = json.loads(text)["choices"][0]["message"]["content"] or ""
+            return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise RewardError(
+                f"judge at {self.config.base_url}: {self._without_key(text[:_SAID])!r} is no chat completion; is "
+                "judge.base_url that of an OpenAI-compatible endpoint?"
+            ) from error
+
+    def _without_key(self, text: str) -> str:
+        return redact(text if self.key is None else text.replace(self.key, REDACTED))
+
+
 async def _pause(failed: asyncio.Event, seconds: float) -> None:
     """Wait so many seconds, or until another question has failed."""
     with suppress(TimeoutError):
         await asyncio.wait_for(failed.wait(), seconds)
-
-
-async def _send(config: JudgeConfig, client: httpx.AsyncClient, body: Mapping[str, Any], key: str | None) -> str:
-    """POST one request. Raises _PassingError for what another try may mend, else RewardError."""
-    import httpx
-
-    try:
-        async with asyncio.timeout(config.timeout):  # of the whole answer, which may not trickle in for longer
-            response = await client.post(f"{config.base_url}/chat/completions", json=body)
-    except TimeoutError as error:
-        raise _PassingError(f"no answer in {config.timeout:g} s") from error
-    except httpx.HTTPError as error:
-        raise _PassingError(str(error) or type(error).__name__) from error
-    if response.is_success:
-        return _answer(config, response.text, key)
-    said = f"status {response.status_code}: {_said(response)}"
-    if response.status_code in PASSING:
-        raise _PassingError(said, _asked_pause(response.headers.get("Retry-After")))
-    advice = _ADVICE.get(response.status_code, "").format(
-        variable=config.key_variable or "judge.key_variable, which is unset,"
-    )
-    if response.is_redirect:
-        advice = f"; it redirects to {response.headers['Location'][:200]}: put that into judge.base_url"
-    where = f"judge {config.model!r} at {config.base_url}"
-    raise RewardError(f"{where} refused: {_without(key, said)}{advice}")
-
-
-def _answer(config: JudgeConfig, text: str, key: str | None) -> str:
-    try:
-        content = json.loads(text)["choices"][0]["message"]["content"] or ""
-        return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise RewardError(
-            f"judge at {config.base_url}: {_without(key, text[:_SAID])!r} is no chat completion; is judge.base_url "
-            "that of an OpenAI-compatible endpoint?"
-        ) from error
 
 
 def _said(response: httpx.Response) -> str:
@@ -439,10 +439,6 @@ def _asked_pause(header: str | None) -> float | None:
     with suppress(ValueError, TypeError):
         return parsedate_to_datetime(header).timestamp() - time.time()
     return None
-
-
-def _without(key: str | None, text: str) -> str:
-    return redact(text if key is None else text.replace(key, REDACTED))
 
 
 def _read(config: JudgeConfig, question: Question, answer: str) -> list[Verdict]:
