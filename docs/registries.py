@@ -44,7 +44,7 @@ REFERENCE = {
         workbench.credit:pass_losses workbench.credit:group_losses workbench.credit:gradient_shares
         workbench.credit:TokenLosses workbench.schema:LossSettings workbench.schema:LossPass
         Credit(of,explain,rows,to_json) workbench.schema:Explanation workbench.schema:Term
-        heatmap workbench.views.heatmap:Heatmap(html) workbench.views.heatmap:RowHeatmap(html)
+        heatmap workbench.views.heatmap:Heatmap(html)
     """,
     "Checks": """
         preflight workbench.checks.preflight:Preflight probe workbench.checks.probes:ProbeReport

@@ -32,5 +32,5 @@ def test_the_code_ends_with_a_heatmap(code: str, tmp_path: Path, monkeypatch: py
     exec("\n".join(lines), names)
     heatmap = eval(shown, names)
     assert isinstance(heatmap, Heatmap)
-    assert heatmap.credit.spread
-    assert len(heatmap.credit.scored.group) == 8
+    assert repr(heatmap).startswith("<Heatmap: 8 rollouts, ")
+    assert "no spread" not in repr(heatmap)

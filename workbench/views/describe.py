@@ -36,7 +36,7 @@ from workbench.views.cards import (
     visible,
 )
 from workbench.views.curves import columns_of, run_charts
-from workbench.views.heatmap import Heatmap, heatmap
+from workbench.views.heatmap import heatmap
 
 if TYPE_CHECKING:
     from workbench.checks import Preflight, ProbeReport
@@ -124,7 +124,7 @@ def credit(value: Credit) -> Parts:
         once = ", counted once" if any(value.left_out[member] for member in members) else ""
         title = f"rollout {_numbered(members)}: {_length(rollout, _outcome(scores) + matched)}{once}"
         parts.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
-    return (Drawing(Heatmap(value)._repr_html_, tuple(parts)),)
+    return (Drawing(heatmap(value)._repr_html_, tuple(parts)),)
 
 
 def explanation(value: Explanation) -> Parts:
@@ -183,9 +183,7 @@ def comparison(value: Comparison) -> Parts:
     return (
         f"{names[0]} against {names[1]}: {value.flipped_share:.1%} of the tokens change sign, correlation "
         f"{correlation}, mean absolute difference {value.mean_absolute_difference:.3f}",
-        Drawing(
-            Heatmap(value.a, other=value.b)._repr_html_, (Table(("rollout", "k", "tokens", *columns, "flipped"), rows),)
-        ),
+        Drawing(heatmap(value)._repr_html_, (Table(("rollout", "k", "tokens", *columns, "flipped"), rows),)),
     )
 
 

@@ -14,8 +14,9 @@ import dataclasses
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -77,17 +78,14 @@ TOKEN_TERMS = 8
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
 
-class Drawn:
-    """A drawing: shows itself in Jupyter, and ``html()`` is a page that needs nothing else."""
+@dataclass(frozen=True, repr=False)
+class Heatmap:
+    """A drawn credit or watched row: shows itself in Jupyter, and ``html()`` is a page that needs nothing else."""
 
-    @property
-    def title(self) -> str:
-        """Of the page."""
-        raise NotImplementedError
-
-    def payload(self) -> Payload:
-        """What ``drawing/heatmap.js`` draws."""
-        raise NotImplementedError
+    title: str
+    about: str
+    payload: Callable[[], Payload]
+    """What ``drawing/heatmap.js`` draws."""
 
     def html(self) -> str:
         """A whole HTML document, which its own content policy keeps from asking the network for anything."""
@@ -96,38 +94,34 @@ class Drawn:
     def _repr_html_(self) -> str:
         return fragment("wh", "drawing/heatmap.js", DRAW, self.payload(), style="drawing/heatmap.css")
 
+    def __repr__(self) -> str:
+        return f"<Heatmap: {self.about}>"
 
-class Heatmap(Drawn):
-    """A drawn credit.
+
+def heatmap(
+    shown: Credit | Comparison | WatchedRow,
+    matches: Sequence[Spans] | None = None,
+    *,
+    other: Credit | None = None,
+    loss: DrawnLoss | None = None,
+) -> Heatmap:
+    """Draw a credit, two of one group, or a watched row; a notebook cell shows it, ``.html()`` gives a page to keep.
 
     ``matches[i]`` are the character spans of rollout i to underline, usually where the step pattern matched; ``other``
-    is a second credit of the same group to show beside the first, ``loss`` what the advantages are put into.
+    is a second credit of the same group to show beside the first. ``loss`` is what the advantages are put into, by
+    default dapo on policy.
     """
-
-    def __init__(
-        self,
-        credit: Credit,
-        matches: Sequence[Spans] | None = None,
-        other: Credit | None = None,
-        loss: DrawnLoss | None = None,
-    ) -> None:
-        self.credit = credit
-        self.matches = matches
-        self.other = other
-        self.loss = loss
-
-    def payload(self) -> Payload:
-        return credit_payload(self.credit, self.matches, other=self.other, loss=self.loss)
-
-    @property
-    def title(self) -> str:
-        return f"{self.credit.scheme} credit"
-
-    def __repr__(self) -> str:
-        scored = self.credit.scored
-        steps = sum(len(step_scores.steps) for step_scores in scored.scored)
-        spread = "" if self.credit.spread else ", no spread"
-        return f"<Heatmap: {len(scored.group)} rollouts, {steps} steps, scheme {self.credit.scheme!r}{spread}>"
+    if isinstance(shown, WatchedRow):
+        title = f"{shown.measures[0].label} at step {shown.step}"
+        return Heatmap(title, repr(shown), partial(row_payload, shown))
+    if isinstance(shown, Comparison):
+        return heatmap(shown.a, matches, other=shown.b, loss=loss)
+    scored = shown.scored
+    steps = sum(len(step_scores.steps) for step_scores in scored.scored)
+    spread = "" if shown.spread else ", no spread"
+    about = f"{len(scored.group)} rollouts, {steps} steps, scheme {shown.scheme!r}{spread}"
+    draw = partial(credit_payload, shown, matches, other=other, loss=loss)
+    return Heatmap(f"{shown.scheme} credit", about, draw)
 
 
 def credit_payload(
@@ -506,41 +500,6 @@ def _pass_payload(credits: Sequence[Credit], seen: LossPass) -> PassPayload:
 def _numbers(values: Any) -> list[float] | None:
     """Of float32, with six decimals: a ratio of two is off by a millionth at most."""
     return None if values is None else np.round(values.astype(np.float64), 6).tolist()
-
-
-class RowHeatmap(Drawn):
-    """A drawn watched row: a card for each of its texts, which has it before and now."""
-
-    def __init__(self, row: WatchedRow) -> None:
-        self.row = row
-
-    @property
-    def title(self) -> str:
-        return f"{self.row.measures[0].label} at step {self.row.step}"
-
-    def payload(self) -> Payload:
-        return row_payload(self.row)
-
-    def __repr__(self) -> str:
-        return f"<RowHeatmap of {self.row!r}>"
-
-
-def heatmap(
-    shown: Credit | Comparison | WatchedRow,
-    matches: Sequence[Spans] | None = None,
-    *,
-    other: Credit | None = None,
-    loss: DrawnLoss | None = None,
-) -> Heatmap | RowHeatmap:
-    """Draw a credit, two of one group, or a watched row; a notebook cell shows it, ``.html()`` gives a page to keep.
-
-    ``loss`` is what the advantages are put into, by default dapo on policy.
-    """
-    if isinstance(shown, WatchedRow):
-        return RowHeatmap(shown)
-    if isinstance(shown, Comparison):
-        return Heatmap(shown.a, matches, shown.b, loss)
-    return Heatmap(shown, matches, other, loss)
 
 
 def row_payload(row: WatchedRow) -> Payload:
