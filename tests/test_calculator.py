@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from assets.tiny_tools.teacher import Slips, lessons, noisy_episode
 from workbench.config.run import fill_from_task
 from workbench.data import load_task
-from workbench.data.calculator import Slips, chain, lessons, noisy_episode
+from workbench.data.calculator import chain
 from workbench.data.chain_arithmetic import is_held_out
 from workbench.environments.calculator import ERROR, Calculator, evaluate
 from workbench.rewards.builtin import answer_correctness

@@ -59,7 +59,9 @@ def test_a_wheel_holds_every_file_that_the_package_reads(wheel: Path) -> None:
         re.sub("^examples/", "workbench/programs/", re.sub("^assets/", "workbench/shipped/", path)) for path in paths
     }
     assert {"workbench/shipped/tiny/model.safetensors", "workbench/ui/assets/page.css"} <= wanted
-    recipes = {"workbench/shipped/tiny/build.py", "workbench/shipped/tiny_tools/build.py"}
+    recipes = {
+        f"workbench/shipped/{name}/{file}.py" for name in ("tiny", "tiny_tools") for file in ("build", "teacher")
+    }
     assert sorted(wanted - inside - recipes) == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from assets.tiny.teacher import noisy_answer
 from workbench.data import chain_arithmetic, load_task
 from workbench.errors import TaskError
 from workbench.rewards.builtin.steps import calculator_notes
@@ -60,7 +61,7 @@ def test_the_teacher_is_wrong_as_often_as_it_says():
     steps = wrong = slips = 0
     for _ in range(2000):
         chain = chain_arithmetic.draw_chain(rng)
-        answer = chain_arithmetic.noisy_answer(chain, rng, wrong=0.2, slip=0.04)
+        answer = noisy_answer(chain, rng, wrong=0.2, slip=0.04)
         equations = re.findall(r"Step \d+: (\d+) ([-+*]) (\d+) = (\d+)", answer)
         slips += (
             len(equations) < len(chain.operations)

@@ -1,7 +1,7 @@
 """How the embedded policy ``tiny`` was made: ``python assets/tiny/build.py`` does it again, from nothing.
 
 A Llama-shaped model of about 0.9M parameters and a byte-level BPE of 320 tokens are taught the chain-arithmetic task by
-its *noisy teacher* (``data.chain_arithmetic``). A teacher that is wrong in a fifth of the steps leaves a policy whose
+its *noisy teacher* (``teacher.py``). A teacher that is wrong in a fifth of the steps leaves a policy whose
 greedy answer is nearly always right and whose sampled answers are right a third of the time: the
 distribution is calibrated to the noise, and reinforcement learning has something clean to sharpen. Clean data cut short
 instead leaves a policy that does not know the sums, and GRPO destroys it.
@@ -30,6 +30,7 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
+from assets.tiny.teacher import noisy_answer
 from workbench.data import chain_arithmetic, load_task
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import sample_group
@@ -103,7 +104,7 @@ def teach(recipe: Recipe) -> Iterator[Lesson]:
         if chain_arithmetic.is_held_out(chain):
             continue
         style: chain_arithmetic.Style = "tags" if rng.random() < recipe.tags_share else "steps"
-        answer = chain_arithmetic.noisy_answer(chain, rng, style, recipe.wrong, recipe.slip)
+        answer = noisy_answer(chain, rng, style, recipe.wrong, recipe.slip)
         yield [(chain.prompt(style), False), (answer, True)]
 
 

@@ -1,6 +1,6 @@
 """How the embedded policy ``tiny-tools`` was made: ``python -m assets.tiny_tools.build`` does it again, from nothing.
 
-``tiny``, which copies numbers already, is taught the task ``calculator`` by its *noisy teacher* (``data.calculator``),
+``tiny``, which copies numbers already, is taught the task ``calculator`` by its *noisy teacher* (``teacher.py``),
 which at times misreads an operand, guesses instead of calling, or calls twice. It learns the teacher's turns alone:
 what the calculator answers is read and carries no loss.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from assets.tiny.build import Recipe, Report, teach_and_save
-from workbench.data.calculator import Slips, lessons
+from assets.tiny_tools.teacher import Slips, lessons
 from workbench.policies.load import load_policy
 
 

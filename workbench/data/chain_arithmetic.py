@@ -12,7 +12,7 @@ values stay between 0 and 99 and operands between 2 and 9. Everything is drawn f
 problem for ever. One problem in ten, chosen by a hash of its text, is held out: neither the embedded policy's teacher
 nor a training run ever shows it.
 
-This module also holds the *noisy teacher* whose answers taught the embedded policy. It knows nothing of models.
+Its *noisy teacher* errs as ``noisy_results`` does; ``assets/tiny/teacher.py`` adds slips of format. Nothing is known of models.
 """
 
 from __future__ import annotations
@@ -124,20 +124,6 @@ def render(chain: Chain, results: Sequence[int], style: Style = "steps") -> str:
     return f"{body}\nAnswer: {value}"
 
 
-def noisy_answer(
-    chain: Chain, rng: random.Random, style: Style = "steps", wrong: float = 0.2, slip: float = 0.04
-) -> str:
-    """An answer of the noisy teacher.
-
-    Each step is wrong with probability ``wrong``; later steps go on, correctly, from the wrong value. With probability
-    ``slip`` the answer has one slip of format: a label without its colon, a label numbered wrongly, or a missing
-    answer line.
-    """
-    results = noisy_results(chain, rng, wrong)
-    text = render(chain, results, style)
-    return _slip(text, len(results), rng) if rng.random() < slip else text
-
-
 def labelled_answer(chain: Chain, results: Sequence[int]) -> tuple[list[str], list[bool]]:
     """The steps of the answer that claims ``results``, and whether each is right given the one before it.
 
@@ -181,14 +167,3 @@ def _stays_inside(value: int, operations: Sequence[tuple[str, int]]) -> bool:
         if not LOW <= value <= HIGH:
             return False
     return True
-
-
-def _slip(text: str, steps: int, rng: random.Random) -> str:
-    k = rng.randint(1, steps)
-    match rng.choice(("colon", "number", "answer")):
-        case "colon":
-            return text.replace(f"Step {k}:", f"Step {k}", 1)
-        case "number":
-            return text.replace(f"Step {k}:", f"Step {k + 1}:", 1)
-        case _:
-            return text.rsplit("\n", 1)[0]
