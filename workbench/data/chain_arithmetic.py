@@ -12,7 +12,7 @@ values stay between 0 and 99 and operands between 2 and 9. Everything is drawn f
 problem for ever. One problem in ten, chosen by a hash of its text, is held out: neither the embedded policy's teacher
 nor a training run ever shows it.
 
-Its *noisy teacher* errs as ``noisy_results`` does; ``assets/tiny/teacher.py`` adds slips of format. Nothing is known of models.
+Its *noisy teacher* errs as ``noisy_results`` does; ``assets/tiny/teacher.py`` adds slips of format.
 """
 
 from __future__ import annotations
