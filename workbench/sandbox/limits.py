@@ -22,7 +22,7 @@ MEMORY = 4 << 30
 FILE = 64 << 20
 """Bytes of one file that may be written."""
 DESCRIPTORS = 256
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY($|_)|APIKEY|(^|_)AUTH($|_)", re.IGNORECASE)
+_SECRET = re.compile(r"SECRET|PASSW|CREDENTIAL|APIKEY|(^|_)(TOKEN|KEY|AUTH)S?($|_)", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
