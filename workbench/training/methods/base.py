@@ -158,7 +158,7 @@ class SampledSection(MethodSection):
                 f"environment.name: {values[0].name!r} samples on from the end of a step, where "
                 f"{config.environment.name!r} would have to be played again up to there; leave one of the two out"
             )
-        self._check_batch(config)
+        _check_batch(config, self.rollouts_per_step, "completions", "method.prompts_per_step")
 
     def check_files(self, config: SharedConfig) -> None:
         from workbench.data import HUB, load_task
@@ -180,20 +180,6 @@ class SampledSection(MethodSection):
             raise ValueError(
                 f"method.prompts_per_step: {self.prompts_per_step} prompts on {ranks} ranks split a "
                 f"group, and {grouped[0]!r} needs its whole group on one; make it a multiple of {ranks}"
-            )
-
-    def _check_batch(self, config: SharedConfig) -> None:
-        batch, ranks, micro = self.rollouts_per_step, config.run.ranks, config.run.micro_batch_size
-        if batch % ranks:
-            raise ValueError(
-                f"run.ranks: a batch of {batch} completions ({self.prompts_per_step} prompts x "
-                f"{self.sampling.num_generations}) does not divide over {ranks} ranks; make method.prompts_per_step a "
-                "multiple of it"
-            )
-        if micro is not None and (batch // ranks) % micro:
-            raise ValueError(
-                f"run.micro_batch_size: {micro} does not divide the {batch // ranks} completions of a "
-                f"rank's batch; try {_nearest_divisor(batch // ranks, micro)}"
             )
 
     def rows_wanted(self, config: SharedConfig) -> int:
@@ -247,8 +233,19 @@ class SampledSection(MethodSection):
         )
 
 
-def _nearest_divisor(batch: int, target: int) -> int:
-    return min((n for n in range(1, batch + 1) if batch % n == 0), key=lambda n: abs(n - target))
+def _check_batch(config: SharedConfig, batch: int, unit: str, field: str) -> None:
+    """Raises ValueError, with the fix, for a batch that its ranks or micro-batches do not divide."""
+    ranks, micro = config.run.ranks, config.run.micro_batch_size
+    if batch % ranks:
+        raise ValueError(
+            f"run.ranks: a batch of {batch} {unit} does not divide over {ranks} ranks; make {field} a multiple of it"
+        )
+    share = batch // ranks
+    if micro is not None and share % micro:
+        nearest = min((n for n in range(1, share + 1) if share % n == 0), key=lambda n: abs(n - micro))
+        raise ValueError(
+            f"run.micro_batch_size: {micro} does not divide the {share} {unit} of a rank's batch; try {nearest}"
+        )
 
 
 def section_of(config: SharedConfig) -> SampledSection:
@@ -290,14 +287,7 @@ class StoredSection(MethodSection):
         return f"they do not fit method.max_length, {self.max_length:,} tokens"
 
     def check(self, config: SharedConfig) -> None:
-        ranks, micro = config.run.ranks, config.run.micro_batch_size
-        if self.batch_size % ranks:
-            raise ValueError(f"run.ranks: a batch of {self.batch_size} {self.unit} does not divide over {ranks} ranks")
-        if micro is not None and self.batch_size // ranks % micro:
-            raise ValueError(
-                f"run.micro_batch_size: {micro} does not divide the {self.batch_size // ranks} {self.unit} of a "
-                "rank's batch"
-            )
+        _check_batch(config, self.batch_size, self.unit, "method.batch_size")
 
     def check_files(self, config: SharedConfig) -> None:
         self.check_model(config)
