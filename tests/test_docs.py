@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from html import unescape
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from workbench.checks import ALL_EDITS
+from workbench.cli import COMMANDS
+from workbench.cli.arguments import read_arguments
 from workbench.config import Section
 from workbench.config.run import METHODS
 from workbench.credit import SCHEMES
@@ -18,6 +21,7 @@ from workbench.rewards import BUILTINS
 from workbench.views.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
+COMMAND = re.compile(r"^ *(?:OMP_NUM_THREADS=1 )?python -m workbench ([a-z].*)$", re.MULTILINE)
 _FETCHED = re.compile(r"""(?:<link[^>]+href|<script[^>]+src|<img[^>]+src|<iframe[^>]+src)="(https?:)?//""")
 
 
@@ -78,3 +82,14 @@ def test_what_the_public_functions_give_is_in_the_reference_and_every_section_of
         sections |= set() if below else {section.__name__}
     assert {"RunConfig", "LoraConfig", *(method.section.__name__ for method in METHODS.values())} < sections
     assert [name for name in sections if f"\n{name}¶" not in text] == []
+
+
+def test_the_commands_of_the_documentation_are_read_by_the_command_line():
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "examples" / "README.md"]
+    texts = [path.read_text(encoding="utf-8").replace("\\\n", " ").replace(" RATE ", " 1e-4 ") for path in pages]
+    commands = [re.sub(r"\[.*?\]", "", found) for text in texts for found in COMMAND.findall(text)]
+    assert len(commands) > 20
+    for command in commands:
+        name, *words = shlex.split(command, comments=True)
+        if name in COMMANDS:  # the others are programs of examples/
+            read_arguments(name, COMMANDS[name], words)
