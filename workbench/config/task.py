@@ -93,13 +93,6 @@ class TaskSection(Section):
     def _empty_is_none(cls, value: Any) -> Any:
         return None if isinstance(value, str) and not value.strip() else value
 
-    @field_validator("filter")
-    @classmethod
-    def _filter_can_be_read(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_filter(value)
-        return value
-
     @model_validator(mode="after")
     def _columns_are_of_something(self) -> Self:
         if self.data_columns and self.data is None:

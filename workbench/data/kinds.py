@@ -26,7 +26,7 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from workbench.config import TaskSection
-from workbench.config.task import RowFilter, parse_filter
+from workbench.config.task import parse_filter
 from workbench.data.conversations import is_conversation, sharegpt_messages
 from workbench.data.read import Row
 from workbench.data.records import TEXTS, checked, step_labels
@@ -330,16 +330,23 @@ def taken(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Cou
     most = section.max_prompt_characters
     if section.filter is None and most is None:
         return range(len(rows)), Counter()
-    kept = range(len(rows)) if section.filter is None else _filtered(rows, parse_filter(section.filter))
+    kept = range(len(rows)) if section.filter is None else _filtered(rows, section.filter)
     indices = [i for i in kept if most is None or characters(prompt_of(rows[i].where, rows[i].values)[1]) <= most]
     skipped = {"filter": len(rows) - len(kept), "max_prompt_characters": len(kept) - len(indices)}
     return indices, Counter({field: count for field, count in skipped.items() if count})
 
 
-def _filtered(rows: Sequence[Row], by: RowFilter) -> Sequence[int]:
-    """Return which rows a filter takes; columns whose texts are all numbers are compared as numbers."""
+def _filtered(rows: Sequence[Row], text: str) -> Sequence[int]:
+    """Return which rows a filter takes; columns whose texts are all numbers are compared as numbers.
+
+    Raises TaskError for a filter that pandas does not read, or whose values it cannot compare.
+    """
     import pandas as pd
 
+    try:
+        by = parse_filter(text)
+    except ValueError as error:
+        raise TaskError(f"task.filter: {error}") from error
     values = {column: [value_at(row.values, column) for row in rows] for column in by.columns}
     for column, found in values.items():
         if rows and all(value is MISSING for value in found):
