@@ -34,7 +34,6 @@ from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError, WorkbenchError
 from workbench.places import absolute
 from workbench.policies.find import check_section
-from workbench.policies.prompts import known_chat_template
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.source import reward_functions, save_reward, saved_rewards
 from workbench.rundir import RunDir, checkpoints
@@ -318,22 +317,6 @@ def test_invariant_what_is_no_file_hides_nothing_else(make: Callable[[Path], Non
     make(tmp_path / "rows.jsonl")
     with pytest.raises(TaskError, match=r"rows\.jsonl(?!: the parser)"):
         read_groups(tmp_path / "rows.jsonl")
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_of_a_policy_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    victims = ("model.safetensors.index.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors")
-    for victim in (*victims, "adapter_config.json", "config.json"):
-        for file in tmp_path.iterdir():
-            file.unlink()
-        if victim != "adapter_config.json":
-            (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-        (tmp_path / "model.safetensors").write_bytes(b"")
-        (tmp_path / victim).write_bytes(FILES[name])
-        folder = str(tmp_path)
-        held(lambda folder=folder: check_section(PolicySection(path=folder)))
-        for look in (known_chat_template, guess_format, load_tokeniser):
-            held(lambda look=look, folder=folder: look(folder))
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sklearn.metrics import accuracy_score
 
-import workbench as wb
 from workbench import views
 from workbench.checks.reward_check import Chain, check_reward, first_error
 from workbench.data import labelled_groups, load_task, planted_errors
@@ -276,7 +275,3 @@ def test_it_shows_itself_as_a_table_with_nothing_read_as_markup():
     html = views.html(check_reward([group(("1", {"correct": True}))], odd))
     assert "&lt;img onerror&gt;" in html
     assert "<img" not in html
-
-
-def test_the_public_name():
-    assert wb.check_reward is check_reward

@@ -200,23 +200,6 @@ def test_the_targets_get_the_adapter(targets: Any, expected: set[str]) -> None:
     assert {name for name, module in adapted.named_modules() if hasattr(module, "lora_A")} == expected
 
 
-def test_every_option_of_the_adapter_reaches_it() -> None:
-    from peft import get_peft_model
-
-    lora = LoraConfig(
-        r=4, alpha=8, targets="q_proj", dropout=0.25, rslora=True, dora=True, bias="lora_only", modules_to_save=["head"]
-    )
-    adapted = get_peft_model(Model(), lora_config(PolicySection(lora=lora), None))
-    layer = adapted.base_model.model.layers[0].q_proj
-    assert layer.scaling["default"] == 4.0  # alpha / sqrt(r) = 8 / 2; without rsLoRA it would be 8 / 4
-    assert layer.lora_dropout["default"].p == 0.25
-    assert "default" in layer.lora_magnitude_vector
-    trained = {name for name, weight in adapted.named_parameters() if weight.requires_grad}
-    assert any(name.endswith("q_proj.base_layer.bias") for name in trained)
-    assert not any("v_proj" in name for name in trained)
-    assert any("head.modules_to_save" in name for name in trained)
-
-
 def test_a_model_with_a_head_gets_the_same_adapter(tiny: Any) -> None:
     from transformers import LlamaForTokenClassification
 
