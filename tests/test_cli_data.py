@@ -63,7 +63,7 @@ def test_code_from_a_file_runs_in_the_worker_and_its_worst_are_listed(capsys, tm
         (["check-reward", "nothing.jsonl"], "give the reward to check with --reward NAME"),
         (["check-reward", "gsm8k", "--preset", "none"], "--preset none: choose one of step-n"),
         (["check-reward", "gsm8k", "--labels", "none"], "no completion has the column 'none'; there are"),
-        (["check-reward", "gsm8k", "--aggregate", "sum"], "aggregate 'sum' is unknown"),
+        (["check-reward", "gsm8k", "--aggregate", "sum"], "(got 'sum')"),
     ],
 )
 def test_what_cannot_be_done_is_one_message(capsys, argv, message):

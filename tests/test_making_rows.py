@@ -148,9 +148,9 @@ def test_the_commands_write_rows_that_a_run_can_have_as_its_task(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["pairs", "--margin", "nan"], "nan is no number that an outcome can have"),
-        (["pairs", "--margin", "-1"], "-1 is less than 0"),
-        (["demonstrations", "--threshold", "inf"], "inf is no number that an outcome can have"),
+        (["pairs", "--margin", "nan"], "(got 'nan')"),
+        (["pairs", "--margin", "-1"], "(got '-1')"),
+        (["demonstrations", "--threshold", "inf"], "(got 'inf')"),
         (["mix", "--fresh", "gone.jsonl", "--replay", "gone.jsonl"], "gone.jsonl"),
         (["mix", "--fresh", ".", "--replay", "gone.jsonl"], "is not a file; give a JSONL or Parquet file"),
     ],
