@@ -87,7 +87,9 @@ def test_a_notebook_runs_and_every_code_cell_shows_something(path, tmp_path, ker
     assert html_of(notebook)
     if path.stem == "04_train_and_watch":
         # What the watching cell shows was replaced, from the thread, by the run as it ended.
-        assert any(">finished</span>" in html and 'class="wc ' in html for html in html_of(notebook))
+        assert any(">finished</span>" in html for html in html_of(notebook))
+        shown = [output.get("data", {}) for cell in code_cells(notebook) for output in cell.outputs]
+        assert any("application/vnd.plotly.v1+json" in data for data in shown)
         assert "finished at step 2 of 2" in texts(notebook)
 
 
