@@ -17,12 +17,11 @@ from starlette.testclient import TestClient
 from tests.browsing import App
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ConfigError
 from workbench.rundir import RunDir
 from workbench.ui import app as page
 from workbench.ui.door import workspace_token
 from workbench.ui.handlers import api
-from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.help import guide
 from workbench.ui.handlers.session import Services
 
@@ -151,12 +150,6 @@ def test_mcp_offers_what_only_reads_and_to_the_owner_alone(tmp_path: Path) -> No
         assert tools["read_metrics"]["inputSchema"]["properties"]["run"]["type"] == "string"
 
 
-def test_mcp_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.ui.app.find_spec", lambda name: None)
-    with pytest.raises(WorkbenchError, match="pip install 'mcp<2'"):
-        page.create_app(tmp_path, mcp=True)
-
-
 def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> None:
     """Gradio closes what a function yields from once its caller has gone."""
     services = Services(tmp_path)
@@ -186,22 +179,6 @@ def test_a_group_too_large_to_be_credited_is_refused_before_a_table_is_made(
         api.assign_credit(empty, empty, lengths, "process", None, {})
     assert f"{max(lengths) * len(lengths):,}" in str(refused.value)
     assert f"{api.MOST_TOKENS:,}" in str(refused.value)
-
-
-def test_each_completion_counts_as_the_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table has a row for each, as long as the longest."""
-    group = first_group()
-    longest = max(len(rollout.token_ids) for rollout in group.rollouts)
-    services = Services(tmp_path)
-
-    def score(most: int) -> dict[str, Any]:
-        monkeypatch.setattr(api, "MOST_TOKENS", most)
-        return api.score(services, group.to_json(), r"\n", "ends", ["answer_correctness"], "outcome", {})
-
-    assert len(score(8 * longest)["rollouts"]) == 8
-    with pytest.raises(ConfigError, match=f"{8 * longest:,}"):
-        score(8 * longest - 1)
-    services.close()
 
 
 def test_of_many_runs_the_newest_are_listed_and_the_others_counted(

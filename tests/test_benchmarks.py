@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks import BENCHES, Measure, schemes, ui
+from benchmarks import BENCHES, Measure, schemes
 from benchmarks.__main__ import main
 from benchmarks.implicit_prm import save_implicit_prm
 from benchmarks.trained import Where
 from tests.stored_runs import store
 from workbench.assets import EMBEDDED
 from workbench.config import ModelConfig
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ConfigError
 from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel
 
@@ -41,24 +39,6 @@ def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str
     assert set(json.loads(capsys.readouterr().out)["benches"]) == set(BENCHES)
 
 
-def test_what_cannot_be_measured_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["magic"])
-    assert "invalid choice: 'magic'" in capsys.readouterr().err
-    assert main(["credit", "--repeat", "0"]) == 2
-    assert main(["credit", "--full"]) == 2
-    assert "no --full version" in capsys.readouterr().err
-
-
-def test_what_measuring_the_page_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(WorkbenchError, match="bench ui needs a browser and there is none of"), ui._chromium_page(""):
-        pass
-    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
-    with pytest.raises(WorkbenchError, match=r"pip install -r tests/requirements\.txt adds it"), ui._chromium_page(""):
-        pass
-
-
 def test_cells_are_chosen_by_name_and_only_what_finished_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,28 +56,6 @@ def test_cells_are_chosen_by_name_and_only_what_finished_is_read(
     (row,) = schemes.measure(2, Where(tmp_path, only=("noise30/process",), stored=True))
     assert (row.seeds, row.base, row.final, row.steps_per_answer, row.probes) == (1, 0.0, 0.5, 7.0, "")
     assert 0.2 < (row.agreement or 0) < 0.5
-
-
-def test_a_result_that_is_kept_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seed 0 was kept with 40 %, and in the workspace, at 50 %, it was trained anew; of seed 1 nothing is there."""
-    kept = schemes.RunResult("noise30", "process", 0, base=0.3, final=0.4, steps_per_answer=None)
-    monkeypatch.setattr(schemes, "RESULTS", tmp_path / "kept.jsonl")
-    schemes.RESULTS.write_text(json.dumps(dataclasses.asdict(kept)) + "\n")
-    store(
-        tmp_path,
-        "schemes-noise30-process-0",
-        [{"step": n, "accuracy": 0.25 * n, "steps_per_answer": 7} for n in (0, 2)],
-    )
-    monkeypatch.setattr(schemes, "agreement", lambda labels, scheme: 1.0)
-    where = Where(tmp_path, only=("noise30/process",), stored=True)
-    (row,), (anew,) = schemes.measure(2, where), schemes.measure(2, where, full=True)
-    assert (row.seeds, row.base, row.final, row.steps_per_answer) == (1, 0.3, 0.4, None)
-    assert (anew.seeds, anew.base, anew.final, anew.steps_per_answer) == (1, 0.0, 0.5, 7.0)
-
-
-def test_flags_of_training_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["credit", "--stored"]) == 2
-    assert "no runs for --workspace, --only or --stored" in capsys.readouterr().err
 
 
 def test_an_implicit_prm_scores_a_step_by_how_the_likelihood_of_the_answer_moved(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from workbench.assets import FIRST_GROUP
 from workbench.cli import main
-from workbench.config import RewardConfig
 from workbench.credit import compare_credits, credit_group
 from workbench.rewards import Reward, score_both, score_group
 from workbench.schema import Group, Rollout
@@ -58,15 +57,6 @@ def test_a_function_of_both_lists_is_called_once_and_weighed_twice() -> None:
     payload = credit_payload(credit_group(a, "step"), other=credit_group(b, "step"))
     assert payload["other"]["names"] == list(compared.names)
     assert payload["rollouts"][1]["twin"]["steps"][1]["reward"] == -2.5
-
-
-def test_other_options_are_another_function_of_the_same_name() -> None:
-    target = {"name": "length_target", "kind": "outcome"}
-    sides = [[RewardConfig.parse({**target, "options": {"target_length": n}})] for n in (2, 3)]
-    a, b = score_both(GROUP, PATTERN, *sides)
-    assert [row.outcome for row in a.scored] != [row.outcome for row in b.scored]
-    names = compare_credits(credit_group(a, "outcome"), credit_group(b, "outcome")).names
-    assert names == ("outcome on length_target", "outcome on length_target, other scores")
 
 
 # ── on the command line ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,16 +8,13 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Gemma3Config, Gemma3ForConditionalGeneration, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests import reward_models
 from workbench import weights
-from workbench.config import ModelConfig
-from workbench.errors import PolicyError, RewardError
-from workbench.policies.load import Policy, context_length, load_policy
-from workbench.policies.prompts import encode_prompt
+from workbench.errors import PolicyError
+from workbench.policies.load import Policy, load_policy
 from workbench.policies.sampler import sample_group, with_reference
-from workbench.rewards.models.load import load_model
 from workbench.schema import Example
 
 EXAMPLE = Example("Start with 7, add 5.\n")
@@ -151,59 +148,6 @@ def test_an_adapter_of_another_base_and_a_broken_one_are_refused(folder, tmp_pat
     assert f"holds {deeper}, for which this base has no place" in refused(**{deeper: tensors[name].clone()})
     assert "NaN" in refused(**{name: tensors[name] * torch.nan})
     assert "size mismatch" in refused(**{name: torch.zeros(3, 3)})
-
-
-def test_reward_models_are_held_to_the_same(tmp_path):
-    where = reward_models.save("token", tmp_path / "prm")
-    config = ModelConfig(path=where, format="stepwise")
-    load_model(config, "cpu")
-    edit_tensors(tmp_path / "prm", lambda tensors: tensors["score.weight"].fill_(torch.nan))
-    with pytest.raises(RewardError, match=r"64 of 64 values of tensor score\.weight"):
-        load_model(config, "cpu")
-    edit_json(tmp_path / "prm" / "config.json", num_hidden_layers=1)
-    with pytest.raises(RewardError, match=r"the weights hold model\.layers\.1\..*has no place for"):
-        load_model(config, "cpu")
-
-
-def test_a_model_that_overflows_while_sampling_is_said_to_and_not_sampled(random_policy, monkeypatch):
-    head = random_policy.model.lm_head
-    monkeypatch.setattr(head, "forward", lambda hidden: torch.full((*hidden.shape[:-1], 320), torch.nan))
-    with pytest.raises(PolicyError, match=r"no probabilities at position 1 .*load it in float32"):
-        sample_group(random_policy, EXAMPLE, num_generations=2, max_completion_length=4)
-
-
-def test_composite_configurations_have_their_text_models_numbers(tiny):
-    """Gemma 3 for conditional generation keeps its vocabulary and context in ``text_config``."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    text = {"vocab_size": 320, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 64}
-    vision = {"image_size": 28, "patch_size": 14, "num_channels": 3}
-    config = Gemma3Config(text_config=sizes | text, vision_config=sizes | vision, mm_tokens_per_image=4)
-    policy = Policy("composite", Gemma3ForConditionalGeneration(config).eval(), tiny.tokenizer)
-    assert context_length(policy.model) == 64
-    group = sample_group(policy, EXAMPLE, num_generations=2, max_completion_length=8)
-    again = with_reference(policy, group)
-    for rollout in again.rollouts:
-        assert rollout.ref_logprobs == pytest.approx(rollout.logprobs, abs=1e-4)
-    with pytest.raises(PolicyError, match="exceed the model's context of 64") as refused:
-        sample_group(policy, EXAMPLE, num_generations=2, max_completion_length=64)
-    room = 64 - len(encode_prompt(policy.tokenizer, EXAMPLE.prompt))
-    assert f"max_completion_length to {room} or less" in str(refused.value)
-
-
-@pytest.mark.parametrize("beyond", [0, 1, 30])
-def test_of_a_prompt_as_long_as_the_context_it_is_said_how_much_to_shorten_it(random_policy, beyond):
-    """The context is 128 tokens; with one of them free an answer of one token is sampled."""
-    policy = random_policy
-    prompt = policy.tokenizer.decode([10] * (128 + beyond))
-    length = len(encode_prompt(policy.tokenizer, prompt))
-    assert length >= 128
-    with pytest.raises(PolicyError) as refused:
-        sample_group(policy, Example(prompt), num_generations=2, max_completion_length=1)
-    message = str(refused.value)
-    assert "max_completion_length" not in message
-    assert f"{length} tokens" in message
-    assert f"shorten it by {length - 127} tokens" in message
 
 
 def test_a_reference_with_another_vocabulary_of_the_same_size_is_refused(tiny):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import workbench as wb
 from workbench.config import PromptSection, SamplingConfig
-from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.data import Task
 from workbench.data.kinds import Demonstration, Pair
@@ -22,7 +19,6 @@ from workbench.policies.prompts import (
     StopStrings,
     arguments_of,
     check_template_kwargs,
-    encode_prompt,
     plain_prompt_note,
     prompt_record,
     thinking_open,
@@ -34,12 +30,7 @@ from workbench.rundir.rollouts import read, write
 from workbench.schema import Example, Group, Rollout
 from workbench.schema.rollouts import answer_span
 from workbench.steps import StepPattern
-from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.example import first_draft
-from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import can_sample_again
-from workbench.ui.handlers.page_restore import restore
-from workbench.ui.handlers.page_state import link_of
 from workbench.views.heatmap import group_payload
 
 TEMPLATE = (
@@ -84,20 +75,6 @@ def test_a_prompt_is_put_as_its_section_says_and_twice_is_as_once() -> None:
         assert section.of(section.of(prompt)) == wanted  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"apply_template": "never", "system": "x"}, "system: there is no chat template"),
-        ({"apply_template": "never", "template_kwargs": {"a": 1}}, "template_kwargs: there is no chat template"),
-        ({"template_kwargs": {"tokenize": False}}, "'tokenize' is filled in"),
-        ({"apply_template": "sometimes"}, "auto, always, never"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        PromptSection.parse(settings)
-
-
 def test_a_template_s_switch_is_no_text() -> None:
     assert PromptSection.parse({"template_kwargs": {"enable_thinking": "False", "effort": "low"}}).template_kwargs == {
         "enable_thinking": False,
@@ -111,16 +88,6 @@ def test_an_argument_that_the_template_does_not_read_is_refused() -> None:
     check_template_kwargs(TEMPLATE, {"enable_thinking": True})
     with pytest.raises(PolicyError, match=r"reads no 'enable_thinkin' .* did you mean 'enable_thinking'"):
         check_template_kwargs(TEMPLATE, {"enable_thinkin": True})
-
-
-def test_a_template_that_refuses_a_message_says_so(chat: Policy) -> None:
-    tokenizer = chat.tokenizer
-    tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
-    try:
-        with pytest.raises(PolicyError, match=r"refuses a prompt of the messages system, user .*not supported"):
-            encode_prompt(tokenizer, PromptSection(system="x").of("y"))
-    finally:
-        tokenizer.chat_template = TEMPLATE
 
 
 def test_a_group_records_its_prompt_so_that_it_can_be_sampled_again(chat: Policy) -> None:
@@ -159,12 +126,6 @@ def test_a_turn_that_ends_with_a_token_at_which_the_policy_does_not_stop_is_name
     assert prompt_record(tokenizer, "2 + 2?", None, [eos], ()) == {}
     assert "<|im_end|>" in turn_end_note({"turn_end": "<|im_end|>"})
     assert turn_end_note({}) == ""
-
-
-def test_the_reference_reads_the_prompt_as_the_policy_did(chat: Policy) -> None:
-    group = sample_group(chat, Example(PROMPT), system="Be brief.", template_kwargs={"enable_thinking": True}, **SHORT)
-    compared = wb.with_reference(chat, group).rollouts[0]
-    np.testing.assert_allclose(compared.ref_logprobs, compared.logprobs, atol=1e-4)
 
 
 def test_a_plain_prompt_to_a_chat_model_is_pointed_out() -> None:
@@ -306,36 +267,3 @@ def test_a_prompt_that_opens_the_block_leaves_an_unclosed_completion_without_an_
 
 
 # -- configuration and page -------------------------------------------------------------------------------------------
-
-
-def test_the_page_s_fields_hold_the_sections() -> None:
-    data = {
-        "prompt": {"system": "s", "template_kwargs": {"enable_thinking": False, "n": 3}, "apply_template": "always"},
-        "method": {"sampling": {"stop": ["</answer>", "\n\n"]}, "pattern": {"leave_out_thinking": True}},
-    }
-    config = RunConfig.parse(data)
-    draft = Draft.of(config)
-    values = draft.values()
-    assert values["prompt.template_kwargs"] == "enable_thinking=false, n=3"
-    assert values["method.sampling.stop"] == "</answer>\n\\n\\n"
-    assert draft.with_values(values) is draft  # what a field shows, it does not change
-    assert draft.config().prompt == config.prompt
-    assert draft.pattern() == config.sampled.pattern
-    changed = draft.with_values({"prompt.system": "", "prompt.template_kwargs": "enable_thinking=true"})
-    assert changed.prompting() == PromptSection(template_kwargs={"enable_thinking": True}, apply_template="always")
-    assert asdict(config.sampled.pattern)["leave_out_thinking"]
-
-
-def test_a_link_brings_the_prompt_s_settings_the_stops_and_the_thinking(tmp_path: Path) -> None:
-    sampling, kwargs = {"stop": ["</answer>", "\n\n"]}, {"enable_thinking": False}
-    data = {
-        "prompt": {"system": "s", "template_kwargs": kwargs},
-        "method": {"sampling": sampling, "pattern": {"leave_out_thinking": True}},
-    }
-    draft = replace(first_draft(), tree=Draft.of(RunConfig.parse(data)).tree)
-    restored = restore("", link_of(draft, ""), GroupStore(tmp_path))
-    assert restored is not None
-    assert restored.problems == ()
-    assert restored.draft.prompting() == draft.prompting()
-    assert restored.draft.sampling()[0].stop == sampling["stop"]
-    assert restored.draft.pattern().leave_out_thinking

@@ -6,9 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
-import types
 from functools import partial, partialmethod
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,7 +24,6 @@ from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
 from workbench.ui.handlers import credit as credit_form
-from workbench.views.cards import table, visible
 
 COMMANDS = ("app", "sample", "score", "train", "runs", "iterative", "compare")
 
@@ -246,17 +243,6 @@ def test_a_flag_that_is_not_there_is_answered_with_the_nearest(
     assert f"did you mean {nearest}" in capsys.readouterr().err.replace("'", "")
 
 
-def test_a_file_where_another_is_wanted_is_told_where_it_goes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"question": "1 + 1?", "answer": "2"}\n')
-    assert main(["train", "k.yaml"]) == 2
-    assert "--config k.yaml" in capsys.readouterr().err
-    assert main(["score", "--group", str(rows)]) == 2
-    assert f"rollouts {rows} --show 0" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- 1", "is a list"), ("stepz: 3", "stepz")])
 def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "a.yaml"
@@ -338,26 +324,6 @@ def test_a_broken_run_is_resumed_and_tells_from_where(
     assert "warning: skipped checkpoint-4: weights is missing" in err
     assert main(["resume", "a", *at]) == 2
     assert "run 'a' is finished (6 steps); to train anew: train --from a" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("fake_task")
-def test_a_run_is_run_again_as_it_was_and_what_has_changed_is_told(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    at = ["--workspace", str(workspace)]
-    assert main(["train", *at, "--task", "finish", "--name", "a", "--seed", "7", "--method.credit.scheme", "sum"]) == 0
-    made = workspace / "runs" / "a" / "environment.json"
-    made.write_text(made.read_text().replace(f'"torch": "{version("torch")}"', '"torch": "1.0"'))
-    capsys.readouterr()
-    assert main(["train", *at, "--from", "a", "--run.steps", "3"]) == 0
-    out, err = capsys.readouterr()
-    assert out.startswith("a-2: finished")
-    assert f"note: since a, torch was 1.0 and is {version('torch')}" in err
-    first, again = (runs.open_run(name, workspace).config() for name in ("a", "a-2"))
-    assert again.run.steps == 3
-    again.run.steps = first.run.steps
-    assert again == first
-    assert main(["train", *at, "--from", "b"]) == 2
 
 
 @pytest.mark.usefixtures("fake_task")
@@ -542,22 +508,6 @@ def test_score_a_stored_group(group_file: Path, tmp_path: Path, capsys: pytest.C
     assert "Step 1: 7 + 5 = 13↵" in text
 
 
-@pytest.mark.parametrize(("regex", "code", "said"), [("never", 1, "without a match"), (".", 0, "steps per answer")])
-def test_score_says_what_is_wrong_with_a_pattern(
-    group_file: Path, regex: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["score", "--group", str(group_file), "--method.pattern.regex", regex, "--json"]) == code
-    assert said in capsys.readouterr().err
-
-
-def test_score_refuses_what_is_no_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "group.json"
-    for text in ("", "[]", "{}", '{"prompt": "a", "rollouts": [{}]}', "[" * 100_000):
-        file.write_text(text)
-        assert main(["score", "--group", str(file)]) == 2
-        assert "no group as 'sample --json' prints it" in capsys.readouterr().err
-
-
 def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--method.sampling.num_generations", "2", "--method.sampling.max_completion_length", "6", "--seed", "3"]
     assert main(["sample", *small, "--index", "5", "--json"]) == 0
@@ -577,40 +527,6 @@ def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.Cap
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------
-
-
-def test_app_is_launched_as_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    launched: list[dict[str, Any]] = []
-
-    def launch(announce: Any, **how: Any) -> None:
-        launched.append(how)
-        announce("http://127.0.0.1:7999/?token=t")
-
-    page = types.SimpleNamespace(launch=launch)
-    monkeypatch.setitem(sys.modules, "workbench.ui.app", page)  # the real one takes seconds to import
-    assert main(["app", "--port", "7999", "--no-browser", "--workspace", "w", "--json"]) == 0
-    given = {"host": "127.0.0.1", "port": 7999, "workspace": Path("w"), "open_browser": False}
-    owner = {"visitors": False, "framed_by": ()}
-    assert launched == [{**given, **owner, "login": None, "token": True, "allow_hosts": (), "mcp": False}]
-    assert answer(capsys) == {"url": "http://127.0.0.1:7999/?token=t"}
-    monkeypatch.setenv("WORKBENCH_AUTH", "ada:correct horse")
-    assert main(["app", "--host", "0.0.0.0", "--allow-host", "wb.example", "--no-token", "--json"]) == 0
-    how = launched[1]
-    assert (how["login"].name, how["login"].password) == ("ada", "correct horse")
-    assert (how["host"], how["allow_hosts"], how["token"]) == ("0.0.0.0", ("wb.example",), False)
-
-
-def test_text_cannot_steer_the_terminal() -> None:
-    assert visible("a\x1b[2J\x00\u202e\u2028\ud800é\n") == "a<U+001B>[2J<U+0000><U+202E><U+2028><U+D800>é\n"
-    assert visible("a\n\tb", one_line=True) == "a↵→b"
-
-
-def test_tables_align_numbers_to_the_right() -> None:
-    assert table(("name", "n", "x"), [("a", 1, 0.5), ("long", 12, None)]).splitlines() == [
-        "name   n      x",
-        "a      1  0.500",
-        "long  12      –",
-    ]
 
 
 def test_yaml_that_train_writes_is_what_config_reads(workspace: Path, tmp_path: Path) -> None:

@@ -54,24 +54,3 @@ def test_preflight_samples_when_no_group_is_given(capsys):
     findings = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert findings["truncated"]["value"] == "100%"
     assert "of the time sampling took" in findings["time of step_correctness"]["meaning"]
-
-
-def test_no_prompts_are_refused(capsys):
-    with pytest.raises(SystemExit) as refused:
-        main(["preflight", "--prompts", "0"])
-    assert refused.value.code == 2
-    assert "0 is less than 1" in capsys.readouterr().err
-
-
-def test_what_a_file_says_is_written_out_on_the_terminal(capsys, tmp_path):
-    file = tmp_path / "mine.jsonl"
-    file.write_text('{"prompt": "a", "\\u001b[2Jcol": 1}\n')
-    assert main(["rollouts", str(file)]) == 2
-    assert "\x1b" not in capsys.readouterr().err
-
-
-def test_a_file_that_is_no_group_is_named(capsys, tmp_path):
-    file = tmp_path / "x.json"
-    file.write_text("{}")
-    assert main(["probe", "--group", str(file)]) == 2
-    assert "no group as 'sample --json' prints it" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workbench.data import read, read_groups, read_rows
+from workbench.data import read_rows
 from workbench.data.read import EVERY, held_out_of, rows_and_faults, split_of
 from workbench.errors import TaskError
 
@@ -123,21 +123,6 @@ def test_a_bad_file_is_refused_at_its_place(tmp_path: Path, name: str, content: 
     assert value in str(refused.value)
 
 
-def test_files_over_the_limit_are_not_read_and_what_is_packed_not_unpacked(tmp_path: Path) -> None:
-    (tmp_path / "large.jsonl").write_bytes(GOOD * 100)
-    (tmp_path / "bomb.jsonl.gz").write_bytes(packed(b" " * 10_000_000))
-    text = "a" * 1_000_000
-    table = pa.table({"prompt": [text], "completion": [text]})
-    pq.write_table(table, tmp_path / "bomb.parquet", compression="zstd", use_dictionary=False)
-    for name, most, limit in (
-        ("large.jsonl", 4_000, "4,000"),
-        ("bomb.jsonl.gz", 20_000, "80,000"),
-        ("bomb.parquet", 10_000, "40,000"),
-    ):
-        with pytest.raises(TaskError, match=f"{name} .*{limit}"):
-            read_groups(tmp_path / name, max_bytes=most)
-
-
 def test_what_parquet_has_as_bytes_or_decimals_is_text_and_numbers(tmp_path: Path) -> None:
     columns = {"prompt": ["é".encode()], "reward": [Decimal("0.5")], "image": [b"\x89PNG"]}
     pq.write_table(pa.table(columns), tmp_path / "typed.parquet")
@@ -145,20 +130,6 @@ def test_what_parquet_has_as_bytes_or_decimals_is_text_and_numbers(tmp_path: Pat
     pq.write_table(pa.table({**columns, "prompt": [b"a\xff"]}), tmp_path / "typed.parquet")
     with pytest.raises(TaskError, match="row 1: 'prompt' holds 2 bytes"):
         read_rows(tmp_path / "typed.parquet")
-
-
-def test_what_only_looks_odd_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "odd.jsonl"
-    rows = [
-        {"prompt": "a", "completion": "one\u2028row \u202e \x00 中文 🙂", "score": float("nan")},
-        {"prompt": "a", "completion": "half \ud83d pair"},
-    ]
-    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(map(json.dumps, rows)).encode() + b"\r\n")
-    [group], facts = (found := read_groups(file)).groups, found.facts
-    assert [rollout.text for rollout in group.rollouts] == ["one\u2028row \u202e \x00 中文 🙂", "half \ufffd pair"]
-    assert group.rollouts[0].columns["score"] is None
-    assert any("1 row with unpaired surrogates" in note for note in facts.notes)
-    assert any("1 row with NaN" in note for note in facts.notes)
 
 
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,23 +160,6 @@ def test_a_folder_is_read_by_split_in_a_persons_order(tmp_path: Path) -> None:
     assert (held_out_of(tmp_path, None), held_out_of(tmp_path, "test")) == ("test", None)
     with pytest.raises(TaskError, match="'tset'; did you mean 'test'"):
         read_rows(tmp_path, "tset")
-
-
-def test_folders_that_cannot_be_meant_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TaskError, match="without rows"):
-        read_rows(tmp_path)
-    with pytest.raises(TaskError, match=r"nothing\.jsonl cannot be read: No such file"):
-        read_rows(tmp_path / "nothing.jsonl")
-    put(tmp_path, "main/train.jsonl", "socratic/train.jsonl")
-    with pytest.raises(TaskError, match=r"train\.jsonl of the split 'train' is in main, socratic"):
-        read_rows(tmp_path)
-    with pytest.raises(TaskError, match="over the limit of 10"):
-        read_rows(tmp_path / "main", max_bytes=10)
-    with pytest.raises(TaskError, match="is one file, which has no split 'test'"):
-        read_rows(tmp_path / "main" / "train.jsonl", "test")
-    monkeypatch.setattr(read, "MAX_NAMES", 3)
-    with pytest.raises(TaskError, match="more than 3 files"):
-        read_rows(tmp_path)
 
 
 def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:

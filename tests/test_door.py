@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import re
 import signal
@@ -17,8 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gradio.routes import App as GradioApp
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
@@ -27,7 +24,6 @@ from workbench.page_link import check_port_of, free_port, page_link
 from workbench.ui import app as page
 from workbench.ui import door
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, read_login, workspace_token
-from workbench.ui.sessions import ClosedTabs
 
 HOST = "127.0.0.1:7860"
 HERE = f"http://{HOST}"
@@ -299,15 +295,6 @@ def test_a_name_that_the_page_does_not_have_is_not_found(script: TestClient) -> 
     assert script.post("/gradio_api/component_server", json=missing).json()["detail"] == NOT_THERE
 
 
-def test_a_closed_tab_costs_gradio_nothing(script: TestClient, served: Any) -> None:
-    """Its own event would build a session of all components first; the door stands before what hears of it instead."""
-    mounted = next(route.app for route in served.routes if isinstance(getattr(route, "app", None), GradioApp))
-    events = [target[1] for function in mounted.get_blocks().fns.values() for target in function.targets]
-    assert "click" in events
-    assert "unload" not in events
-    assert [middleware.cls for middleware in served.user_middleware] == [TrustedHostMiddleware, Door, ClosedTabs]
-
-
 # ── elsewhere than on loopback ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -438,14 +425,6 @@ def test_a_proxys_origin_is_taken_where_it_is_named() -> None:
     for fine in ("https://wb.example", "https://wb.example:8443", HERE):
         assert client.get("/", headers={"Origin": fine}).status_code == 200
     assert client.get("/", headers={"Origin": "https://other.example"}).status_code == 403
-
-
-def test_a_page_that_nobody_uses_looks_at_its_queue_seldom(served: Any) -> None:
-    """Gradio's own wait is a millisecond. It is no setting, so this fails when its name or its place changes."""
-    (gradio,) = [route.app for route in served.routes if hasattr(getattr(route, "app", None), "get_blocks")]
-    queue = gradio.get_blocks()._queue
-    assert queue.sleep_when_free == page.QUEUE_TICK == 0.02
-    assert "asyncio.sleep(self.sleep_when_free)" in inspect.getsource(queue.start_processing)
 
 
 @pytest.mark.parametrize("port", [-1, 99_999, 2**40])

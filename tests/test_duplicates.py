@@ -12,9 +12,6 @@ import pytest
 import torch
 
 from tests.credits import make_credit, make_rollout
-from workbench.checks.preflight import preflight_of
-from workbench.checks.probes import probe
-from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.credit import (
     NORMALISATIONS,
@@ -24,16 +21,14 @@ from workbench.credit import (
     group_normalisers,
     loss_weights,
 )
-from workbench.errors import ConfigError, CreditError
+from workbench.errors import ConfigError
 from workbench.schema import Credit, Group, Rollout, ScoredGroup
-from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
 from workbench.training.ppo import ProcessPPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
-from workbench.views import text as as_text
 from workbench.views.heatmap import heatmap
 
 GOOD, BAD = (make_rollout(["a", "b"], first_id=first) for first in (10, 20))
@@ -135,24 +130,6 @@ def test_outcome_rewards_normalised_one_by_one_have_the_distinct_completions() -
     assert once.advantages[[0, 1, 3]].tobytes() == alone.advantages.tobytes()
     assert not once.advantages[2].any()
     assert once.warnings == alone.warnings
-
-
-def test_copies_that_were_scored_differently_are_told() -> None:
-    group = scored([GOOD, GOOD, BAD], [[1.0]] * 3, [1.0, 0.0, 0.0])
-    credit = credit_group(group, "outcome", drop_duplicates=True)
-    assert credit.warnings == (
-        "equal completions have different rewards; with drop_duplicates those of the first one count",
-    )
-    assert credit.advantages[0, 0] > 0
-    assert credit_group(group, "outcome").warnings == ()
-
-
-def test_a_group_of_one_answer_has_no_spread_and_a_wrong_value_is_named() -> None:
-    group = scored([GOOD] * 3, [[1.0]] * 3, [1.0, 0.0, 0.0])
-    assert credit_group(group, "outcome").spread
-    assert not credit_group(group, "outcome", drop_duplicates=True).spread
-    with pytest.raises(CreditError, match="drop_duplicates is 'yes'; use true or false"):
-        credit_group(group, "outcome", drop_duplicates="yes")
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------
@@ -275,42 +252,3 @@ def test_the_option_reaches_the_trainer_and_ppo_refuses_it(tmp_path: Path) -> No
 
 
 # --- what is said of them -----------------------------------------------------------------------------------------
-
-
-def test_preflight_names_the_option_until_it_is_set() -> None:
-    group = scored([GOOD, GOOD, GOOD, BAD, GOOD], [[1.0], [1.0], [1.0], [0.0], [1.0]])
-
-    def line(**options: Any) -> Any:
-        report = preflight_of([credit_group(group, **options)], StepPattern("a"))
-        return next(finding for finding in report.findings if finding.name == "repeated answers")
-
-    plain, dropped = line(), line(drop_duplicates=True)
-    assert (plain.value, plain.level) == ("60%", "check")  # 3 of 5
-    assert plain.advice.startswith("set credit.drop_duplicates to count each once, raise the temperature")
-    assert plain.meaning.endswith("each counted")
-    assert dropped.advice.startswith("raise the temperature")
-    assert dropped.meaning.endswith("left out")
-
-
-def test_a_probe_counts_duplicates_as_an_edited_one_is_none_any_more() -> None:
-    answers = [["Step 1: 3 + 4 = 7\n", "Step 2: 7"], ["Step 1: 3 + 4 = 8\n", "Step 2: 8"]]
-    right, wrong = (make_rollout(texts, finished=False, first_id=10 * n) for n, texts in enumerate(answers))
-    group, pattern = Group("3 + 4 = ?", (right, right, right, wrong)), StepPattern(r"(?m)^Step \d+:")
-    reports = [
-        probe(group, pattern, [RewardConfig(name="length_target", kind="outcome")], ["outcome"], options=options)
-        for options in ({}, {"drop_duplicates": True})
-    ]
-    assert reports[0].results == reports[1].results
-    assert any(result.worst for row in reports[0].results.values() for result in row.values())
-
-
-def test_terminals_and_notebooks_show_copies_as_one() -> None:
-    group = scored([GOOD, BAD, GOOD, GOOD], [[1.0], [0.0], [1.0], [1.0]])
-    text = as_text(credit_group(group, drop_duplicates=True))
-    assert "rollout 1, 3, 4 (×3): 2 tokens, counted once" in text
-    assert "rollout 2: 2 tokens" in text
-    assert "rollout 1, 3, 4 (×3): 2 tokens" in as_text(group.group)
-    copies = [rollout.get("copyOf") for rollout in heatmap(credit_group(group)).payload()["rollouts"]]
-    assert copies == [None, None, 0, 0]
-    apart = scored([GOOD, GOOD], [[1.0], [0.0]])  # scored differently: each is shown
-    assert "rollout 2: 2 tokens" in as_text(credit_group(apart))

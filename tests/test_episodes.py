@@ -15,7 +15,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.checks.preflight import splitting_findings
 from workbench.config import EnvironmentSection, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_groups
@@ -28,7 +27,7 @@ from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_rollout, with_reference
 from workbench.rewards import score_group, split_group
 from workbench.rundir import rollouts as stored
-from workbench.schema import Example, Group, Rollout, Turn
+from workbench.schema import Example, Group, Rollout
 from workbench.steps import StepPattern
 from workbench.steps.split import turn_texts
 from workbench.ui.handlers.group_export import EXPORTS
@@ -365,15 +364,6 @@ def test_a_groups_own_file_is_read_back_with_its_turns(random_policy, tmp_path):
     assert [row["entropies"] is not None for row in drawn] == [True] * 3
 
 
-def test_preflight_counts_sampled_tokens_alone():
-    """5 of the 8 sampled characters are in steps; the observation's 20 are no text outside steps."""
-    rollout = written("a\nbc\n", "x" * 20, "d\ne")
-    scored = score_group(Group("p", (rollout, rollout)), StepPattern(r"(?m)^[^b]\n?", "is"), [length])
-    shown = {finding.name: finding.value for finding in splitting_findings([scored])}
-    assert shown["text outside steps"] == "38%"
-    assert shown["straddling tokens"] == "0.0%"
-
-
 # --- conversations ------------------------------------------------------------------------------------------------
 
 CHATML = (
@@ -420,12 +410,3 @@ def test_a_template_that_rewrites_earlier_turns_is_refused_unless_told_which_ids
         Observations(Speller(FORGETFUL), EnvironmentSection()).check(chat)
     Observations(Speller(FORGETFUL), EnvironmentSection(rewritten_turns="keep")).check(chat)
     Observations(Speller(FORGETFUL), EnvironmentSection()).check("plain")
-
-
-def test_a_turn_record_of_a_megabyte_is_cut(random_policy):
-    observations = Observations(random_policy.tokenizer, EnvironmentSection(max_observation_length=8))
-    ids, note = observations.ids("p", "7 + 5 = " * 2**17, after_eos=False)
-    assert len(ids) == 8
-    assert note.startswith("cut to 8 tokens, ")
-    assert note.endswith(" of 1,048,576 characters")
-    assert Turn("environment", 0, 8, note=note).to_json()["note"] == note

@@ -15,7 +15,7 @@ from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.policies.load import load_policy
 from workbench.runs import Run
-from workbench.runs.export import card, check_push, export_model
+from workbench.runs.export import card, export_model
 
 ON_CPU = {"steps": 1, "eval_every": 0, "watch_prompts": 0, "save_every": 1, "device": "cpu"}
 
@@ -134,15 +134,3 @@ def test_a_push_is_shown_first_and_done_when_it_is_asked_for(
     monkeypatch.setattr(Hub, "create_repo", refuse)
     assert cli.main([*base, "--merged", str(tmp_path / "refused"), "--yes"]) == 2
     assert "me/mine could not be written (401 Client Error); log in with hf auth login" in capsys.readouterr().err
-
-
-def test_what_would_be_of_no_use_on_the_hub_is_refused(adapted: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    place = workspace(adapted)
-    with pytest.raises(RunError, match="'mine' is no repository's name; write OWNER/NAME"):
-        check_push("mine", "mine", "merged", place)
-    with pytest.raises(RunError, match=r"base is '.*' on this machine, which nobody else has; add --merged"):
-        check_push("me/mine", "mine", None, place)
-    assert cli.main(["export", "mine", "--workspace", str(place)]) == 2
-    assert "nothing to export the run as; give --merged" in capsys.readouterr().err
-    assert cli.main(["export", "mine", "--workspace", str(place), "--yes"]) == 2
-    assert "give --push OWNER/NAME" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from workbench.checks.reward_check import check_reward
 from workbench.data import load_groups, load_task
 from workbench.data.hand_labels import HandLabelled, HandLabels
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import ConfigError
 from workbench.ui.handlers import hand_labels as handlers
 
 PROMPT = "Start with 3. Add 4. Double it."
@@ -74,23 +74,6 @@ def test_a_damaged_file_hides_no_other(tmp_path: Path, labels: HandLabels) -> No
     for name, text in (("a", "{"), ("b", "[]"), ("c", '{"prompt": "", "completion": "", "steps": 3, "labels": []}')):
         (tmp_path / "labels" / f"{name}.json").write_text(text)
     assert [labelled.prompt for labelled in labels.completions()] == [PROMPT]
-
-
-@pytest.mark.parametrize(
-    ("steps", "k", "label", "said"),
-    [
-        (STEPS, 3, 1, "there is no step 4; the completion has 3"),
-        (STEPS, 0, 2, "label 2 is none; give 1 (right)"),
-        ([(0, 18), (17, 30)], 0, 1, "are none of a text of 49 characters"),
-        ([(0, 50)], 0, 1, "are none of a text of 49 characters"),
-        ([(3, 3)], 0, 1, "are none of a text of 49 characters"),
-    ],
-)
-def test_what_is_no_label_is_refused(tmp_path: Path, steps: list, k: int, label: int, said: str) -> None:
-    with pytest.raises(TaskError) as error:
-        HandLabels(tmp_path).mark(PROMPT, TEXT, steps, k, label)  # type: ignore[arg-type]
-    assert said in str(error.value)
-    assert HandLabels(tmp_path).of(PROMPT, TEXT) is None
 
 
 def test_the_page_asks_marks_and_saves(tmp_path: Path, labels: HandLabels) -> None:

@@ -10,14 +10,13 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import SECONDS, App, expect_rollouts, visit, with_token
+from tests.browsing import App, expect_rollouts, visit
 from tests.credits import make_credit, make_rollout
-from tests.hostile import ACTIVE, ALL, INJECTED, ONE_LINE, PAYLOADS, WATCH, check
+from tests.hostile import ALL, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary
@@ -158,35 +157,6 @@ def own_reward(page: Page, place: int, code: str) -> None:
     page.keyboard.insert_text(code)
 
 
-def test_a_link_and_a_toast_full_of_payloads_do_nothing(browser: Browser, app: App) -> None:
-    """Gradio itself says in a toast which value a drop-down does not have; only a forged request has such a one.
-
-    It shows toasts as markup made harmless, so an image may be asked for, in vain; no message of ours is a toast.
-    """
-
-    def forge(route: Route) -> None:
-        request = json.loads(route.request.post_data or "{}")
-        schemes, *held = request["data"]
-        route.continue_(post_data=json.dumps({**request, "data": [[ALL], *held]}))
-        assert schemes == []
-
-    page = browser.new_page()
-    page.set_default_timeout(SECONDS)
-    page.add_init_script(WATCH)
-    page.goto(with_token(f"{app.url}?run={quote(ONE_LINE)}&step={quote(PAYLOADS[0])}&group=%00"))
-    expect(page.locator("#run-reason")).to_contain_text("cannot be a run's name")
-    check(page)
-    page.get_by_role("tab", name="Inspect").click()
-    expect_rollouts(page, 8)
-    page.locator("#probes").get_by_text("Exploit probes").click()
-    page.route("**/queue/join*", forge)
-    page.locator("#probe").click()
-    expect(page.locator(".toast-body").first).to_contain_text("Value:")
-    assert page.evaluate("window.__fired") == []
-    assert page.locator(".toast-body").locator(ACTIVE).count() == 0
-    page.close()
-
-
 def test_an_exported_heatmap_full_of_payloads_is_text(browser: Browser, tmp_path: Path) -> None:
     """The file allows inline scripts, its own, so here nothing but escaping stands between."""
     file = tmp_path / "heatmap.html"
@@ -211,34 +181,3 @@ def test_an_exported_heatmap_full_of_payloads_is_text(browser: Browser, tmp_path
         page.get_by_role("searchbox").fill("<SVG onload")
         expect(page.locator(".rollout:visible")).to_have_count(1)
         check(page)
-
-
-def test_a_five_megabyte_completion_is_cut_with_a_link_to_all_of_it(browser: Browser, tmp_path: Path) -> None:
-    long = "<b>x</b> 012345" * 350_000  # 5.25 million characters in one token
-    many = ["y" * 500 + "\n"] * 10_000  # 5.01 million in ten thousand
-    rollouts = [make_rollout([long, "end"], finished=False), make_rollout(many, finished=False)]
-    credit = make_credit(rollouts, [[1], [9_999]], [[1.0], [0.0]])
-    file = tmp_path / "heatmap.html"
-    file.write_text(heatmap(credit).html(), encoding="utf-8")
-    with visit(browser, file.as_uri()) as page:
-        lengths = page.locator(".text").evaluate_all("nodes => nodes.map(node => node.textContent.length)")
-        # 20,000 characters of the first token ("end" is beyond the 200,000 that are drawn); 399 tokens of 501.
-        assert lengths == [20_000, 399 * 501]
-        assert page.locator(".cut").get_attribute("data-mark") == "… 5,230,000 more characters"
-        assert page.locator(".text b").count() == 0
-        for place, whole in enumerate((long + "end", "".join(many))):
-            with page.expect_download() as download:
-                page.get_by_text("Full text, 5,").nth(place).click()
-            assert download.value.suggested_filename == f"rollout-{place + 1}.txt"
-            assert Path(download.value.path()).read_text() == whole
-
-
-def test_a_payload_would_be_noticed(browser: Browser, tmp_path: Path) -> None:
-    """The check itself: the same texts read as markup fire, and become elements."""
-    file = tmp_path / "careless.html"
-    file.write_text(f"<!doctype html><meta charset=utf-8><script>{WATCH}</script>{' '.join(PAYLOADS[:10])}")
-    page = browser.new_page()
-    page.goto(file.as_uri())
-    page.wait_for_function("window.__fired.length > 2")
-    assert page.locator(INJECTED).count() > 3
-    page.close()

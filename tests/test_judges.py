@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests import configs
 from tests.drafts import draft_of
 from tests.judge_server import Endpoint, serving, steps_answer
 from workbench.config import JudgeConfig, RewardConfig
@@ -22,16 +21,11 @@ from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import Sandbox, score_group
 from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
-from workbench.rewards.judges import FILE, Judges, Question, Store, body_of, question, reach, rubric_columns
-from workbench.runs.check import checked
+from workbench.rewards.judges import FILE, Judges, Question, question, reach, rubric_columns
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.config_import import open_config
-from workbench.ui.handlers.judges import NEW, add_judge, form_values, judge_facts
-from workbench.ui.handlers.notebook import train_code
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
-from workbench.ui.handlers.rewards import row_label
-from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.judges import NEW
 from workbench.ui.handlers.session import Services
 
 KEY = "sk_judge_4711_secret"
@@ -94,11 +88,6 @@ def test_a_question_has_the_rubric_the_rows_columns_and_numbered_steps() -> None
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         JudgeConfig.parse({"base_url": "http://x.org/v1", "model": "m", **settings})
-
-
-def test_extra_fields_join_the_request_and_one_replaces_max_tokens() -> None:
-    body = body_of(config_of(extra={"max_completion_tokens": 9, "top_p": 0.5}, temperature=None), [])
-    assert body == {"model": "small", "messages": [], "max_completion_tokens": 9, "top_p": 0.5}
 
 
 # --- how answers are read -----------------------------------------------------------------------------------------
@@ -276,13 +265,6 @@ def test_what_no_second_try_mends_is_said_at_once_and_without_the_key(
     assert KEY not in repr(caught.value)
 
 
-def test_a_key_that_is_not_there_is_named_before_anything_is_sent(judges: Judges) -> None:
-    with serving(lambda body: "") as endpoint:
-        with pytest.raises(RewardError, match="key_variable: the environment has no P16_NOT_SET; set it before"):
-            ask(endpoint, judges, [Question("a", None)], key_variable="P16_NOT_SET")
-        assert not endpoint.asked
-
-
 def test_an_unreadable_answer_is_asked_for_once_more_and_then_unscored(judges: Judges) -> None:
     given = iter(["Well …", '{"score": 1}', "no", "still no"])
     with serving(lambda body: next(given)) as endpoint:
@@ -304,30 +286,6 @@ def test_a_budget_stops_with_a_sentence_and_what_was_answered_is_kept(judges: Ju
         result = ask(endpoint, judges, many, max_calls=5)  # of the same run, which has two left
         assert (result.calls, len(endpoint.asked)) == (2, 5)
         assert ask(endpoint, Judges(tmp_path), [Question("x", None)], max_calls=1).calls == 1  # of another session
-
-
-def test_no_more_requests_than_may_be_under_way_at_once(judges: Judges) -> None:
-    lock, meeting = threading.Lock(), threading.Barrier(3)
-    now = most = 0
-
-    def answer(body: dict[str, Any]) -> str:
-        nonlocal now, most
-        with lock:
-            now, most = now + 1, max(most, now + 1)
-        meeting.wait(30)  # three must be here together
-        with lock:
-            now -= 1
-        return '{"score": 1}'
-
-    with serving(answer) as endpoint:
-        ask(endpoint, judges, [Question(str(i), None) for i in range(9)], concurrency=3)
-    assert most == 3
-
-
-def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"no database at all, and long enough to be looked at" * 20)
-    with pytest.raises(RewardError, match=rf"{FILE}, where judges' answers are kept, cannot be used .*; remove it"):
-        Store(tmp_path)
 
 
 def test_whether_anything_listens_is_told_before_a_run() -> None:
@@ -409,74 +367,8 @@ def form(url: str, **values: Any) -> dict[str, Any]:
     return {**NEW, "base_url": url, "model": "small", **values}
 
 
-def test_the_forms_values_become_a_row_once_something_listens(services: Services) -> None:
-    rows = [None] * SLOTS
-    with serving(lambda body: "") as endpoint:
-        row = add_judge(form(endpoint.url, max_calls=7, key_variable=""), "outcome", rows, -1, services)
-        assert isinstance(row, RewardRow)
-        reward = row.config()
-        assert (reward.name, reward.kind, reward.judge) == ("judge", "outcome", config_of(endpoint.url, max_calls=7))
-        assert row_label(row) == "judge  ·  judge"
-        assert dict(judge_facts(row))["at most"] == "7 requests, 8 at once"
-        # A change keeps what the form does not show.
-        fields = {**row.fields, "weight": 2.0, "judge": {**row.fields["judge"], "extra": {"top_p": 0.5}}}
-        before = RewardRow(fields, on=False)
-        changed = add_judge(form_values(before) | {"model": "large"}, "step", [before, *rows[1:]], 0, services)
-        assert isinstance(changed, RewardRow)
-        assert (changed.weight, changed.on, changed.judge and changed.judge.extra) == (2.0, False, {"top_p": 0.5})
-        assert (changed.name, changed.kind, changed.judge and changed.judge.model) == ("judge", "step", "large")
-    refused = add_judge(form(endpoint.url), "step", rows, -1, services)
-    assert isinstance(refused, Note)
-    assert "nothing listens at http://127.0.0.1:" in refused.text
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"model": " "}, "give the endpoint's base url and the model's name there"),
-        ({"base_url": "here"}, "judge.base_url: give an address such as https://api.openai.com/v1"),
-        ({"concurrency": 0}, "judge.concurrency: out of range, which is at least 1 and at most 256 (got 0)"),
-        ({"key_variable": "P16_NOT_SET"}, "the environment has no P16_NOT_SET; set it before the workbench starts"),
-    ],
-)
-def test_what_does_not_fit_is_said_beside_the_form(services: Services, values: dict[str, Any], message: str) -> None:
-    note = add_judge(form("http://127.0.0.1:1/v1", **values), "step", [None] * SLOTS, -1, services)
-    assert isinstance(note, Note)
-    assert message in note.text
-
-
 def test_a_judge_of_an_opened_configuration_is_off_until_it_is_switched_on() -> None:
     config = RunConfig(method={"rewards": [judge("https://judge.example/v1", key_variable="HOME")]})
     opened, note = open_config(draft_of(), "shared.yaml", config.to_yaml().encode())
     assert [(row.name, row.on) for row in opened.rows if row] == [("j", False)]
     assert (note.level, "j" in note.text) == ("warning", True)
-
-
-def test_notebook_code_has_the_judge(tmp_path: Path) -> None:
-    code = train_code(RunConfig(method={"rewards": [judge("http://127.0.0.1:1/v1")]}), tmp_path)
-    assert "judge" in code
-    assert "'base_url': 'http://127.0.0.1:1/v1'" in code
-
-
-def test_flags_name_a_judges_file_and_own_code(tmp_path: Path) -> None:
-    (tmp_path / "fair.yaml").write_text("base_url: http://127.0.0.1:1/v1\nmodel: small\n")
-    (tmp_path / "mine.py").write_text("def mine(prompts, completions, **columns): return [1.0]\n")
-    flags = ["--judge", f"{tmp_path}/fair.yaml:step:0.5", "--reward-file", f"{tmp_path}/mine.py"]
-    mine, fair = configs.config_of(*flags).method.reward_functions
-    assert (fair.name, fair.kind, fair.weight, fair.judge) == ("fair", "step", 0.5, config_of())
-    assert (mine.name, mine.kind) == ("mine", "outcome")
-
-
-def test_before_a_run_key_columns_and_endpoint_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def problem(**settings: Any) -> str:
-        with pytest.raises((ConfigError, RewardError)) as caught:
-            checked(RunConfig(method={"rewards": [judge(endpoint.url, **settings)]}))
-        return str(caught.value)
-
-    with serving(lambda body: "") as endpoint:
-        assert "reward 'j': judge.key_variable: the environment has no P16_NOT_SET" in problem(
-            key_variable="P16_NOT_SET"
-        )
-        assert "reward 'j' needs the column 'answr'" in problem(rubric="{answr}")
-        checked(RunConfig(method={"rewards": [judge(endpoint.url, rubric="{answer}")]}))
-    assert "reward 'j': judge.base_url: nothing listens at" in problem()

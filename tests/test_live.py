@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -17,21 +15,11 @@ from jupyter_client.manager import start_new_kernel
 import workbench as wb
 from tests.browsing import ROOT, visit
 from tests.credits import worked_credit
-from tests.drafts import draft_of
 from workbench import page_link
-from workbench.config import RewardConfig
-from workbench.errors import ConfigError
-from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.runs import start
-from workbench.steps import split_all
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_group
-from workbench.ui.handlers.groups import GroupStore
-from workbench.ui.handlers.notebook import inspect_code
-from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, set_fields
-from workbench.ui.handlers.scoring import rescore
 from workbench.views import html, text
 from workbench.views.notebook import RunComparison, Watch, compare, open_in_page
 
@@ -197,12 +185,6 @@ def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path):
         RunComparison.of(runs).lines("loss")
 
 
-def test_a_comparison_without_accuracies_still_shows_its_table(tmp_path):
-    RunDir.create(tmp_path, wb.RunConfig(name="short")).append_metrics({"step": 1, "reward": 0.5})
-    drawn = html(RunComparison.of([wb.open_run("short", tmp_path)]))
-    assert "<table" in drawn
-
-
 def test_a_comparison_shows_its_table_and_a_line_and_a_band_a_scheme(compared):
     assert [(line.label, line.x, line.y[-1]) for line in compared.lines()] == [
         ("outcome", [0, 1, 2, 3], pytest.approx(0.6)), ("process", [0, 1, 2, 3], pytest.approx(0.8)),
@@ -234,31 +216,6 @@ def test_the_link_opens_the_group_under_its_scheme_while_the_page_runs(tmp_path)
     assert link.url.startswith(f"http://127.0.0.1:7860/?token=abc&saved={link.group}&scheme=process&options=%7B")
     assert open_in_page(worked_credit(), tmp_path).url is None
     assert list((tmp_path / page_link.PAGES).iterdir()) == []
-
-
-def test_a_page_that_crashed_is_not_linked_to(tmp_path):
-    folder = tmp_path / page_link.PAGES
-    folder.mkdir()
-    (folder / "1.json").write_text(json.dumps({"link": "http://x/", "pid": os.getpid(), "created": 1.0}))
-    (folder / "2.json").write_text("torn")
-    assert page_link.page_link(tmp_path) is None
-    with page_link.announced(tmp_path, "http://one/"):  # the next page sweeps up
-        assert len(list(folder.iterdir())) == 1
-
-
-def test_the_newest_of_several_pages_is_linked_to_and_none_takes_anothers_link_along(tmp_path):
-    with ExitStack() as first, ExitStack() as second:
-        first.enter_context(page_link.announced(tmp_path, "http://one/"))
-        second.enter_context(page_link.announced(tmp_path, "http://two/"))
-        one, two = sorted((tmp_path / page_link.PAGES).iterdir(), key=lambda path: "two" in path.read_text())
-        os.utime(one, ns=(1, 1))
-        os.utime(two, ns=(2, 2))
-        assert page_link.page_link(tmp_path) == "http://two/"
-        second.close()
-        assert page_link.page_link(tmp_path) == "http://one/"
-        second.enter_context(page_link.announced(tmp_path, "http://two/"))
-        first.close()
-        assert page_link.page_link(tmp_path) == "http://two/"
 
 
 def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_path):
@@ -300,44 +257,7 @@ def test_the_page_shows_the_credit_that_was_opened_in_it(app, browser):
 # -- from the page --------------------------------------------------------------------------------------------------
 
 
-def page_with_values(group: wb.Group, what: str) -> Draft:
-    """Inspect with a rule and a row of Monte-Carlo values of ``group``, weighing a half."""
-    task = wb.load_task("chain-arithmetic")
-    cut = (task.pattern.regex, task.pattern.kind)
-    counts = [len(one) for one in split_all([rollout.text for rollout in group.rollouts], wb.StepPattern(*cut))]
-    rows = tuple(tuple((7 * i + 3 * k) % 8 / 7 if k != 2 else None for k in range(n)) for i, n in enumerate(counts))
-    values = StepValues(rows, rows, ((1,),), ((1,),), 0.3, 7, 0, 0.5, "answer_correctness", cut)
-    given = RewardConfig(name=NAMES[what], kind="step", monte_carlo={"progress": what == "progress"})
-    estimated = Estimated(group, values, RewardConfig(name="answer_correctness", kind="outcome"))
-    row = RewardRow({**set_fields(given), "weight": 0.5}, in_run=False, estimated=estimated)
-    return draft_of(builtin_row("step_correctness"), row, regex=cut[0], kind=cut[1])
-
-
 @pytest.fixture(scope="module")
 def worker():
     with Sandbox() as worker:
         yield worker
-
-
-@pytest.mark.parametrize("what", NAMES)
-def test_code_holds_monte_carlo_values_with_the_group_they_are_of(what, worker, tmp_path):
-    draft = page_with_values(first_group(), what)
-    code = inspect_code(draft, GroupStore(tmp_path).keep(draft.group))
-    assert "load_policy" not in code  # sampled again elsewhere, they might be of other rollouts
-    found: dict[str, Any] = {}
-    exec(code, found)
-    shown = rescore(draft, worker).credit
-    assert found["credit"].advantages.tobytes() == shown.advantages.tobytes()
-    assert found["scored"].scored == shown.scored.scored
-
-
-def test_code_leaves_out_values_of_another_group_and_says_so(worker, tmp_path):
-    draft = page_with_values(replace(first_group(), rollouts=first_group().rollouts[1:]), "value")
-    draft = replace(draft, group=replace(draft.group, sampling={}))  # one that is read, not sampled again
-    code = inspect_code(draft, GroupStore(tmp_path).keep(draft.group))
-    assert "\n# monte_carlo is left out, as on the page: estimated for another group; estimate again\n" in code
-    found: dict[str, Any] = {}
-    exec(code, found)
-    assert found["credit"].advantages.tobytes() == rescore(draft, worker).credit.advantages.tobytes()
-    with pytest.raises(ConfigError, match="no reward function is on, or none that can score this group"):
-        inspect_code(replace(draft, rows=draft.rows[1:]), tmp_path)

@@ -15,7 +15,6 @@ from workbench.cli import main
 from workbench.config import RewardConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
-from workbench.errors import ConfigError, RewardCodeError
 from workbench.policies import monte_carlo
 from workbench.policies.load import Policy
 from workbench.policies.monte_carlo import START, Prefix, monte_carlo_reward, sample_from_steps, step_values
@@ -243,24 +242,6 @@ def test_values_as_rewards_and_as_labels(tiny, chain_group):
         assert row["label"] == f"{chain_group.prompt.strip()} " + "\n".join(lines)
 
 
-def test_cancelled_values_are_none(tiny, chain_group):
-    heard = []
-    assert (
-        step_values(tiny, chain_group, CHAIN, k=2, on_progress=heard.append, cancelled=lambda: len(heard) > 2) is None
-    )
-    assert len(heard) < 10
-
-
-def test_what_cannot_be_estimated_is_refused(tiny, chain_group):
-    with pytest.raises(ConfigError, match=r"give k of at least 1 \(got 0\)"):
-        step_values(tiny, chain_group, CHAIN, k=0)
-    with pytest.raises(ConfigError, match="'step_correctness', of kind step"):
-        step_values(tiny, chain_group, CHAIN, "step_correctness")
-    spec = RewardConfig(name="mc", monte_carlo={"outcome": "no_such_reward"})
-    with pytest.raises(RewardCodeError, match="no built-in reward is named 'no_such_reward'"):
-        monte_carlo_reward(spec, tiny, SamplingConfig())
-
-
 def test_as_a_step_reward_it_gives_the_same_rollouts_the_same_values(tiny, chain_group):
     spec = RewardConfig(name="mc", monte_carlo={"continuations": 2})
     sampling = SamplingConfig(max_completion_length=112)
@@ -354,15 +335,3 @@ def test_the_command_labels_several_prompts_to_train_a_reward_model_on(tmp_path,
     assert load_task(str(soft))[0].prompt == load_task("chain-arithmetic")[1].prompt
     assert main(["step-values", "--prompts", "2"]) == 2
     assert "give --labels FILE" in capsys.readouterr().err
-
-
-def test_the_score_command_takes_values_as_a_step_reward(tmp_path, chain_group, capsys):
-    file, config = tmp_path / "group.json", tmp_path / "run.yaml"
-    file.write_text(json.dumps(chain_group.to_json()))
-    config.write_text(
-        "method: {rewards: [{name: values, monte_carlo: {continuations: 2}}], sampling: {num_generations: 3}}"
-    )
-    assert main(["score", "--group", str(file), "--config", str(config), "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    own = score_group(chain_group, CHAIN, ["answer_correctness"]).outcomes
-    assert [rollout["steps"][-1]["reward"] for rollout in data["rollouts"]] == own

@@ -469,45 +469,6 @@ def test_pairs_without_a_prompt_share_how_they_begin(tmp_path: Path) -> None:
 GOOD = {"prompt": "q", "chosen": "a", "rejected": "b"}
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([GOOD, {"prompt": "q", "chosen": "a", "rejected": "a "}], "line 2: 'chosen' and 'rejected' are the same text"),
-        ([GOOD, {"prompt": "q", "chosen": " ", "rejected": "b"}], "line 2: 'chosen' is empty"),
-        ([{"chosen": "a", "rejected": "ab"}, GOOD], "line 1: 'chosen' is empty"),
-        ([{"chosen": "a", "rejected": "b"}, GOOD], "line 1: a pair without a 'prompt' must have it at the beginning"),
-        ([GOOD, GOOD, {"prompt": "q", "chosen": "a"}], "line 3: .*'rejected'"),
-        ([{"prompt": "q", "answer": "a"}] * 9, "has no pairs; it has prompts"),
-    ],
-)
-@pytest.mark.parametrize("method", ["dpo", "reward"])
-def test_rows_that_prefer_nothing_are_named_before_a_run_is_queued(
-    tmp_path: Path, method: str, rows: list[dict[str, Any]], message: str
-) -> None:
-    config = configuration(written(tmp_path, *rows), {"name": method, "batch_size": 1})
-    with pytest.raises(TaskError, match=message):
-        start(config, tmp_path)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_options_without_effect_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"0\.1 has no effect with loss_type 'sigmoid'"):
-        RunConfig.parse({"method": {"name": "dpo", "label_smoothing": 0.1}})
-    with pytest.raises(ConfigError, match="exo_pair needs it above 0"):
-        RunConfig.parse({"method": {"name": "dpo", "loss_type": "exo_pair"}})
-    with pytest.raises(ConfigError, match="3 does not divide the 8 pairs"):
-        RunConfig.parse({"method": {"name": "dpo", "batch_size": 8}, "run": {"micro_batch_size": 3}})
-
-
-@pytest.mark.parametrize("method", ["grpo", "sft", "dpo"])
-def test_a_classifier_is_no_policy_and_is_refused_before_a_run_is_queued(tmp_path: Path, method: str) -> None:
-    scorer = reward_models.save("sequence", tmp_path / "scorer")
-    config = RunConfig.parse({"method": method, "policy": scorer})
-    with pytest.raises(PolicyError, match="is a LlamaForSequenceClassification, which scores text and writes none"):
-        start(config, tmp_path)
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_reward_model_starts_from_a_policy_or_from_one_with_a_single_label(tmp_path: Path, sums: str) -> None:
     two = reward_models.save("sequence", tmp_path / "two")
     with pytest.raises(RewardError, match=r"score\.weight is \(2, "):

@@ -7,26 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.configs import config_of
 from workbench.config import OptimiserSection
-from workbench.config.run import METHODS, RunConfig
-from workbench.config.section import as_text, of_text
+from workbench.config.run import RunConfig
 from workbench.data import Task
 from workbench.errors import ConfigError
 from workbench.policies.prompts import encode_prompt
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.building import shared_arguments, trainer_arguments
-from workbench.ui.handlers.example import first_draft
-from workbench.ui.handlers.page_state import is_linked
 from workbench.ui.handlers.run_estimate import estimate
 
 ON_CPU = {"device": "cpu", "eval_every": 0, "watch_prompts": 0}
-OVERRIDABLE = {"use_bias_correction_kl", "dataloader_pin_memory"}
-"""What trainers are told, and no field of a configuration sets."""
 
 
 def configured(method: str = "grpo", trl: Any = None, **more: Any) -> RunConfig:
@@ -80,14 +73,6 @@ def test_usual_names_in_another_place_are_told_where_they_are(data: dict[str, An
 # -- what arrives -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_argument_that_the_workbench_gives_is_refused_beside_it(method: str, tmp_path: Path) -> None:
-    for name in trainer_arguments(configured(method), tmp_path):
-        if name not in OVERRIDABLE:
-            with pytest.raises(ConfigError):
-                trainer_arguments(configured(method, {name: None}), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("method", "trl", "expected"),
     [
@@ -114,25 +99,6 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-
-
-@settings(max_examples=40)
-@given(st.dictionaries(st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True), PLAIN, max_size=4))
-def test_values_come_back_from_their_text(values: dict[str, Any]) -> None:
-    if "," not in json.dumps(values, ensure_ascii=False).replace('", "', "").replace("=", ""):
-        assert of_text(as_text(values)) == values
-
-
-def test_shell_file_and_page_say_the_same() -> None:
-    text = "top_entropy_quantile=0.8, disable_dropout=false, optim_args=a=1"
-    expected = {"top_entropy_quantile": 0.8, "disable_dropout": False, "optim_args": "a=1"}
-    assert config_of("--method.trl", json.dumps(expected)).method.trl == expected
-    config = RunConfig.from_yaml("method: {trl: {top_entropy_quantile: 0.8, disable_dropout: false, optim_args: a=1}}")
-    assert config.method.trl == expected
-    draft = first_draft().with_values({"grpo.trl": text})
-    assert draft.config().method.trl == expected
-    assert draft.with_config(config).values()["grpo.trl"] == text
-    assert not is_linked("grpo.trl")  # a link may come from anybody
 
 
 # -- usual names of our own -------------------------------------------------------------------------------------------

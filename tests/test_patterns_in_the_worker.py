@@ -11,10 +11,10 @@ import pytest
 
 from tests.drafts import draft_of
 from workbench.checks import preflight_of
-from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow
+from workbench.errors import PatternError, PatternSyntaxError
 from workbench.rewards import Sandbox, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
-from workbench.steps import PRESETS, Split, StepPattern, split_preview
+from workbench.steps import Split, StepPattern
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import ScoringView, rescore
 
@@ -73,27 +73,6 @@ def test_no_match_is_a_warning_and_one_step(worker: Sandbox) -> None:
     assert one.text == "no match in rollout 2, where all text is one step"
 
 
-@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.sample])
-def test_the_worker_splits_as_this_process_does(worker: Sandbox, name: str) -> None:
-    preset = PRESETS[name]
-    texts = [preset.sample, "", "nothing of the kind", preset.sample * 3, "\ud800 中\x00"]
-    splits = worker.split(texts, preset.pattern)
-    assert splits == split_preview(texts, preset.pattern, timeout=LONG, total=LONG)
-    assert all(0 <= match[0] <= match[1] <= len(preset.sample) for match in splits[0].matches)
-
-
-def test_matches_are_whole_where_a_named_group_marks_the_step(worker: Sandbox) -> None:
-    (split,) = worker.split(["xay xby"], StepPattern("x(?P<step>.)y", "is"))
-    assert split.steps == [Step(1, 2), Step(5, 6)]
-    assert split.matches == [(0, 3), (4, 7)]
-
-
-def test_all_texts_of_a_preview_share_a_second(worker: Sandbox) -> None:
-    # Each text alone has 0.25 s; at 0 s for all of them the first is one too many.
-    with pytest.raises(PatternTooSlow, match=r"too slow \(0 s for all rollouts\), at rollout 1$"):
-        split_preview(["a", "b"], StepPattern("a"), total=0.0)
-
-
 class Stopping(Sandbox):
     """Its process is stopped before it sees a text called "hang": as if a match never came to look at its time."""
 
@@ -102,14 +81,6 @@ class Stopping(Sandbox):
             super()._split([], pattern, leniently, LONG)
             os.kill(self.pid or 0, signal.SIGSTOP)
         return super()._split(texts, pattern, leniently, limit)
-
-
-def test_a_match_that_the_time_limit_misses_is_ended_with_its_worker() -> None:
-    with Stopping(pattern_margin=0.0) as worker:
-        with pytest.raises(PatternTooSlow, match=r"too slow \(1 s to compile and match\) and was stopped"):
-            worker.split(["a", "hang"], StepPattern("a"))
-        worker.pattern_margin = LONG
-        assert worker.split(["ba"], StepPattern("a"))[0].steps == [Step(1, 2)]
 
 
 def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not(worker: Sandbox) -> None:
@@ -123,14 +94,6 @@ def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not
 
 def always_one(prompt: str, step: str, **columns: object) -> float:
     return 1.0
-
-
-def test_in_a_run_an_overrun_that_only_the_kill_ends_costs_that_text_alone() -> None:
-    with Stopping() as worker:
-        splits = worker.split(["ba", "hang"], StepPattern("a"), leniently=True)
-    assert [split.failed for split in splits] == [False, True]
-    assert splits[0].steps == [Step(1, 2)]
-    assert splits[1].steps == [Step(0, 4, matched=False)]
 
 
 @pytest.mark.parametrize("leniently", [False, True])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
-from transformers import PreTrainedModel
 
 from assets.tiny.build import Recipe, _batch, build_tiny
 from assets.tiny_tools.build import Round, build_tiny_tools
@@ -17,7 +14,6 @@ from workbench.errors import PolicyError
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import sample_group, sample_rows
 from workbench.schema import Example
-from workbench.weights import free_memory, quiet_loading
 
 
 def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
@@ -110,21 +106,6 @@ def test_unknown_dtype_and_missing_gpu_are_named(monkeypatch):
         load_policy("tiny", device="cuda")
 
 
-def test_a_gpu_that_is_too_small_is_said_as_such(monkeypatch):
-    """What this process keeps of a model before is free for the next: 10 + 14 - 2 bytes."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 24))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 14)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2)
-    assert free_memory(torch.device("cuda")) == 22
-
-    def to(model, device):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-
-    monkeypatch.setattr(PreTrainedModel, "to", to)
-    with pytest.raises(PolicyError, match="does not fit into memory"):
-        load_policy("tiny", device="cpu")
-
-
 def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
     recipe = Recipe(steps=3, batch_size=4, layers=1, hidden_size=32, intermediate_size=32, heads=2)
     losses = []
@@ -165,13 +146,6 @@ def test_build_tiny_tools_teaches_and_saves_a_loadable_policy_twice_the_same(tmp
     assert one == two != before
 
 
-def test_a_trainers_leftovers_are_no_weights(tiny, tmp_path):
-    tiny.model.save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "training_args.bin").write_bytes(b"")
-    assert load_policy(str(tmp_path), device="cpu").name == str(tmp_path)
-
-
 def test_a_repositorys_own_code_needs_consent(tiny, tmp_path):
     tiny.tokenizer.save_pretrained(tmp_path)
     auto_map = '{"AutoConfig": "modeling_odd.OddConfig", "AutoModelForCausalLM": "modeling_odd.Odd"}'
@@ -181,20 +155,3 @@ def test_a_repositorys_own_code_needs_consent(tiny, tmp_path):
         load_policy(str(tmp_path), device="cpu")
     with pytest.raises(SystemExit, match="it ran"):
         load_policy(str(tmp_path), device="cpu", trust_remote_code=True)
-
-
-def test_weights_of_a_folder_are_read_in_silence_and_a_download_says_how_far_it_is(tmp_path):
-    from transformers.utils import logging
-
-    logging.enable_progress_bar()  # whatever an earlier test left
-    assert logging.is_progress_bar_enabled()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with quiet_loading(tmp_path):
-            assert not logging.is_progress_bar_enabled()
-            warnings.warn("`is_gradient_checkpointing` is deprecated", FutureWarning, stacklevel=1)
-        with pytest.raises(FutureWarning):
-            warnings.warn("`is_gradient_checkpointing` is deprecated", FutureWarning, stacklevel=1)
-    assert logging.is_progress_bar_enabled()
-    with quiet_loading("somebody/model"):
-        assert logging.is_progress_bar_enabled()

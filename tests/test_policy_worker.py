@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
-import weakref
 
 import pytest
-import torch
 
 from workbench.config import ModelConfig, PolicySection, RewardConfig, SamplingConfig
 from workbench.data import load_task
@@ -19,9 +16,6 @@ from workbench.policies.client import ModelWorker, PolicyStatus
 from workbench.policies.find import check_section
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
-from workbench.policies.worker import PolicyCache, handle
-from workbench.rewards.models.load import LocalModels
-from workbench.sandbox.child import _described
 from workbench.schema import Example
 from workbench.ui.handlers.session import Services
 
@@ -95,23 +89,6 @@ def test_a_name_near_a_policy_that_is_here_is_answered_without_the_hub(tmp_path,
             check_section(PolicySection(path=name))
 
 
-@pytest.mark.parametrize("adapter", [None, "somebody/adapter"])
-def test_a_policy_that_the_hub_does_not_have_is_refused_before_the_worker_is_asked(monkeypatch, adapter):
-    asked = []
-
-    def problem(name, file, **how):
-        asked.append((name, file, how))
-        return None if adapter and file == "config.json" else "the Hub does not have it"
-
-    monkeypatch.setattr("workbench.policies.find.hub_problem", problem)
-    busy = ModelWorker()
-    busy._turn.acquire()
-    with pytest.raises(PolicyError, match="does not have it"):
-        busy.sample("nobody/nothing", EXAMPLE, SAMPLING, adapter=adapter)
-    last = ("nobody/nothing", "config.json") if adapter is None else (adapter, "adapter_config.json")
-    assert asked[-1] == (*last, {"certain": True})  # silence is a refusal, too
-
-
 def test_who_waits_is_told_for_what(worker):
     at_work, heard, said = threading.Event(), threading.Event(), []
 
@@ -171,51 +148,6 @@ def test_it_answers_with_messages_not_tracebacks(worker, tiny, tmp_path):
     message = worker.warm(str(tmp_path)).message
     assert "Traceback" not in message
     assert "\n" not in message
-
-
-def test_a_folder_whose_weights_changed_is_read_again(tiny, tmp_path):
-    """A run that goes on after it was stopped saves its final weights where they were."""
-    tiny.model.save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
-    cache = PolicyCache()
-    first = cache.get(str(tmp_path), None, lambda event: None)
-    assert cache.get(str(tmp_path), None, lambda event: None) is first
-    weights = tmp_path / "model.safetensors"
-    os.utime(weights, (weights.stat().st_atime, weights.stat().st_mtime + 60))
-    assert cache.get(str(tmp_path), None, lambda event: None) is not first
-
-
-def test_what_a_models_code_raises_arrives_as_a_sentence(capsys):
-    """And a class that the parent has no name for as the nearest that it has."""
-
-    class Broken(PolicyCache):
-        def get(self, name, adapter, emit):
-            raise IndexError("index out of range in self\nand more")
-
-    with pytest.raises(PolicyError, match=r"^the policy failed with IndexError: index out of range in self$"):
-        handle({"load": "tiny"}, lambda event: None, Broken(), LocalModels())
-    assert "Traceback" in capsys.readouterr().err  # the log has it all
-
-    class OnlyTheWorkerKnows(PolicyError):
-        pass
-
-    assert _described(OnlyTheWorkerKnows("x"))["type"] == "PolicyError"
-    assert _described(KeyError("x"))["type"] == "KeyError"
-
-
-def test_out_of_memory_is_said_with_what_helps_and_what_was_held_is_free():
-    held = []
-
-    class Full(PolicyCache):
-        def get(self, name, adapter, emit):
-            activations = torch.zeros(8)
-            held.append(weakref.ref(activations))
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand more")
-
-    said = r"^out of memory \(CUDA out of memory. Tried to allocate 2 GiB\); use fewer generations"
-    with pytest.raises(PolicyError, match=said):
-        handle({"load": "tiny"}, lambda event: None, Full(), LocalModels())
-    assert [reference() for reference in held] == [None]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ import workbench as wb
 from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
 from workbench.credit import gae
-from workbench.errors import ConfigError, RunError
+from workbench.errors import RunError
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.training.methods import METHODS
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.ppo import build as build_trainer
-from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer, value_losses
+from workbench.training.ppo import ProcessPPOTrainer, value_losses
 from workbench.views.heatmap import credit_payload
 from workbench.views.metrics import find_metric
 
@@ -269,29 +268,3 @@ def test_groups_of_one(tmp_path: Path) -> None:
     assert [len(credit.scored.group) for credit in credits] == [1, 1, 1]
     pool = np.concatenate([credit.of(0) for credit in credits])
     assert (pool.mean(), pool.std(ddof=1)) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=2e-3))
-
-
-def test_the_section_refuses_what_cannot_work_and_reads_flags() -> None:
-    with pytest.raises(ConfigError, match="one completion a step is no batch"):
-        config(prompts_per_step=1, sampling={"num_generations": 1})
-    with pytest.raises(ConfigError, match=r"task\.data: ppo trains on prompts"):
-        RunConfig.parse({"method": "ppo", "task": {"data": "rows.jsonl"}})
-    with pytest.raises(ConfigError, match=r"method\.lam: out of range, which is at least 0 and at most 1"):
-        config(lam=1.5)
-    with pytest.raises(ConfigError, match=r"num_generations: out of range"):
-        RunConfig.parse({"method": {"name": "grpo", "sampling": {"num_generations": 1}}})
-    for field, value in (
-        ("loss_type", "vespo"),
-        ("off_policy_mask_threshold", 0.5),
-        ("importance_sampling_level", "sequence"),
-        ("multi_objective_aggregation", "normalize_then_sum"),
-    ):
-        with pytest.raises(ConfigError, match=f"{field}: .* PPO gives each "):
-            ProcessPPOConfig(use_cpu=True, **{field: value})
-    settled = config(critic="separate")
-    assert settled.method.has_reference
-    assert not config(kl_coef=0).method.has_reference
-    assert settled.sampled is settled.method
-    assert ("credit", "GAE, γ 1, λ 0.95") in settled.method.facts()
-    assert json.loads(json.dumps(settled.model_dump(mode="json")))["method"]["critic"] == "separate"
-    assert RunConfig.from_yaml(settled.to_yaml()) == settled

@@ -21,12 +21,12 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.data import load_task
 from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_results
 from workbench.data.kinds import LabelledSteps, first_wrong
-from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
+from workbench.errors import RewardError
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel
 from workbench.rundir import RunDir
-from workbench.runs import resolved, start
+from workbench.runs import resolved
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm
 from workbench.training.methods.base import Listeners
@@ -303,43 +303,3 @@ def test_a_model_trained_here_is_another_runs_step_reward(
 # -- what is refused before a run is queued ----------------------------------------------------------------------------
 
 GOOD = {"prompt": "q", "completions": ["a", "b"], "labels": [True, 0.5]}
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([GOOD, {**GOOD, "labels": [True]}], r"line 2: .* 2 steps and 'labels' 1"),
-        ([{**GOOD, "labels": [True, 1.5]}, GOOD], r"line 1: 'labels' .*not 1\.5"),
-        ([{**GOOD, "labels": [-1, True]}, GOOD], r"line 1: 'labels' .*not -1"),
-        ([{**GOOD, "labels": ["+", True]}, GOOD], "line 1: 'labels' .*'.'"),
-        ([{**GOOD, "completions": ["a", " "]}, GOOD], "line 1: step 2 in 'completions' is empty"),
-        ([{**GOOD, "labels": [None, None]}, GOOD], "line 1: none of the 2 'labels'"),
-        ([{"prompt": "q", "answer": "a"}] * 3, "has no labelled steps; it has prompts"),
-    ],
-)
-def test_rows_that_say_nothing_of_their_steps_are_named(tmp_path: Path, rows: list[Any], message: str) -> None:
-    with pytest.raises(TaskError, match=message):
-        start(configuration(written(tmp_path, *rows), "tiny", batch_size=1), tmp_path)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_model_that_a_format_cannot_be_trained_on_is_refused(tmp_path: Path, labelled: str) -> None:
-    scorer = reward_models.save("sequence", tmp_path / "scorer")
-    three = reward_models.save("token", tmp_path / "three", num_labels=3)
-    for policy, form, error, message in (
-        (scorer, "ki", PolicyError, "LlamaForSequenceClassification"),
-        (three, "ki", PolicyError, "LlamaForTokenClassification"),
-    ):
-        with pytest.raises(error, match=message):
-            start(configuration(labelled, policy, format=form), tmp_path)
-    judge = reward_models.save("causal", tmp_path / "judge", step_format="ki", step_separator=None)
-    for method in ("grpo", "ppo", "sft", "dpo"):
-        with pytest.raises(PolicyError, match="is a process reward model of format 'ki', trained to judge steps"):
-            start(RunConfig.parse({"method": method, "policy": judge}), tmp_path)
-    config = configuration(labelled, judge, format="ki")
-    config.method.check_files(config)  # it is trained further
-    assert not (tmp_path / "runs").exists()
-    with pytest.raises(ConfigError, match=r"method\.separator: format 'turns' has turns"):
-        configuration(labelled, "tiny", format="turns", separator="ки")
-    with pytest.raises(ConfigError, match=r"method\.separator: format 'ki' needs one with a visible mark"):
-        configuration(labelled, "tiny", format="ki", separator=" ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import sysconfig
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -22,7 +21,6 @@ from tests.stored_runs import config_of
 from tests.waiting import wait_for
 from workbench.config.run import METHODS
 from workbench.process import train
-from workbench.process.__main__ import PACKAGE, without_folders
 from workbench.process.train import NotANumberError, Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import spawn
@@ -118,23 +116,6 @@ def test_a_missing_policy_ends_the_run_with_where_it_was_looked_for(tmp_path):
     status = run.status()
     assert status.state == "failed"
     assert "there is no folder './no/such/folder'" in status.reason
-
-
-def test_a_folder_with_a_librarys_name_is_no_library(tmp_path, monkeypatch):
-    """TRL imports trackio to save a checkpoint if there is such a thing."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "trackio").mkdir()
-    method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 8}}
-    run = wb.train(config(run={"steps": 1, "eval_every": 0, "save_every": 1}, method=method), tmp_path)
-    assert run.wait(timeout=240).state == "finished", "\n".join(run.log_tail())
-
-
-def test_neither_the_current_folder_nor_the_packages_is_searched_unless_libraries_lie_there(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    library, root, mine = sysconfig.get_paths()["purelib"], str(PACKAGE.parent), str(tmp_path / "mine")
-    assert without_folders(["", str(tmp_path), root, library, mine]) == [library, mine]
-    monkeypatch.chdir(library)
-    assert without_folders([library]) == [library]
 
 
 def test_ranks_part_once_training_is_over(tmp_path, monkeypatch):

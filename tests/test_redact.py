@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
 from workbench.config.run import RunConfig
-from workbench.errors import RedactedStream, redact, redact_known
+from workbench.errors import redact, redact_known
 from workbench.rundir import RunDir
 from workbench.ui.handlers.scoring import Note
 
@@ -64,24 +62,10 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert redact_known(text, {}) == text
 
 
-@pytest.mark.parametrize("text", ["", "ab://", "ab://x@"])
-def test_the_shortest_secret_is_found(text: str) -> None:
-    assert redact_known(text, {}) == text.replace("x@", "[redacted]@")
-
-
 def test_the_environments_own_secrets_are_found_whatever_they_look_like() -> None:
     environment = {"MY_TOKEN": "plain old words", "TOKENIZERS_PARALLELISM": "false false", "PIN_TOKEN": "1234"}
     text = "plain old words, false false, 1234"
     assert redact_known(text, environment) == "[redacted], false false, 1234"
-
-
-@pytest.mark.parametrize(
-    "start", ["sk-", "sk-aa-", "password", "a://", "-eyJ", "-----BEGIN PRIVATE KEY-----", "x" * 40, "hf_", "-ghp_"]
-)
-def test_a_hundred_thousand_characters_of_beginnings_are_read(start: str) -> None:
-    """With an expression that backtracked over it, this would not end."""
-    text = start * (100_000 // len(start))
-    assert redact(f"{text} {HF}", {}).endswith("[redacted]")
 
 
 def test_nothing_kept_or_shown_of_a_run_holds_a_secret(tmp_path) -> None:
@@ -93,11 +77,3 @@ def test_nothing_kept_or_shown_of_a_run_holds_a_secret(tmp_path) -> None:
     assert len(kept) >= 5
     assert not [path.name for path in kept if HF.encode() in path.read_bytes()]
     assert HF not in str(Note(f"cannot read {HF}", detail=HF).to_json())
-
-
-def test_what_a_run_prints_is_kept_without_secrets() -> None:
-    kept = io.StringIO()
-    stream = RedactedStream(kept)
-    print("with", HF, file=stream, flush=True)
-    assert kept.getvalue() == "with [redacted]\n"
-    assert not stream.isatty()

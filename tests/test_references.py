@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from workbench.rewards.models.load import LocalModels
 from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
 from workbench.schema import Example
-from workbench.ui.handlers.models import policy_choices, run_as_reward
-from workbench.ui.handlers.runs import table as runs_table
+from workbench.ui.handlers.models import run_as_reward
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
@@ -103,39 +101,6 @@ def test_what_is_not_there_is_refused_before_a_run_is_queued(
     with pytest.raises(RunError):
         start(RunConfig.parse({"policy": reference}), tmp_path)
     assert sorted((tmp_path / "runs").iterdir()) == before
-
-
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, first: Run) -> None:
-    (first.dir.checkpoints / "final" / "config.json").write_text("{}")
-    with pytest.raises(RunError, match=r"run:first: final cannot be used: config.json has 2 bytes"):
-        resolved(RunConfig.parse({"policy": "run:first"}), tmp_path)
-
-
-def test_a_checkpoint_that_changed_since_is_noticed(tmp_path: Path, first: Run) -> None:
-    config = resolved(RunConfig.parse({"policy": "run:first"}), tmp_path)
-    final = first.dir.checkpoints / "final"
-    shutil.rmtree(final)
-    with pytest.raises(RunError, match=r"final \(run:first\) is gone"):
-        resolved(config, tmp_path)
-    saved(first, "final", "sequence")
-    with pytest.raises(RunError, match="is not the checkpoint that run:first was"):
-        resolved(config, tmp_path)
-    run = start(config.model_copy(update={"origins": []}), tmp_path, module=FAKE)
-    run.wait()
-    config.policy.path = "run:first"  # named again, it is the present one
-    assert resolved(config, tmp_path).origins[0].manifest_sha256 == sha256(final)
-
-
-def test_a_queued_run_sees_that_its_base_was_replaced(tmp_path: Path, first: Run) -> None:
-    run = store(tmp_path, "second", state="stopped", policy="run:first")
-    config = resolved(RunConfig.parse({"policy": "run:first"}), tmp_path)
-    (run.path / "run.yaml").write_text(config.to_yaml())
-    shutil.rmtree(first.dir.checkpoints / "final")
-    shutil.copytree(first.dir.checkpoints / "checkpoint-4", first.dir.checkpoints / "final")
-    from workbench.runs.entrypoint import main as begin
-
-    begin([str(run.path), FAKE])
-    assert "is not the checkpoint that run:first was" in run.dir.status().reason
 
 
 def test_the_command_line_takes_runs_where_it_takes_paths(
@@ -216,17 +181,6 @@ def test_a_policy_is_no_reward_model_and_the_other_way_round(
     resolved(RunConfig.parse({"policy": "run:judge", "method": "reward"}), tmp_path)  # trained further
 
 
-def test_an_adapter_that_is_put_into_the_weights_later_is_no_reward_model_yet(tmp_path: Path, judge: Run) -> None:
-    draft = judge.dir.checkpoints / ".saving"
-    draft.mkdir()
-    (draft / "adapter_config.json").write_text("{}")
-    seal(draft, judge.dir.checkpoints / "checkpoint-2", {"step": 2})
-    reward = {"name": "it", "kind": "outcome", "model": _named("run:judge@2", "classifier")}
-    config = RunConfig.parse({"method": {"name": "grpo", "rewards": [reward], "credit": {"scheme": "outcome"}}})
-    with pytest.raises(RunError, match=r"run:judge@2 is an adapter alone, .* at the end; name run:judge$"):
-        resolved(config, tmp_path)
-
-
 def _named(path: str, form: str) -> dict[str, str]:
     return {"path": path, "format": form}
 
@@ -243,21 +197,6 @@ def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, f
         services.models.load(ModelConfig(path="run:judge", format="classifier"))
     finally:
         services.close()
-
-
-def test_finished_runs_are_suggested_as_policies(tmp_path: Path, first: Run, judge: Run) -> None:
-    store(tmp_path, "stopped", state="stopped")
-    saved(store(tmp_path, "cut", state="stopped", made=1.0), "checkpoint-2")  # the oldest: it is listed last
-    (tmp_path / "runs" / "cut" / "checkpoints" / "checkpoint-3").mkdir()  # not written to its end
-    assert policy_choices(tmp_path) == ["tiny", "tiny-tools", "run:first", "run:first@4", "run:first@2", "run:cut@2"]
-    assert judge.summary().policies == ()
-    assert [run.summary().gives for run in (first, judge)] == ["policy", "reward model"]
-    assert {row["name"]: row["gives"] for row in runs_table(tmp_path)["runs"]} == {
-        "first": "policy",
-        "judge": "reward model",
-        "stopped": None,
-        "cut": None,
-    }
 
 
 def test_a_finished_reward_model_becomes_a_row_in_one_click(tmp_path: Path, first: Run, judge: Run) -> None:

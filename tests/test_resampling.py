@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +12,9 @@ from trl import GRPOTrainer
 
 from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES
-from workbench.errors import ConfigError, RewardError
+from workbench.errors import RewardError
 from workbench.policies.sampler import Sampled
 from workbench.training.methods.grpo import build as build_trainer
-from workbench.training.ppo import ProcessPPOConfig
 from workbench.training.scoring import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -230,26 +228,3 @@ def test_a_failing_reward_ends_the_drawing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(fake, "scored", lambda *_: Share(failure=RewardError("no")))
     with pytest.raises(RewardError, match=r"^no$"):
         fake.draw(fake.rows, seed=1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"use_vllm": True}, "vLLM"),
-        ({"tools": [print]}, "tools"),
-        ({"train_dataset": Dataset.from_dict({"prompt": ["a"], "image": [None]})}, "images"),
-        ({"is_deepspeed_enabled": True}, "DeepSpeed"),
-        ({"train_dataset": Dataset.from_dict({"prompt": ["a"]}).to_iterable_dataset()}, "streamed"),
-    ],
-)
-def test_what_cannot_redraw_is_refused(changes: dict[str, Any], named: str) -> None:
-    fake = FakeTrainer([1], spread=2)
-    for name, value in changes.items():
-        setattr(fake, name, value)
-    with pytest.raises(ConfigError, match=f"resample_flat: .*{named}"):
-        ProcessGRPOTrainer._check_sampler(fake, "resample_flat")  # type: ignore[arg-type]
-
-
-def test_ppo_has_no_flat_groups(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="resample_flat: 2 "):
-        ProcessPPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, resample_flat=2)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +28,7 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
 from workbench.training.methods import METHODS
 from workbench.training.methods.base import Listeners
-from workbench.training.saving import Resumable, load_state, save_state
+from workbench.training.saving import load_state, save_state
 from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training
@@ -265,18 +263,6 @@ def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:
     (checkpoint,) = checkpoints.saved(run.checkpoints)
     assert all("lora" in name for name in load_file(checkpoint.path / "adapter_model.safetensors"))
     assert not (checkpoint.path / "model.safetensors").exists()
-
-
-def test_weights_that_learnt_other_words_are_not_gone_on_with(tmp_path: Path, tiny) -> None:
-    """The embedded policy, or a Hub id, may name other files than when the checkpoint was saved."""
-    trainer = cast(Any, SimpleNamespace(processing_class=tiny.tokenizer))
-    other = copy.deepcopy(tiny.tokenizer)
-    other.add_tokens(["other"])
-    for name, tokenizer in (("same", tiny.tokenizer), ("other", other)):
-        tokenizer.save_pretrained(tmp_path / name)
-    Resumable._refuse_other_words(trainer, tmp_path / "same")
-    with pytest.raises(RunError, match="other was saved with another tokenizer than its policy has now"):
-        Resumable._refuse_other_words(trainer, tmp_path / "other")
 
 
 @pytest.mark.parametrize(("saved", "way"), [(False, "train --from a"), (True, "resume the run")])

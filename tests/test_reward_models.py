@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,12 +16,10 @@ from tests import reward_models
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from workbench.cli import main
 from workbench.config import ModelConfig, RewardConfig
-from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, RewardCodeError, RewardError
+from workbench.errors import RewardError
 from workbench.policies.client import ModelWorker
-from workbench.policies.worker import PolicyCache, handle
 from workbench.rewards import load_reward, score_group
-from workbench.rewards.models.formats import FORMATS, guess_format, read_steps, turn_sign_ids
+from workbench.rewards.models.formats import FORMATS, read_steps, turn_sign_ids
 from workbench.rewards.models.load import LocalModels
 from workbench.rewards.models.model import classifier_ids
 from workbench.rewards.reward import reduced
@@ -251,58 +248,6 @@ def test_reductions_by_hand():
     assert reduced([], "last") is None
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"path": "/nowhere/at/all"}, "there is no folder '/nowhere/at/all'"),
-        ({"format": "ki"}, "has no weights for lm_head.weight, so as format 'ki' it would score at random"),
-        ({"format": "classifier"}, None),
-    ],
-)
-def test_a_model_that_does_not_fit_is_said_when_it_is_loaded(change, message, folders):
-    model = {"path": folders["token"], "format": "stepwise"} | change
-    if message is None:
-        with pytest.raises(ValueError, match="a classifier scores whole completions; set kind to outcome"):
-            RewardConfig(name="prm", model=model)
-        return
-    with pytest.raises(RewardError, match=message):
-        load_reward(RewardConfig(name="prm", model=model))
-
-
-def test_pickled_weights_are_not_read(folders, tmp_path):
-    words = AutoTokenizer.from_pretrained(folders["token"])
-    words.save_pretrained(tmp_path)
-    shutil.copy(Path(folders["token"]) / "config.json", tmp_path)
-    torch.save({}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(RewardError, match="safetensors"):
-        LocalModels("cpu").take(ModelConfig(path=str(tmp_path), format="stepwise"))
-
-
-def test_what_cannot_work_is_refused():
-    with pytest.raises(ConfigError, match="give one of code, model, judge and monte_carlo"):
-        RunConfig.parse({"method": {"rewards": [{"name": "x", "code": "", "monte_carlo": {}}]}})
-    with pytest.raises(ConfigError, match="monte_carlo values are a step reward's"):
-        RunConfig.parse({"method": {"rewards": [{"name": "x", "kind": "outcome", "monte_carlo": {}}]}})
-    with pytest.raises(RewardCodeError, match="samples from the policy, which this call does not have"):
-        load_reward(RewardConfig(name="x", monte_carlo={}))
-
-
-def test_an_outcome_of_steps_needs_a_pattern(folders):
-    spec = RewardConfig(name="prm", kind="outcome", model={"path": folders["token"], "format": "stepwise"})
-    with pytest.raises(RewardCodeError, match="needs a step pattern"):
-        load_reward(spec)
-
-
-def test_formats_are_guessed_where_the_architecture_leaves_no_choice(folders):
-    assert guess_format(folders["token"]) == "stepwise"
-    assert guess_format(folders["sequence-1"]) == "classifier"
-    assert guess_format(folders["qwen"]) == "extra-0"
-    with pytest.raises(RewardError, match="LlamaForCausalLM, which fits several formats; say which of classifier, "):
-        guess_format(folders["causal"])
-    with pytest.raises(RewardError, match="must be said"):
-        guess_format("someone/some-model")
-
-
 def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
     heard = []
     worker = ModelWorker()
@@ -372,21 +317,3 @@ def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     assert [rollout["outcome"] for rollout in data["rollouts"]] == pytest.approx(
         [2 * min(scores) for scores in expected], abs=1e-4
     )
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory."), RewardError),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), RewardError),
-        (RuntimeError("shapes do not match"), RuntimeError),
-    ],
-)
-def test_out_of_memory_names_the_batch_size(error: Exception, said: type[Exception]) -> None:
-    class Full(LocalModels):
-        def prepare(self, config: ModelConfig) -> None:
-            raise error
-
-    request = {"model": {"config": {"path": "judge", "format": "classifier"}}}
-    with pytest.raises(said, match=r"out of memory with 'judge'; use a smaller batch_size|shapes do not match"):
-        handle(request, lambda event: None, PolicyCache(), Full())  # type: ignore[arg-type]

@@ -8,15 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from workbench.config import RewardConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardError, RewardTimeout
-from workbench.rewards import ErrorBudget, Sandbox, load_reward, score_group
-from workbench.rewards.logged import Log
-from workbench.rewards.protocol import Batch, results
+from workbench.rewards import Sandbox, load_reward, score_group
+from workbench.rewards.protocol import Batch
 from workbench.rundir import rollouts as files
 from workbench.schema import Group, RewardKind, Rollout
 from workbench.steps import StepPattern
@@ -97,19 +95,6 @@ def test_steps_and_functions_wait_together() -> None:
     assert (scored.step_rewards, scored.outcomes) == ([[1.0, 1.0], [1.0]], [2.0, 2.0])
 
 
-def test_no_more_than_so_many_at_once() -> None:
-    now = most = 0
-
-    async def call() -> None:
-        nonlocal now, most
-        now, most = now + 1, max(most, now + 1)
-        await asyncio.sleep(0)
-        now -= 1
-
-    results([call] * 20, at_once=3)
-    assert (now, most) == (0, 3)
-
-
 def test_the_first_step_that_fails_is_named_with_its_line() -> None:
     async def picky(prompt: str, step: str, **columns: Any) -> float:
         if step != "a;":
@@ -130,26 +115,6 @@ def test_one_that_waits_for_ever_is_ended_at_the_deadline() -> None:
     code = "import asyncio\nasync def f(completions, **c):\n    await asyncio.Event().wait()"
     with Sandbox(deadline=0.5) as worker, pytest.raises(RewardTimeout, match=r"its deadline of 0.5 s"):
         coded(worker, "outcome", code).score_outcome(Batch(["p"], ["a"]))
-
-
-def test_a_budget_of_errors_counts_those_on_threads() -> None:
-    async def failing(completions: Any, **columns: Any) -> list[float]:
-        raise ValueError("no")
-
-    budget = ErrorBudget(1)
-    reward = load_reward(failing)
-    assert budget.score_outcome(reward, Batch(["p"], ["a"]))[0] == [None]
-    with pytest.raises(RewardError, match="2 errors of reward functions"):
-        budget.score_outcome(reward, Batch(["p"], ["a"]))
-
-
-def test_where_a_loop_runs_already_they_run_too() -> None:
-    """As in a notebook's cell."""
-
-    async def cell() -> Any:
-        return score_group(GROUP, PATTERN, [of_all]).outcomes
-
-    assert asyncio.run(cell()) == [4.0, 3.0]
 
 
 # --- what TRL's trainer passes ------------------------------------------------------------------------------------
@@ -203,32 +168,6 @@ def test_a_trainers_state_reaches_the_worker(worker: Sandbox) -> None:
     assert reward.score_outcome(Batch(["p"], ["a"], trainer_state=state))[0] == [0.75]
     history = "def f(completions, trainer_state, **c): return [trainer_state.log_history[-1]['step']]"
     assert coded(worker, "outcome", history).score_outcome(Batch(["p"], ["a"], trainer_state=state))[0] == [98.0]
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("log_extra('why', ['x'])", r"log_extra\('why'\) got 1 values for 2 completions; give a list of 2"),
-        ("log_extra('', ['x', 'y'])", "is no name to log under"),
-        ("log_metric('m', float('nan'))", r"log_metric\('m'\) got nan; give a finite number"),
-    ],
-)
-def test_what_cannot_be_logged_is_said_with_its_line(worker: Sandbox, body: str, message: str) -> None:
-    code = f"def f(completions, log_extra, log_metric, **c):\n    {body}\n    return [1, 1]"
-    with pytest.raises(RewardError, match=message) as caught:
-        coded(worker, "outcome", code).score_outcome(Batch(["p", "p"], ["a", "b"]))
-    assert caught.value.line == 2
-
-
-def test_values_of_numpy_and_long_ones_are_kept_as_plain_ones() -> None:
-    log = Log()
-    log_extra = log.arguments(None, 2)["log_extra"]
-    log_extra("n", np.array([1.5, 2.5]))
-    log_extra("text", ["x" * 5000, object])
-    log_extra("odd", [np.float32(0.5), float("inf")])
-    assert log.extra["n"] == [1.5, 2.5]
-    assert (len(log.extra["text"][0]), log.extra["text"][1]) == (2000, "<class 'object'>")
-    assert log.extra["odd"] == [0.5, "inf"]
 
 
 def test_a_rank_tells_trl_what_was_logged_of_its_completions() -> None:

@@ -13,9 +13,7 @@ from sklearn.metrics import accuracy_score
 from workbench import views
 from workbench.checks.reward_check import Chain, check_reward, first_error
 from workbench.data import labelled_groups, load_task, planted_errors
-from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.schema import Group, Rollout
-from workbench.steps import PRESETS
 
 
 def group(*answers: tuple[str, dict[str, Any]], **columns: Any) -> Group:
@@ -199,16 +197,6 @@ def test_the_tasks_own_reward_finds_every_planted_error_and_a_silly_one_does_not
     assert one.label == bool(rollout.columns["labels"][one.step])
 
 
-def test_planted_errors_can_cancel_out_and_then_only_the_steps_are_wrong():
-    groups = planted_errors(load_task("chain-arithmetic"), 100)
-    check = check_reward(groups, "step_correctness", labels="correct", threshold=0.5)
-    assert check.worst
-    for one in check.worst:
-        columns = groups[one.group].rollouts[one.rollout].columns
-        assert columns["correct"]
-        assert columns["labels"].count(0.0) >= 2
-
-
 # ── real data ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -226,52 +214,3 @@ def test_gsm8ks_rewards_against_its_authors_verdicts():
 
 
 # ── what cannot be held against each other ───────────────────────────────────────────────────────────────────────
-
-
-def test_data_without_labels_is_refused():
-    with pytest.raises(
-        TaskError, match=r"the data has no labels .* none of labels, correct, .* among its columns \(x\)"
-    ):
-        check_reward([group(("1", {"x": 1}))], step_number)
-    with pytest.raises(TaskError, match="no completion has the column 'right'; there are correct"):
-        check_reward(outcomes(("1", True)), number, labels="right")
-    with pytest.raises(TaskError, match=r"group 1, rollout 2: the label is 0\.5; give true or false, or 1 or 0"):
-        check_reward([group(("1", {"correct": 1}), ("1", {"correct": 0.5}))], number)
-    with pytest.raises(ConfigError, match="labels of steps say nothing of an outcome reward's scores"):
-        check_reward(steps(("1", [1.0])), number, labels="labels")
-    with pytest.raises(ConfigError, match="aggregate 'sum' is unknown; choose one of min, mean, last"):
-        check_reward(outcomes(("1", True)), number, aggregate="sum")  # type: ignore[arg-type]
-
-
-def test_a_reward_that_fails_names_the_group():
-    groups = [*outcomes(("1", True)), *outcomes(("1", True), ("x", True))]
-    with pytest.raises(RewardError, match=r"^group 2: reward 'number'.*could not convert"):
-        check_reward(groups, number)
-
-
-def test_progress_and_cancelling():
-    groups = outcomes(("1", True), ("0", False)) * 5
-    heard: list[tuple[int, int]] = []
-    check = check_reward(
-        groups, number, on_progress=lambda done, of: heard.append((done, of)), cancelled=lambda: len(heard) == 3
-    )
-    assert heard == [(1, 5), (2, 5), (3, 5)]
-    assert check.count == 6
-    assert "cancelled after 3 of 5 groups" in check.notes
-
-
-def test_another_pattern_leaves_steps_without_a_label():
-    groups = steps(("1 1", [1.0, 0.0]))
-    assert check_reward(groups, step_number).count == 2
-    one = check_reward(groups, lambda prompt, step, **columns: 1.0, pattern=PRESETS["paragraph"].pattern)
-    assert (one.count, one.unscored) == (0, 0)
-
-
-def test_it_shows_itself_as_a_table_with_nothing_read_as_markup():
-    def odd(prompts, completions, **columns):
-        return [1.0 for _ in completions]
-
-    odd.__name__ = "<img onerror>"
-    html = views.html(check_reward([group(("1", {"correct": True}))], odd))
-    assert "&lt;img onerror&gt;" in html
-    assert "<img" not in html

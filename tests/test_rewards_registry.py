@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group
-from workbench.errors import RewardCodeError, RewardError
-from workbench.rewards import BUILTINS, Sandbox, find_builtin, load_reward, score_group
+from workbench.errors import RewardError
+from workbench.rewards import BUILTINS, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rundir import RunDir
 from workbench.schema.scores import JUDGES
@@ -127,15 +126,6 @@ def test_every_function_of_trl_is_listed_and_is_called_as_trl_calls_it(worker: S
     assert scores(load_reward("trl:get_cosine_scaled_reward", worker)) == expected
 
 
-def test_a_function_that_trl_does_not_have_is_named(worker: Sandbox) -> None:
-    with pytest.raises(RewardError, match="cannot import name 'no_such_reward'"):
-        scores(load_reward("trl:no_such_reward", worker))
-    with pytest.raises(RewardCodeError, match="names no function"):
-        load_reward("trl:os; import os", worker)
-    with pytest.raises(RewardCodeError, match="no built-in reward is named 'nothing'"):
-        find_builtin("nothing")
-
-
 def test_options_reach_a_builtin_here_and_in_the_worker(worker: Sandbox) -> None:
     config = RewardConfig(name="length_target", kind="outcome", options={"target_length": 10})
     assert scores(load_reward(config, worker))[-1] == -10.0
@@ -156,29 +146,6 @@ def test_the_source_with_options_is_the_code_that_gives_the_same(worker: Sandbox
     pasted = load_reward(RewardConfig(name="pasted", kind="outcome", code=code), worker)
     named = load_reward(RewardConfig(name="repetition", kind="outcome", options=options), worker)
     assert scores(pasted) == scores(named)
-
-
-def test_an_option_that_is_not_there_is_refused(worker: Sandbox) -> None:
-    config = RewardConfig(name="length_target", kind="outcome", options={"target": 10})
-    with pytest.raises(RewardCodeError, match=r"no option 'target'; did you mean 'target_length'\?; it has"):
-        load_reward(config, worker)
-    config = RewardConfig(name="tag_format", kind="outcome", options={"target": 10})
-    with pytest.raises(RewardCodeError, match="it has none"):
-        load_reward(config, worker)
-    config = RewardConfig(name="mine", kind="outcome", code="def mine(**c): ...", options={"target": 10})
-    with pytest.raises(RewardCodeError, match="options are for built-in ones; write target into the code"):
-        load_reward(config, worker)
-
-
-def test_mathematics_that_takes_for_ever_is_cut_off_and_holds_up_nobody(worker: Sandbox) -> None:
-    tower = Batch(["p"], ["$9^{9^{9^{9}}}$"], {"answer": ["72"]})
-    done: list[Any] = []
-    reward = load_reward("math_equality", worker)
-    thread = threading.Thread(target=lambda: done.append(reward.score_outcome(tower)[0]))
-    thread.start()
-    thread.join()
-    assert done == [[0.0]]
-    assert reward.score_outcome(Batch(["p"], ["72"], {"answer": ["72"]}))[0] == [1.0]  # the same worker, unharmed
 
 
 def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import psutil
@@ -46,47 +45,6 @@ def test_the_longest_unused_worker_ends_when_there_are_too_many(pool: SandboxPoo
     assert not psutil.pid_exists(pids[1])
     assert pool.of("c") is third
     assert pool.of("b") is not second
-
-
-def test_a_worker_in_the_middle_of_a_call_is_the_last_to_go(pool: SandboxPool) -> None:
-    busy, idle = pool.of("a"), pool.of("b")
-    idle_pid = pid(idle)
-    started, errors = threading.Event(), []
-    code = "def mine(prompt, step, **c):\n    import threading\n    threading.Event().wait()\n"
-    busy.deadline = 600
-    reward = load_reward(RewardConfig(name="mine", code=code), busy)
-
-    def hang() -> None:
-        started.set()
-        try:
-            reward.score_steps(BATCH)
-        except RewardError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=hang)
-    thread.start()
-    assert started.wait(60)
-    while not busy.is_busy:  # until the call has begun
-        thread.join(0.01)
-    pool.of("c")
-    assert pool.of("a") is busy
-    assert not psutil.pid_exists(idle_pid)
-    pool.end("a")
-    thread.join(60)
-    assert "SIGKILL" in str(errors[0])
-
-
-def test_idle_workers_end_and_come_back_when_asked_for(pool: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("workbench.rewards.sandbox.time.monotonic", lambda: now[0])
-    old = pool.of("a")
-    old_pid = pid(old)
-    now[0] = 1600.0
-    new = pool.of("b")
-    assert not psutil.pid_exists(old_pid)
-    assert len(pool) == 1
-    assert pool.of("b") is new
-    assert pool.of("a") is not old
 
 
 # --- the budget ---------------------------------------------------------------------------------------------------

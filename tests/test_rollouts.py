@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 import workbench as wb
 from tests.credits import worked_credit
 from workbench.data import read_groups, rollouts
-from workbench.data.tokens import Subwords, Words, cut_by_offsets, load_tokeniser
+from workbench.data.tokens import Words, cut_by_offsets
 from workbench.errors import TaskError
 from workbench.rundir import rollouts as run_rollouts
 from workbench.steps import PRESETS
@@ -322,16 +320,6 @@ def test_token_ids_that_mean_nothing_are_refused(tmp_path):
         wb.load_groups(file)
 
 
-def test_a_tokenizer_by_name_by_folder_and_as_an_object_give_the_same(tmp_path, tiny):
-    tiny.tokenizer.save_pretrained(tmp_path / "mine")
-    ways = ["tiny", tmp_path / "mine", tmp_path / "mine" / "tokenizer.json", tiny.tokenizer]
-    file = jsonl(tmp_path, {"prompt": "p", "completion": "Step 1: 7 + 5 = 12\n"})
-    found = [wb.load_groups(file, tokenizer=way)[0].rollouts[0] for way in ways]
-    expected = tiny.tokenizer("Step 1: 7 + 5 = 12\n")["input_ids"] + [tiny.tokenizer.eos_token_id]
-    assert [list(one.token_ids) for one in found] == [expected] * 4
-    assert [one.texts[-1] for one in found] == ["<|end|>"] * 4
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "message"),
     [
@@ -343,15 +331,6 @@ def test_a_tokenizer_by_name_by_folder_and_as_an_object_give_the_same(tmp_path, 
 def test_a_tokenizer_that_cannot_be_had_is_named(tmp_path, tokenizer, message):
     with pytest.raises(TaskError, match=message):
         wb.load_groups(jsonl(tmp_path, {"prompt": "p", "completion": "x"}), tokenizer=tokenizer)
-
-
-def test_a_folder_without_a_tokenizer_says_what_to_do(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(TaskError, match=r"it needs a tokenizer\.json"):
-        load_tokeniser(str(tmp_path))
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(TaskError, match=r"cannot be loaded"):
-        load_tokeniser(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -418,13 +397,6 @@ def test_an_empty_completion_is_its_end_alone(tmp_path, tiny):
         assert (len(rollout), rollout.text, rollout.finished) == (1, "", True)
 
 
-def test_the_usual_end_token_is_found_in_a_bare_tokenizer():
-    tokenizer = lower_case_words()
-    assert Subwords(tokenizer, "bare").end == (6, "")  # there is none: an id after the last
-    tokenizer.add_special_tokens(["</s>"])
-    assert Subwords(tokenizer, "bare").end == (6, "</s>")
-
-
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -449,22 +421,3 @@ def test_progress_is_heard_and_reading_can_be_cancelled():
     assert len(found) == 300
     some = read_groups("gsm8k", on_event=heard.append, cancelled=lambda: {"phase": "loading the tokenizer"} in heard)
     assert len(some) < 300
-
-
-def test_a_parquet_file_of_nested_columns(tmp_path):
-    table = pa.table({"prompt": ["p"], "completions": [["a", "b"]], "labels": [[True, False]], "raw": [b"\x00\x01"]})
-    pq.write_table(table, tmp_path / "steps.parquet")
-    [group] = wb.load_groups(tmp_path / "steps.parquet")
-    assert group.rollouts[0].columns["labels"] == [1.0, 0.0]
-    assert group.columns == {"raw": "<2 bytes>"}
-
-
-def test_reading_loads_no_torch():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, workbench as wb\nwb.load_groups('gsm8k', tokenizer='tiny', limit=1)\nprint('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

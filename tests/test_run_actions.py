@@ -22,7 +22,6 @@ from workbench.ui.handlers.run_download import write_folder
 from workbench.ui.handlers.tree import with_path
 
 ROOT = Path(__file__).parents[1]
-FOREIGN = "def mine(prompt, step, **columns):\n    return 1.0\n"
 
 
 @pytest.fixture
@@ -41,23 +40,6 @@ def test_a_checkpoint_is_the_policy_of_inspect_and_nothing_else_changes(tmp_path
     assert replace(after, tree=draft.tree) == draft
     assert said is not None
     assert said.text == "run first was trained on finish; the prompt is of chain-arithmetic"
-
-
-@pytest.mark.parametrize(
-    ("reference", "said"),
-    [
-        ("run:first", "run 'first' (stopped) has no final; it has those of steps 4"),
-        ("run:gone", "there is no run 'gone'"),
-        ("run:judge", "run:judge is a reward model; use it as a reward instead"),
-    ],
-)
-def test_what_is_no_policy_changes_nothing_and_is_said(tmp_path: Path, first: Run, reference: str, said: str) -> None:
-    saved(store(tmp_path, "judge", method="reward"), "final", "sequence")
-    draft = draft_of()
-    after, note = inspect_policy(draft, reference, tmp_path)
-    assert after is draft
-    assert note is not None
-    assert said in note.text
 
 
 def test_settings_are_the_run_s_and_the_draft_before_is_left(tmp_path: Path, first: Run) -> None:

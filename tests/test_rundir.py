@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import json
 import math
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +26,7 @@ from tests.stored_runs import config_of
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RunError
-from workbench.rundir import RunDir, RunStatus, checkpoints, metrics
+from workbench.rundir import RunDir, checkpoints, metrics
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 
 
@@ -141,16 +139,6 @@ def test_reward_code_is_kept_as_it_ran_with_its_hash(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["runs"]
 
 
-def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match="No space left"):
-        RunDir.create(tmp_path, RunConfig(name="a"))
-    assert os.listdir(tmp_path / "runs") == []
-
-
 # -- status ---------------------------------------------------------------------------------------------------------
 
 
@@ -186,28 +174,6 @@ def test_writers_of_status_do_not_lose_each_others_fields(run: RunDir) -> None:
     assert (status.step, status.pid, status.ranks) == (30, 30, 30)
 
 
-def test_status_of_a_later_version_is_still_read(run: RunDir) -> None:
-    path = run.path / "status.json"
-    path.write_text(json.dumps({"state": "running", "invented_later": 1}))
-    assert run.status() == RunStatus("running")
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"state": "dancing"}', "\x00"])
-def test_an_unreadable_status_is_named(run: RunDir, content: str) -> None:
-    (run.path / "status.json").write_text(content)
-    with pytest.raises(RunError, match=r"status of run 'a' cannot be read.*status\.json"):
-        run.status()
-
-
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="there is no run at"):
-        RunDir(tmp_path / "nothing").status()
-    with pytest.raises(RunError, match=r"run\.yaml"):
-        RunDir(tmp_path / "nothing").config_text()
-    with pytest.raises(RunError, match="cannot be read"):
-        RunDir(tmp_path / "nothing").read_metrics()
-
-
 # -- metrics --------------------------------------------------------------------------------------------------------
 
 
@@ -228,14 +194,6 @@ def test_rows_come_back_with_null_for_what_is_not_finite_and_name_it(run: RunDir
     assert cursor == len(content)
 
 
-def test_the_log_says_its_version_and_a_later_one_is_refused(run: RunDir) -> None:
-    path = run.path / "metrics.jsonl"
-    assert path.read_bytes() == b'{"schema": 1}\n'
-    path.write_bytes(b'{"schema": 2}\n{"step": 1}\n')
-    with pytest.raises(RunError, match="has schema 2 and this version reads up to 1"):
-        run.read_metrics()
-
-
 def test_a_row_reaches_the_disk_within_a_second_and_at_the_end(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call says how much was on its way to the disk: the first row's at once, all of them when the log closes."""
     synced: list[int] = []
@@ -254,18 +212,6 @@ def test_a_row_reaches_the_disk_within_a_second_and_at_the_end(run: RunDir, monk
     run.close()
     assert synced[-1] == (run.path / "metrics.jsonl").stat().st_size
     assert len(synced) <= 3 + (time.monotonic() - began)  # at most one a second, and one at the end
-
-
-def test_a_disk_that_refuses_a_sync_is_heard_of(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(descriptor: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", broken)
-    run.append_metrics({"step": 1})
-    assert run._metrics is not None
-    run._metrics._syncer.join(timeout=30)
-    with pytest.raises(RunError, match=r"do not reach the disk.*Input/output error"):
-        run.append_metrics({"step": 2})
 
 
 def test_a_resume_supersedes_the_later_rows_and_tells_who_has_read_them(run: RunDir) -> None:
@@ -447,70 +393,7 @@ def test_every_float32_keeps_its_bits(bits: list[int], tmp_path_factory: pytest.
     assert run.rollouts.read(1)[0].advantages.tobytes() == credit.advantages.tobytes()
 
 
-def test_odd_text_keeps_its_offsets(run: RunDir) -> None:
-    texts = ("\x00\u2028\r\n", "é字🙂\u202e", "a\ud800b")
-    run.rollouts.write(1, [make_credit(texts)])
-    read = run.rollouts.read(1)[0].scored.group.rollouts[0].texts
-    assert read == ("\x00\u2028\r\n", "é字🙂\u202e", "a\ufffdb")  # one character for one
-    assert len("".join(read)) == len("".join(texts))
-
-
-def test_tokens_without_text_and_steps_without_scores(run: RunDir) -> None:
-    scored = StepScores((), (), {}, (), {}, None)
-    group = Group("p", (Rollout((), (), finished=False), Rollout((1, 2), ("", "é"), finished=False)))
-    credit = Credit(
-        ScoredGroup(group, (scored, dataclasses.replace(scored, unsplit=True)), ()),
-        "step",
-        {},
-        np.zeros((2, 2), np.float32),
-        [[], []],
-        None,
-        None,
-        False,
-    )
-    run.rollouts.write(1, [credit])
-    assert_same(credit, run.rollouts.read(1)[0])
-    run.rollouts.write(2, [])
-    assert run.rollouts.read(2) == []
-
-
-def test_stored_steps_are_listed_in_order(run: RunDir) -> None:
-    for step in (10, 2, 1_000_000):
-        run.rollouts.write(step, [make_credit()])
-    (run.path / "rollouts" / ".step-000003.parquet.tmp").write_bytes(b"half")
-    assert run.rollouts.steps() == [2, 10, 1_000_000]
-    with pytest.raises(RunError, match="no rollouts of step 3; stored are 3 steps from 2 to 1000000"):
-        run.rollouts.read(3)
-
-
-def test_rollouts_that_are_missing_or_broken_are_named(run: RunDir, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no rollouts of step 1; none are stored yet"):
-        run.rollouts.read(1)
-    run.rollouts.write(1, [make_credit()])
-    path = run.path / "rollouts" / "step-000001.parquet"
-    for content in (b"", b"PAR1", path.read_bytes()[:-20]):
-        path.write_bytes(content)
-        with pytest.raises(RunError, match=r"step 1 cannot be read .*step-000001\.parquet"):
-            run.rollouts.read(1)
-    shutil.rmtree(run.path)
-    with pytest.raises(RunError, match=r"cannot be written .*000002.*No such file or directory"):
-        run.rollouts.write(2, [make_credit()])
-
-
 # -- log ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_tail_of_the_log(run: RunDir) -> None:
-    run.log.write_bytes(b"one\n 10%\r 50%\r100%\r\n\xff three\nfour")
-    assert run.log_tail() == ["one", "100%", "\ufffd three", "four"]
-    assert run.log_tail(2) == ["\ufffd three", "four"]
-    run.log.write_text("".join(f"line {n}\n" for n in range(20_000)))
-    assert run.log_tail(1) == ["line 19999"]
-    assert run.log_tail(10**6)[0].startswith("line ")
-    run.log.unlink()
-    assert run.log_tail() == []
-    run.log.mkdir()
-    assert run.log_tail() == ["log.txt cannot be read: Is a directory"]
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------
@@ -536,24 +419,6 @@ def test_a_sealed_checkpoint_lists_every_file_with_its_hash(tmp_path: Path) -> N
     }
     assert checkpoints.problem(path) is None
     assert os.listdir(tmp_path) == ["checkpoint-4"]
-
-
-def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def noted(descriptor: int) -> None:
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
-        assert synced[-1] == tmp_path.name or not (tmp_path / "checkpoint-4").exists()
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noted)
-    save_checkpoint(tmp_path, 4)
-    assert synced[:3] == ["model.safetensors", "rng.json", "manifest.json"]
-    assert sorted(synced[3:5]) == [".saving", "state"]
-    assert synced[5:] == [tmp_path.name]
 
 
 @pytest.mark.parametrize(
@@ -590,34 +455,7 @@ def test_a_half_written_checkpoint_has_no_name_yet(tmp_path: Path) -> None:
     assert "run.save_every is 20" in message
 
 
-def test_as_many_checkpoints_are_kept_as_asked(tmp_path: Path) -> None:
-    for step in (8, 9, 10, 11):
-        save_checkpoint(tmp_path, step)
-    checkpoints.prune(tmp_path, 2)
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint-10", "checkpoint-11"]
-
-
-def test_a_checkpoint_saved_again_replaces_the_one_of_its_name(tmp_path: Path) -> None:
-    (save_checkpoint(tmp_path, 4) / "manifest.json").unlink()
-    assert checkpoints.problem(save_checkpoint(tmp_path, 4)) is None
-    assert os.listdir(tmp_path) == ["checkpoint-4"]
-
-
 # -- a full disk ----------------------------------------------------------------------------------------------------
-
-
-def test_the_last_word_fits_on_a_full_disk(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing fails until the room that was kept for it is given back."""
-    fsync = os.fsync
-
-    def full(descriptor: int) -> None:
-        if (run.path / ".reserve").exists():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert run.set_status("failed", "the disk is full at step 3").reason == "the disk is full at step 3"
-    assert RunDir(run.path).status().state == "failed"
 
 
 def test_only_a_run_that_is_over_begins_again(run: RunDir) -> None:

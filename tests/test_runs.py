@@ -22,7 +22,7 @@ from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, entrypoint, list_runs, open_run, processes, spawn
 from workbench.runs.compare import summarise
-from workbench.runs.spawn import Standby, verdict
+from workbench.runs.spawn import Standby
 from workbench.sandbox.child import child_environment
 
 FAKE = "tests.fake_run"
@@ -278,46 +278,6 @@ def test_a_run_is_stopped_while_it_starts(begin: Start) -> None:
     assert processes.members(run.path) == set()
 
 
-def test_only_the_first_process_is_asked_and_a_lost_launchers_ranks_too(begin: Start) -> None:
-    run = begin("stubborn")
-    first_row(run)
-    everyone = processes.members(run.path)
-    assert len(everyone) == 2
-    assert [process.pid for process in processes.heads(everyone)] == [run.status().pid]
-    processes.kill_all(run.path)
-    assert processes.heads(processes.members(run.path)) == set()
-
-
-def test_a_launchers_ranks_end_with_it(begin: Start) -> None:
-    """Killed outright, the launcher can pass nothing on; its two ranks are found by their tag."""
-    run = begin("obey", run={"ranks": 2})
-    first_row(run)
-    ranks = {process for process in processes.members(run.path) if process.pid != run.status().pid}
-    assert len(ranks) == 2
-    psutil.Process(run.status().pid).kill()
-    status = run.wait()
-    assert (status.state, status.reason[:18]) == ("crashed", "killed by signal 9")
-    assert all(gone(rank.pid) for rank in ranks)
-
-
-def test_a_rank_killed_is_a_crash_though_the_first_rank_says_it_was_stopped(begin: Start) -> None:
-    run = begin("obey", run={"ranks": 2})
-    first_row(run)
-    ranks = [process for process in processes.members(run.path) if process.pid != run.status().pid]
-    next(rank for rank in ranks if rank.environ()["RANK"] == "1").kill()
-    status = run.wait()
-    assert status.state == "crashed"
-    assert "Signal 9 (SIGKILL) received by PID" in status.reason
-    assert processes.members(run.path) == set()
-
-
-def test_a_launcher_passes_a_stop_on(begin: Start) -> None:
-    run = begin("obey", run={"ranks": 2})
-    first_row(run)
-    assert run.stop().reason == "stopped at step 1 of 90"
-    assert processes.members(run.path) == set()
-
-
 def test_a_held_run_is_stopped_by_an_interrupt(begin: Start) -> None:
     run = begin("obey")
     first_row(run)
@@ -326,36 +286,6 @@ def test_a_held_run_is_stopped_by_an_interrupt(begin: Start) -> None:
     assert run.status().state == "stopped"
     with pytest.raises(KeyboardInterrupt), run.held():
         raise KeyboardInterrupt
-
-
-def test_a_process_in_the_middle_of_its_exec_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its starter may be gone already, and the system shows its environment, with the tag, only a moment later."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", "import signal; signal.pause()"],
-        env={processes.TAG: str(tmp_path)},
-        start_new_session=True,
-    )
-    environ, reads = processes._environ, iter(range(3))
-
-    def late(process: psutil.Process) -> dict[str, str] | None:
-        return {} if process.pid == child.pid and next(reads, None) is not None else environ(process)
-
-    monkeypatch.setattr(processes, "_environ", late)
-    monkeypatch.setattr(processes, "_EXEC_SECONDS", 20.0)  # the child is as old as this machine is slow
-    processes.kill_all(tmp_path)
-    assert child.wait(timeout=10) == -signal.SIGKILL
-
-
-def test_the_verdict_on_a_silent_end() -> None:
-    running = RunStatus("running", step=7, total_steps=60)
-    assert verdict(running, -11, [])[1] == "killed by signal 11 (SIGSEGV) at step 7 of 60"
-    assert verdict(running, -40, [])[1] == "killed by signal 40 at step 7 of 60"
-    assert verdict(running, None, ["a", " ", "====="]) == (
-        "crashed",
-        "its process is gone; the last line of its log: a",
-    )
-    asked = RunStatus("running", step=7, total_steps=60, stop_requested=1.0)
-    assert verdict(asked, -15, ["a"]) == ("stopped", "stopped on request at step 7 of 60")
 
 
 # -- one run a device ------------------------------------------------------------------------------------------------
@@ -426,15 +356,6 @@ def test_a_run_that_waits_can_be_started_after_all(begin: Start) -> None:
             run.start_now()
 
 
-def test_a_run_of_another_workspace_is_waited_for_and_not_named(begin: Start, tmp_path: Path) -> None:
-    running = begin("obey")
-    first_row(running)
-    waiting = runs.start(RunConfig(name="a", task="obey"), tmp_path / "other", module=FAKE)
-    said = until(waiting, lambda status: "waits for" in status.reason)
-    assert (said.reason, said.behind) == ("waits for the CPU behind a run of another workspace", None)
-    assert waiting.stop().state == "stopped"
-
-
 def test_a_queued_run_is_stopped_while_it_waits(begin: Start) -> None:
     running = begin("obey")
     first_row(running)
@@ -446,49 +367,12 @@ def test_a_queued_run_is_stopped_while_it_waits(begin: Start) -> None:
     assert running.status().state == "running"
 
 
-def test_ranks_wait_as_one_and_what_a_killed_launcher_left_is_ended_first(begin: Start) -> None:
-    first = begin("obey", run={"ranks": 2})
-    first_row(first)
-    ranks = {process for process in processes.members(first.path) if process.pid != first.status().pid}
-    second = begin("obey", run={"ranks": 2})
-    waits(second)
-    assert len(processes.members(second.path)) == 1
-    psutil.Process(first.status().pid).kill()
-    first_row(second)
-    assert all(gone(rank.pid) for rank in ranks)
-    second.stop()
-
-
 def test_runs_of_other_devices_do_not_wait(begin: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first = begin("obey")
     first_row(first)
     monkeypatch.setenv(devices.LOCKS, str(tmp_path / "other"))  # as another device would have another lock
     assert begin("finish").wait().state == "finished"
     assert first.status().state == "running"
-
-
-def test_gpus_are_known_by_their_uuid_and_what_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver, nodes = tmp_path / "driver", tmp_path / "dev"
-    nodes.mkdir()
-    for minor, uuid in enumerate(("GPU-aaaa", "GPU-bbbb")):
-        folder = driver / f"0000:0{minor}:00.0"
-        folder.mkdir(parents=True)
-        (folder / "information").write_text(f"Model: \t X\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
-    monkeypatch.setattr(devices, "_DRIVER", driver)
-    monkeypatch.setattr(devices, "_DRIVERS", (driver,))
-    monkeypatch.setattr(devices, "_NODES", nodes)
-    monkeypatch.delenv(devices.VISIBLE, raising=False)
-    assert devices.pool("auto") == ["GPU-aaaa", "GPU-bbbb"]
-    assert devices.pool("cpu") == ["cpu"]
-    (nodes / "nvidia1").touch()  # a container that was given the second alone
-    assert devices.pool("auto") == ["GPU-bbbb"]
-    (nodes / "nvidia0").touch()
-    for visible, there in (("1", ["GPU-bbbb"]), ("GPU-b,0", ["GPU-bbbb", "GPU-aaaa"]), ("0,2,1", ["GPU-aaaa"])):
-        monkeypatch.setenv(devices.VISIBLE, visible)
-        assert devices.gpus() == there
-    for visible in ("2", "", "-1"):
-        monkeypatch.setenv(devices.VISIBLE, visible)
-        assert devices.pool("auto") == ["cpu"]
 
 
 def test_only_the_devices_that_are_held_are_seen_by_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,24 +382,6 @@ def test_only_the_devices_that_are_held_are_seen_by_a_run(monkeypatch: pytest.Mo
         monkeypatch.setattr(devices, "gpus", lambda there=there: there)
         assert entrypoint.seen_by_the_run(devices.Held(("cpu",), ())) == on_cpu
     assert entrypoint.seen_by_the_run(devices.Held(("cuda",), ())) == {}  # no device is called that
-
-
-def test_as_many_devices_as_ranks_are_held_and_the_rest_left_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(devices.LOCKS, str(tmp_path))
-
-    def nobody_waits(*_: object) -> None:
-        raise AssertionError("there is a free one")
-
-    names = ["GPU-a", "GPU-b", "GPU-c"]
-    assert devices.take(names, 2, tmp_path / "first", nobody_waits).devices == ("GPU-a", "GPU-b")
-    assert devices.take(names, 1, tmp_path / "second", nobody_waits).devices == ("GPU-c",)
-    with pytest.raises(RunError, match="4 ranks need a GPU each and this process may use 3"):
-        devices.take(names, 4, tmp_path / "fourth", nobody_waits)
-    with pytest.raises(AssertionError, match="there is a free one"):
-        devices.take(names, 1, tmp_path / "third", nobody_waits)
-    assert os.listdir(tmp_path / "queue-gpu") == []
 
 
 # -- resuming --------------------------------------------------------------------------------------------------------

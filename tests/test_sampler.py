@@ -183,12 +183,6 @@ def test_draw_inverts_the_cumulative_distribution():
     assert draw(probabilities, uniform).tolist() == [1, 1, 3, 3, 3]
 
 
-def test_draw_has_the_right_frequencies():
-    probabilities = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).expand(1000, -1)
-    uniform = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
-    assert torch.bincount(draw(probabilities, uniform)).tolist() == [100, 200, 300, 400]
-
-
 def test_invariant_sampled_ids_are_the_truth(tiny):
     """The texts of a sampled group join to what the tokenizer decodes from the very ids."""
     group = sample_group(tiny, Example(PROMPTS[1], {"answer": "25"}), num_generations=4, seed=1)
@@ -207,10 +201,3 @@ def test_conversations_need_a_chat_template_and_use_it(tiny):
     tokenizer = type(tiny.tokenizer)(tokenizer_object=tiny.tokenizer.backend_tokenizer, eos_token="<|end|>")
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '\n' if add_generation_prompt }}"
     assert tokenizer.decode(encode_prompt(tokenizer, conversation)) == "Start with 7, add 5.\n"
-
-
-def test_a_prompt_that_does_not_fit_is_refused_with_the_fix(random_policy):
-    with pytest.raises(PolicyError, match=r"context of 128; set max_completion_length to \d+ or less"):
-        rows_of(random_policy, PROMPTS, max_completion_length=128)
-    with pytest.raises(PolicyError, match="the prompt is empty"):
-        rows_of(random_policy, [""])

@@ -12,10 +12,10 @@ from tests.in_this_process import carry_out, numbers, trained, written
 from workbench.config.run import METHODS, RunConfig
 from workbench.data import load_task
 from workbench.data.kinds import Demonstration, LabelledSteps, Pair
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import TaskError
 from workbench.policies.load import load_policy
 from workbench.runs import Run
-from workbench.training.methods.sft import SFTSection, token_rows
+from workbench.training.methods.sft import token_rows
 from workbench.ui.handlers.run_follow import describe
 from workbench.views.metrics import find_metric
 
@@ -90,20 +90,6 @@ def test_conversations_are_left_to_the_chat_template() -> None:
         "prompt": [{"role": "user", "content": "7 + 5?"}],
         "completion": [{"role": "assistant", "content": "12"}],
     }
-
-
-def test_the_section_refuses_what_cannot_work() -> None:
-    with pytest.raises(ConfigError, match="a batch of 5 demonstrations does not divide over 2 ranks"):
-        RunConfig.parse({"method": {"name": "sft", "batch_size": 5}, "run": {"ranks": 2}})
-    with pytest.raises(ConfigError, match="3 does not divide the 8 demonstrations"):
-        RunConfig.parse({"method": {"name": "sft", "batch_size": 8}, "run": {"micro_batch_size": 3}})
-    with pytest.raises(ConfigError, match="method: unknown method 'sfp'; did you mean 'sft'"):
-        RunConfig.parse({"method": "sfp"})
-    with pytest.raises(ConfigError, match=r"this needs a run by grpo, and the method is 'sft'"):
-        _ = RunConfig.parse({"method": "sft"}).grpo
-    with pytest.raises(ConfigError, match=r"needs a run that samples completions, and the method 'sft' trains on"):
-        _ = RunConfig.parse({"method": "sft"}).sampled
-    assert isinstance(RunConfig.parse({"method": "sft"}).method, SFTSection)
 
 
 def test_every_method_shows_metrics_that_are_explained() -> None:

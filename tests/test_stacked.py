@@ -13,9 +13,8 @@ from safetensors.torch import load_file
 
 from tests.in_this_process import carry_out, trained
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, PolicyError, WorkbenchError
+from workbench.errors import ConfigError
 from workbench.places import ADAPTER
-from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.sampler import sample_group, with_reference
 from workbench.policies.stacked import Lora, stacked
@@ -26,8 +25,6 @@ from workbench.runs.export import card, export_model
 from workbench.runs.launch import resolved
 from workbench.schema import Example
 from workbench.training.methods import METHODS
-from workbench.ui.handlers.example import first_draft
-from workbench.ui.tabs.run_form import spec
 
 TEXT = "Start with 7, add 5.\nStep 1: 7 + 5 = 12"
 MODULES = ("q_proj", "down_proj")
@@ -183,42 +180,3 @@ def test_runs_are_named_with_the_hashes_of_their_manifests(first: Path, tmp_path
     config.policy.merge = {"run:mine": 1.0, str(final): 0.5}
     with pytest.raises(ConfigError, match=r"'run:mine' is '.*final', which is named already; name it once"):
         resolved(config, tmp_path)
-
-
-def test_what_is_no_plain_adapter_is_not_merged(first: Path, tmp_path: Path) -> None:
-    lora = {"r": 2, "targets": "v_proj"}
-    dora = adapter(tmp_path / "dora", 3, 2, 2, ["q_proj"], use_dora=True)
-    with pytest.raises(PolicyError, match=r"no plain LoRA .*lora_magnitude_vector"):
-        load_policy("tiny", merge={str(dora): 1.0}, device="cpu")
-    with pytest.raises(PolicyError, match=r"is an adapter itself"):
-        checked(configured({"path": str(first), "merge": {str(dora): 1.0}}))
-    checked(configured({"merge": {str(first): 1.0}, "lora": lora}))
-
-
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        ({"merge": {"a": 1.0}, "adapter": "a"}, "policy.merge: 'a' is policy.adapter, too"),
-        ({"merge": {"a": 0}}, "'a' has weight 0, which changes nothing"),
-        ({"merge": {"a": 1}, "quantisation": "4bit", "lora": {}}, "4bit weights do not take adapters exactly"),
-        ({"merge": {"a": 1}, "lora": {"dora": True}}, "saved as one LoRA with them, which has no dora"),
-        ({"merge": {"a": "much"}}, r"policy\.merge\.a"),
-    ],
-)
-def test_what_adapters_cannot_be_is_refused_as_it_is_written(policy: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorkbenchError, match=message):
-        RunConfig.parse({"policy": policy})
-
-
-def test_the_pages_form_merges_what_it_names(first: Path) -> None:
-    draft = first_draft().with_values({"policy.merge": f"{first}=1, run:other=-0.5"})
-    weights = {str(first): 1.0, "run:other": -0.5}
-    assert draft.policy_options["loading"] == {"merge": weights}
-    assert draft.config().policy.merge == weights
-    assert draft.with_config(draft.config()) == draft
-    assert draft.values()["policy.merge"] == f"{first}=1, run:other=-0.5"
-    kinds = {field["path"]: field["kind"] for field in spec()["fields"]}
-    assert kinds["policy.merge"] == "text"
-    assert set(kinds.values()) == {"text", "number", "switch", "choice"}  # those that the script draws
-    asked = ModelWorker(lambda name: name.upper())._with_path({"policy": "tiny", "loading": {"merge": {"a": 1.0}}})
-    assert asked == {"policy": "TINY", "loading": {"merge": {"A": 1.0}}}

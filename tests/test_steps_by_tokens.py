@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import workbench as wb
-from workbench.checks import probe
 from workbench.errors import PatternError
 from workbench.rewards import load_reward, score_group
 from workbench.rewards.score import score_completions
 from workbench.schema import Group, Rollout
-from workbench.steps import NUMBERS, PRESETS, StepPattern, split_by_tokens, split_steps
-from workbench.ui.handlers.example import pattern_label, regex_for
+from workbench.steps import NUMBERS, PRESETS, StepPattern, split_by_tokens
 
 TEXTS = ("The ", "sum ", "is ", "12", ".", " Twice", " it", " is", " 24")
 PROBABILITIES = (0.5, 0.95, 0.8, 0.99, 0.9, 0.3, 0.95, 0.85, 0.6)
@@ -99,18 +97,6 @@ def test_the_numbers_of_a_pattern(regex, kind, number, count):
     assert StepPattern(regex, kind).numbers == (number, count)
 
 
-@pytest.mark.parametrize(
-    ("regex", "kind"),
-    [
-        *((regex, kind) for kind in NUMBERS for regex in ("", "0", "-1", "nan", "x", "0.9 0", "0.9 1.5", "1 2 3")),
-        ("1", "surprise"), ("2.5", "tokens"), ("4 2", "tokens"), ("9" * 400, "entropy"),
-    ],
-)  # fmt: skip
-def test_other_text_is_named_with_what_would_fit(regex, kind):
-    with pytest.raises(PatternError, match=f"a step pattern of kind '{kind}' is .*; it is "):
-        split_by_tokens(rollout(), StepPattern(regex, kind))
-
-
 @pytest.mark.parametrize(("kind", "what"), [("surprise", "log-probabilities"), ("entropy", "entropies")])
 def test_a_completion_without_them_is_refused(kind, what):
     bare = rollout(logprobs=None, entropies=None)
@@ -119,13 +105,6 @@ def test_a_completion_without_them_is_refused(kind, what):
     with pytest.raises(PatternError, match="needs the"):
         score_group(Group("?", (bare,)), PRESETS[kind].pattern, [])
     assert split_by_tokens(bare, PRESETS["tokens"].pattern).steps
-
-
-def test_a_text_alone_and_probes_are_refused():
-    with pytest.raises(PatternError, match="cuts a completion by its tokens, and here is only text"):
-        split_steps("a b c", PRESETS["tokens"].pattern)
-    with pytest.raises(PatternError, match="probes edit text, which has no surprise of its own"):
-        probe(Group("?", (rollout(),)), PRESETS["surprise"].pattern, ["step_correctness"])
 
 
 def test_more_than_a_thousand_steps_stay_one_without_a_score_in_a_preview_and_in_training():
@@ -153,15 +132,6 @@ def test_preview_and_training_find_the_same_spans(kind):
     assert [row.spans for row in shown] == [row.spans for row in trained]
     assert [row.steps for row in shown] == [row.steps for row in trained]
     assert all(len(row.steps) > 1 for row in shown)
-
-
-def test_what_the_pages_field_holds_when_the_kind_changes():
-    assert regex_for("surprise", r"(?m)^Step") == "0.9 5"
-    assert regex_for("tokens", "16") == "16"
-    assert [pattern_label(kind) for kind in ("starts", "tokens")] == ["Regular expression", "Numbers of the kind"]
-    assert regex_for("tokens", "0.9 5") == "32"
-    assert regex_for("starts", "0.9 5") == StepPattern().regex
-    assert regex_for("ends", r"\n+") == r"\n+"
 
 
 @given(

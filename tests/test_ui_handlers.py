@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import threading
 from dataclasses import replace
-from itertools import islice
 
 import psutil
 import pytest
@@ -16,23 +14,22 @@ from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import PATTERN, draft_of, own_row
 from tests.stored_runs import store
 from workbench.config import SamplingConfig
-from workbench.config.run import METHODS, RunConfig
-from workbench.errors import ConfigError, PolicyError, TaskError
+from workbench.config.run import RunConfig
+from workbench.errors import ConfigError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.schema import Group, Step
-from workbench.steps import PRESETS, Split, pattern
+from workbench.steps import Split, pattern
 from workbench.ui.handlers import config_import as imports
 from workbench.ui.handlers import example as inspect
-from workbench.ui.handlers import progress, run_follow, run_setup, scoring
+from workbench.ui.handlers import run_follow, run_setup, scoring
 from workbench.ui.handlers.draft import AS_INSPECT, Draft
 from workbench.ui.handlers.example import first_group
-from workbench.ui.handlers.presets import pattern_note, preset_rows
+from workbench.ui.handlers.presets import pattern_note
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row
-from workbench.ui.handlers.rewards import OWN_OUTCOME, OWN_STEP, TEMPLATES, add_reward, task_rows
-from workbench.ui.handlers.sampling import adopt, policy_status, sample
+from workbench.ui.handlers.sampling import adopt, sample
 from workbench.ui.handlers.scoring import explain_token, remedied, rescore
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.task_rows import read_as
@@ -134,13 +131,6 @@ def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     assert json.loads(view.drawing)["stale"] == "the reward mine has an error, said under Rewards"
 
 
-def test_of_two_rows_of_one_name_the_one_that_is_on_is_noted(worker):
-    fine, bad = "def mine(prompt, step, **c):\n    return 1.0\n", "def mine(prompt, step, **c):\n    return 1 / 0\n"
-    view = rescore(form(own(fine, on=False), own(bad)), worker)
-    assert view.rows[0] is None
-    assert view.rows[1].line == 2
-
-
 def test_a_syntax_error_keeps_the_name_and_has_its_line(worker):
     view = rescore(form(own("def mine(prompt, step, **columns):\n    return (\n")), worker)
     assert own("def mine(prompt, step, **columns):\n    return (\n").name == "mine"
@@ -185,27 +175,10 @@ def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker
     assert remedied(draft, view.credit, None) is remedied(draft, None, "Scheme outcome") is None
 
 
-def test_switching_every_function_off_says_so(worker):
-    view = rescore(form(own("def mine(prompt, step, **c):\n    return 1.0\n", on=False)), worker)
-    assert json.loads(view.drawing)["stale"] == "no reward function is on; switch one on or add one"
-    assert view.note is None
-
-
 def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(worker):
     view = rescore(form(builtin_row("step_correctness"), scheme="outcome"), worker)
     assert "needs an outcome reward" in view.note.text
     assert json.loads(view.drawing)["stale"] == "the credit has an error, said under Credit"
-
-
-def test_two_functions_of_one_name_are_refused(worker):
-    code = "def mine(prompt, step, **columns):\n    return 1.0\n"
-    view = rescore(form(own(code), own(code)), worker)
-    assert "there twice" in view.rows[0].text
-
-
-def test_without_a_group_the_next_action_is_named(worker):
-    message = json.loads(rescore(replace(form(), group=None), worker).drawing)
-    assert "Sample & score" in message["empty"]
 
 
 def test_a_group_of_another_prompt_says_so(worker):
@@ -238,77 +211,12 @@ def test_an_edited_builtin_becomes_code():
 # ── examples, presets, reward functions ──────────────────────────────────────────────────────────────────────────
 
 
-def test_examples_go_round():
-    last = inspect.choose_example(form(), 0, by=-1)
-    assert last.index == len(inspect.find_task("chain-arithmetic")) - 1
-    assert inspect.choose_example(last, last.index, by=1).index == 0
-    assert inspect.choose_example(form(), None).index == 0
-
-
-def test_an_unknown_task_is_refused_with_the_choices():
-    with pytest.raises(TaskError, match="chain-arithmetic"):
-        inspect.find_task("nothing")
-    with pytest.raises(TaskError, match="no task"):
-        inspect.find_task(" ")
-
-
-def test_prompts_survive_the_editor():
-    talk = [{"role": "user", "content": "2 + 2?"}]
-    for prompt in ("plain\ntext\n", talk, "[not json", "[1, 2]"):
-        assert inspect.parse_prompt(inspect.prompt_text(prompt)) == prompt
-    for messages in ([{"role": "user"}], [*talk, {"role": "user", "text": "hm"}]):
-        with pytest.raises(TaskError, match="has no 'content'"):  # and is no text that somebody would have sampled
-            inspect.parse_prompt(json.dumps(messages))
-
-
 def test_an_edited_prompt_says_whose_columns_it_has():
     draft = form()
     assert inspect.edited_example(draft)[1] == ""
     example, note = inspect.edited_example(replace(draft, text=draft.text + "!"))
     assert example.columns == draft.columns
     assert "answer" in note
-
-
-def test_presets_are_recognised():
-    assert inspect.preset_of(r"(?m)^(?:Step \d+|Answer):", "starts") == "step-n-answer"
-    assert inspect.preset_of(r"(?m)^(?:Step \d+|Answer):", "ends") == "custom"
-
-
-def test_functions_are_added_until_the_list_is_full():
-    rows = [None] * SLOTS
-    names = []
-    for choice in (OWN_STEP, OWN_OUTCOME, OWN_STEP, "tag_format", OWN_STEP, OWN_STEP):
-        place, row = add_reward(rows, choice)
-        rows[place] = row
-        names.append(row.name)
-    assert names == [
-        "my_step_reward",
-        "my_outcome_reward",
-        "my_step_reward_2",
-        "tag_format",
-        "my_step_reward_3",
-        "my_step_reward_4",
-    ]
-    for i in range(6, SLOTS):
-        rows[i] = rows[0]
-    assert add_reward(rows, OWN_STEP) is None
-    assert add_reward([*rows[:5], None], "tag_format") is None  # there already
-
-
-@pytest.mark.parametrize("choice", TEMPLATES)
-def test_the_templates_work_as_they_are(worker, choice):
-    _, row = add_reward([None] * SLOTS, choice)
-    view = rescore(form(builtin_row("step_correctness"), row), worker)
-    assert view.rows == (None,) * SLOTS
-    assert "show" in json.loads(view.drawing)
-
-
-def test_another_task_keeps_what_somebody_wrote():
-    mine = own("def mine(prompt, step, **c):\n    return 1.0\n")
-    rows = task_rows([builtin_row("length_and_mistake"), mine], inspect.find_task("chain-arithmetic-tags"))
-    names = [row.name for row in rows if row is not None]
-    assert names == ["step_correctness", "answer_correctness", "tag_format", "mine"]
-    assert len(rows) == SLOTS
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -368,67 +276,11 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
     assert services.models.asked[0] == "tiny"
 
 
-def test_what_is_going_on_is_said_again_while_nothing_new_is_heard(services, monkeypatch):
-    """The answer to a change made just before may come in between, and says nothing of it."""
-    monkeypatch.setattr(progress, "REPEAT_SECONDS", 0.01)
-    answers = threading.Event()
-
-    class Silent(FakePolicy):
-        def sample(self, *args, on_event, **kwargs):
-            assert answers.wait(60)
-            on_event({"loading": "tiny"})
-            return first_group()
-
-    services.models = Silent([], None)
-    views = sample(sampling_form(), services, "tab")
-    said = [json.loads(view.drawing)["busy"] for view in islice(views, 4)]
-    assert said == ["asking the policy", *["asking the policy, 0 s"] * 3]
-    answers.set()
-    *_, loading, last = views
-    assert json.loads(loading.drawing)["busy"] == "loading policy tiny, 0 s"
-    assert last.sampled.group.rollouts == first_group().rollouts
-
-
-def test_a_seed_that_none_has_is_refused_before_the_policy_is_asked(services):
-    services.models = FakePolicy([], first_group())
-    [view] = sample(sampling_form(seed=-1), services, "tab")
-    assert view.note.text == "seed -1 is out of range; give a whole number from 0 to 2,147,483,647"
-    assert not hasattr(services.models, "asked")
-
-
-def test_pressing_twice_samples_once_and_leaves_the_buttons(services):
-    services.models = FakePolicy([], first_group())
-    first = sample(sampling_form(), services, "tab")
-    assert next(first).running
-    [second] = sample(sampling_form(), services, "tab")
-    assert (second.running, second.sampled) == (None, None)
-    assert "sampling already" in second.note.text
-    assert not list(first)[-1].running
-
-
 def test_a_prompt_of_ones_own_is_the_one_that_was_answered(services):
     draft = replace(sampling_form(prompt="mine"), columns={})
     services.models = FakePolicy([], replace(first_group(), prompt="mine"))
     last = list(sample(draft, services, "tab"))[-1]
     assert adopt(draft, last.sampled).edited == "mine"
-
-
-def test_a_policy_that_fails_keeps_the_group(services):
-    services.models = FakePolicy([], PolicyError("no such folder"))
-    last = list(sample(sampling_form(), services, "tab"))[-1]
-    assert last.note.text == "no such folder"
-    assert json.loads(last.drawing) == {"back": True}
-    draft = form()
-    assert adopt(draft, last.sampled) is draft
-
-
-def test_the_header_names_the_policy_of_the_page(services):
-    services.models = FakePolicy([], None)
-    services.models.status = lambda: PolicyStatus("ready", "run:a", parameters=3)
-    assert policy_status(services, "run:a")["parameters"] == 3
-    other = policy_status(services, "tiny-tools")
-    assert (other["state"], other["policy"], other["parameters"]) == ("unloaded", "tiny-tools", 0)
-    assert policy_status(services, "")["policy"] == "run:a"
 
 
 def test_cancelling_keeps_the_group(services):
@@ -456,21 +308,6 @@ def test_cancelling_keeps_the_group(services):
     assert last.sampled is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"num_generations": 1}, "method.sampling.num_generations: out of range, which is at least 2 and at most 64"),
-        ({"temperature": 0}, "method.sampling.temperature"),
-        ({"max_completion_length": None}, "max completion length is empty"),
-    ],
-)
-def test_sampling_options_out_of_range_are_named(services, changes, named):
-    with pytest.raises(ConfigError, match=named):
-        sampling_form(**changes).sampling()
-    only = list(sample(sampling_form(**changes), services, "tab"))
-    assert named in only[0].note.text
-
-
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -482,20 +319,6 @@ def test_a_run_is_what_inspect_shows():
     assert [reward.name for reward in config.grpo.rewards] == ["step_correctness", "answer_correctness"]
     assert config.grpo.sampling.num_generations == 2
     assert (config.run.steps, config.grpo.prompts_per_step) == (3, 2)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"learning_rate": -1.0}, "optimiser.learning_rate"),
-        ({"steps": 2.5}, "run.steps"),
-        ({"steps": None}, "run.steps"),
-        ({"name": "../../x"}, "name"),
-    ],
-)
-def test_a_setting_that_does_not_fit_is_named(changes, named):
-    with pytest.raises(ConfigError, match=named):
-        training_form(**changes).config()
 
 
 def test_a_pattern_that_does_not_compile_starts_no_run(services):
@@ -554,13 +377,6 @@ def test_what_is_no_configuration_is_refused(content, message):
         imports.open_config(form(), "c.yaml", content)
 
 
-def test_what_train_inherits_is_said():
-    facts = dict(run_setup.inherited(sampling_form(form(outcome_weight=0.5))))
-    assert facts["credit"] == "process, Outcome weight 0.5"
-    assert facts["sampling"] == "G 2, 8 tokens, T 1"
-    assert dict(run_setup.inherited(sampling_form(temperature=None)))["sampling"] == "incomplete"
-
-
 @pytest.fixture
 def run(tmp_path, services):
     run = RunDir.create(tmp_path, RunConfig(name="seen"))
@@ -578,21 +394,6 @@ def test_a_run_is_polled_from_where_the_page_is(run, tmp_path):
     later = run_follow.poll(tmp_path, "seen", news["cursor"], 1)
     assert [row["step"] for row in later["rows"]] == [2]
     assert later["steps"] == []
-
-
-def test_a_run_of_a_method_without_rollouts_is_drawn_by_what_the_method_logs(run, tmp_path, monkeypatch):
-    method = dataclasses.replace(METHODS["grpo"], metrics=("loss",), has_rollouts=False)
-    monkeypatch.setitem(METHODS, "grpo", method)
-    news = run_follow.poll(tmp_path, "seen", 0, -1)
-    assert (news["method"], news["has_rollouts"]) == ("grpo", False)
-    assert [(panel["key"], panel["more"]) for panel in news["panels"]] == [("reward", True)]
-    assert run_follow.poll(tmp_path, "seen", news["cursor"], -1)["panels"] is None  # given once
-
-
-def test_a_cursor_of_another_file_reads_anew(run, tmp_path):
-    news = run_follow.poll(tmp_path, "seen", 10**6, -1)
-    assert news["restarted"]
-    assert len(news["panels"]) == 1
 
 
 def test_a_resume_is_read_anew_with_all_its_rollouts(run, tmp_path):
@@ -628,21 +429,6 @@ def test_a_queued_run_tells_what_it_waits_for(tmp_path):
     news = run_follow.poll(tmp_path, "waiting", 0, -1)
     assert (news["state"], news["behind"], news["started"]) == ("queued", "seen", None)
     assert run_follow.runs_table(tmp_path)[0]["behind"] == "seen"
-
-
-def test_rollouts_written_again_are_read_again(run, services):
-    before = json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])
-    credit = worked_credit()
-    run.rollouts.write(1, [dataclasses.replace(credit, advantages=credit.advantages * 2)])
-    after = json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])
-    assert after["rollouts"][0]["advantages"] == pytest.approx([2 * a for a in before["rollouts"][0]["advantages"]])
-
-
-def test_an_unknown_run_is_said(tmp_path):
-    assert "no run 'gone'" in run_follow.poll(tmp_path, "gone", 0, -1)["error"]
-    assert "cannot be a run's name" in run_follow.poll(tmp_path, "../etc", 0, -1)["error"]
-    assert run_follow.describe(tmp_path, "gone")["error"]
-    assert run_follow.why(tmp_path, "gone", 1, 0, 0, 0) is None
 
 
 def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
@@ -682,20 +468,6 @@ def test_a_stored_group_says_which_step_its_loss_still_awaits(services, tmp_path
     assert run_follow.rollouts(services, "live", 3, 0)["awaited"] is None
 
 
-def test_runs_are_listed_and_described(run, tmp_path):
-    RunDir.create(tmp_path, RunConfig(name="newer")).set_status("failed", "no memory left")
-    (tmp_path / "runs" / "seen" / "run.yaml").write_text("seed: [")
-    rows = run_follow.runs_table(tmp_path)
-    assert {row["name"]: row["state"] for row in rows} == {"newer": "failed", "seen": "unreadable"}
-    described = run_follow.describe(tmp_path, "newer")
-    assert ("batch", f"{RunConfig().grpo.prompts_per_step} prompts × 8") in described["settings"]
-
-
-def test_stopping_what_is_over_says_so(run, tmp_path):
-    assert "already finished" in run_follow.stop(tmp_path, "seen")["message"]
-    assert run_follow.stop(tmp_path, "gone")["level"] == "info"
-
-
 # ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -705,16 +477,6 @@ def test_each_tab_has_a_reward_worker_of_its_own(services):
     first = services.reward_worker("a")
     services.leave("a")
     assert services.reward_worker("a") is not first
-
-
-def test_credits_are_kept_by_tab(services):
-    credit = worked_credit()
-    services.keep_credit("a", credit)
-    services.keep_credit("a", None)
-    assert services.credit("a") is credit
-    assert services.credit("b") is None
-    services.leave("a")
-    assert services.credit("a") is None
 
 
 # ── presets ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -736,15 +498,3 @@ def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(wo
     assert pattern_note(white.with_pattern(r"\n+", "ends"), rescore(white, worker)).level == "plain"
     broken = form(regex="(?m)^(Step")
     assert "does not compile" in pattern_note(broken, rescore(broken, worker)).text
-
-
-def test_every_preset_says_what_it_finds_on_the_group(worker):
-    draft = replace(form(), group=answers("Step 1: a\nStep 2: bbbbbbbbbbbbbbbbbbbb", "x\ny\nz"))
-    rows = {name: found for name, *found, _ in preset_rows(draft, worker)}
-    assert rows.keys() == PRESETS.keys()
-    matching = [bool(first) for _, first, _ in rows.values()]
-    assert matching == sorted(matching, reverse=True)  # those that match come first
-    assert rows["step-n"] == ["2 steps in 1 of 2", "Step 1: a", "Step 2: bbbbbbbbbbb…"]
-    assert rows["line"] == ["2 to 3 steps", "Step 1: a", "Step 2: bbbbbbbbbbb…"]
-    assert rows["step-tag"] == ["no match", "", ""]
-    assert preset_rows(replace(draft, group=None), worker) == []

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from tests.credits import make_credit, make_rollout, worked_credit
+from tests.credits import worked_credit
 from workbench.credit import SCHEMES
-from workbench.credit.explain import NO_SPREAD
 from workbench.ui.handlers.help import guide, live
 from workbench.views.metrics import METRICS, PANELS, find_metric
 
@@ -31,22 +30,6 @@ def test_a_pinned_tokens_terms_add_up_under_every_scheme(scheme: str) -> None:
     assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (True, 2, 5, 2)
     assert sum(term["value"] for term in shown["terms"]) == pytest.approx(shown["total"], abs=1e-12)
     assert shown["advantage"] == pytest.approx(shown["total"], abs=1e-6)
-
-
-@pytest.mark.parametrize("place", [(9, 0), (0, 99), (-1, 0), (0, -1), ("0", 0), (True, 0), (None, None)])
-def test_a_token_that_is_not_there_is_the_first_one(place: tuple[object, object]) -> None:
-    shown = live(worked_credit(), *place)
-    assert shown is not None
-    assert (shown["pinned"], shown["rollout"], shown["token"]) == (False, 1, 0)
-
-
-def test_nothing_scored_and_nothing_to_learn_are_told_apart() -> None:
-    assert live(None) is None
-    same = make_credit([make_rollout(["a", "b"])] * 2, [[1], [1]], [[1.0], [1.0]])
-    shown = live(same)
-    assert shown is not None
-    assert shown["noSpread"] == {"reason": NO_SPREAD, "advice": "", "remedies": []}
-    assert shown["advantage"] == 0.0
 
 
 def test_the_guide_has_every_scheme_and_metric_as_plain_values() -> None:

@@ -19,7 +19,7 @@ from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump, link_of
-from workbench.ui.handlers.run_fields import INSPECTED, NUMBER, method_fields, own_defaults, run_fields
+from workbench.ui.handlers.run_fields import INSPECTED, NUMBER, method_fields, own_defaults
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.tabs.form import form_note_value, packed_run, read
 from workbench.ui.tabs.run_form import spec
@@ -61,19 +61,6 @@ def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
     shown = [field for field in spec()["fields"] if field["methods"] == (method,)]
     assert any(not field["folded"] for field in shown)
     assert len({field["id"] for field in spec()["fields"]}) == len(spec()["fields"])
-
-
-def test_a_field_says_its_range_and_default() -> None:
-    field = run_fields()["dpo.label_smoothing"]
-    assert field.label == "Label smoothing"
-    assert field.help.endswith("At least 0 and below 0.5; default 0.")
-    assert run_fields()["run.steps"].help == "Optimiser steps. At least 1 and at most 1,000,000; default 90."
-
-
-def test_weights_of_merged_adapters_are_shown_to_their_last_digit() -> None:
-    field, weights = run_fields()["policy.merge"], {"run:a": 1.0, "run:b": 1 / 3, "run:c": 1e-07}
-    assert field.shown(weights) == "run:a=1, run:b=0.3333333333333333, run:c=1e-07"
-    assert field.read(field.shown(weights)) == weights
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -170,25 +157,3 @@ def test_a_refused_setting_of_a_method_marks_its_field() -> None:
         draft.config()
     form: Any = type("Form", (), {"bound": {}})
     assert json.loads(form_note_value(form, Note(str(refused.value)), draft.method))["fields"] == ["dpo-beta"]
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("method.rewards.0.code", ["x"], r"method.rewards.0.code: \['x'\] is not text; reload the page"),
-        ("method.rewards.0.weight", {}, r"method.rewards.0.weight: {} is not a number"),
-        ("page.run_scheme", ["process"], r"page.run_scheme: \['process'\] is not one of as on Inspect, process"),
-        ("method.name", "none", r"method.name: 'none' is not one of grpo, "),
-        ("grpo.sync_ref_model", "yes", r"grpo.sync_ref_model: 'yes' is not true or false"),
-        ("seed", "x", r"seed: 'x' is not a number"),
-    ],
-)
-def test_a_value_that_no_field_holds_is_refused_by_name(path: str, value: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        draft_of().with_values({path: value})
-
-
-@pytest.mark.parametrize("form", ["[]", "{", '{"run": []}', '{"none": []}', '{"scoring": [1]}', "3"])
-def test_a_form_that_the_page_does_not_have_is_refused(form: str) -> None:
-    with pytest.raises(ConfigError, match="reload it"):
-        read(draft_of(), form)

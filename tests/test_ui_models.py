@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from workbench.config import RewardConfig
-from workbench.errors import ConfigError, PolicyError, RewardError
+from workbench.errors import ConfigError, RewardError
 from workbench.policies.step_values import StepValues
 from workbench.schema import Group
 from workbench.steps import StepPattern
@@ -70,28 +70,6 @@ def views(worker, cancel=None):
             worker.shown.release()
         shown.append(view)
     return shown
-
-
-def test_values_are_told_as_they_come():
-    events = [{"loading": "tiny"}, {"done": 3, "total": 8, "tokens": 40, "seconds": 1.2}]
-    worker = Worker(events, VALUES)
-    shown = views(worker)
-    assert worker.asked == ("tiny", 2, 5, "answer_correctness")
-    assert [view.status for view in shown] == [
-        "asking the policy",
-        "loading policy tiny",
-        "3 of 8 continuations, 40 tokens, 1 s",
-        "7 tokens in 0.2 s",
-    ]
-    assert [view.running for view in shown] == [True, True, True, False]
-    assert shown[-1].values is VALUES
-
-
-def test_an_error_and_a_cancel_are_notes():
-    assert views(Worker([], PolicyError("no such policy")))[-1].note == "no such policy"
-    cancel = threading.Event()
-    cancel.set()
-    assert views(Worker([], VALUES), cancel)[-1].note == "Cancelled; nothing was estimated."
 
 
 def test_whoever_stops_listening_cancels():

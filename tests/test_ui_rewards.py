@@ -14,13 +14,12 @@ from workbench.config import RewardConfig
 from workbench.rewards import BUILTINS, Sandbox
 from workbench.rewards.source import saved_rewards
 from workbench.rewards.watch import CallTimes
-from workbench.schema import RewardSummary
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.credit import with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, row_of
-from workbench.ui.handlers.scoring import Note, rescore, unused_notes
+from workbench.ui.handlers.scoring import rescore, unused_notes
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
@@ -45,20 +44,6 @@ def test_a_rows_kind_is_what_its_code_says() -> None:
     assert own("def mine(").kind == "step"  # half typed: as before
     assert handlers.row_label(own(OUTCOME)) == "whole"
     assert own(OUTCOME).config().kind == "outcome"
-
-
-def test_a_function_of_trl_keeps_its_name_until_it_is_changed() -> None:
-    row = builtin_row("trl:accuracy_reward")
-    assert row.is_builtin
-    config = row.config()
-    assert (config.name, config.kind, config.code) == ("trl:accuracy_reward", "outcome", None)
-    assert row.with_values(True, 1.0, row.code + "\n# mine\n").name == "accuracy_reward"
-
-
-def test_a_function_of_trl_is_itself_again_when_its_source_comes_back() -> None:
-    row = builtin_row("trl:think_format_reward")
-    emptied = row.with_values(True, 1.0, "")  # the editor before it holds the source
-    assert emptied.with_values(True, 1.0, row.code.rstrip()).config().name == "trl:think_format_reward"
 
 
 def test_a_configuration_with_options_is_shown_as_its_code() -> None:
@@ -102,11 +87,6 @@ def test_saving_and_loading(tmp_path: Path) -> None:
 
     (tmp_path / "rewards" / "mine.py").write_bytes(b"\xff")
     assert "mine.py): 'utf-8'" in handlers.load_choice(tmp_path, rows, "mine").text  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("choice", [None, "", "gone", "../../x"])
-def test_a_choice_that_is_none_is_answered(tmp_path: Path, choice: str | None) -> None:
-    assert isinstance(handlers.load_choice(tmp_path, (None,), choice), Note)
 
 
 def test_under_each_row_stands_what_its_function_gave(worker: Sandbox) -> None:
@@ -162,22 +142,3 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: Sandbox) -> None:
     assert notes(beside) == [f"Not counted by B: {steps}", f"Not counted by A: {answers}"]
     step = replace(both, compare={"scheme": "step"})
     assert notes(step) == [steps, f"Shown, not counted: {answers}"]
-
-
-def test_a_function_slower_than_the_groups_sampling_is_named(worker: Sandbox) -> None:
-    shown = form(builtin_row("step_correctness"))
-    view = rescore(shown, worker)
-    assert view.credit is not None
-    scored = view.credit.scored
-    timed = replace(scored, group=replace(scored.group, sampling={"seconds": 1e-9}))
-    assert handlers.watch_group(shown, timed, CallTimes()).slower == ("step_correctness",)
-    assert handlers.watch_group(shown, scored, CallTimes()).slower == ()  # nobody knows what this one took
-
-
-def test_call_times_begin_anew_when_the_code_changes() -> None:
-    times = CallTimes()
-    assert times.add([RewardSummary("f", "step", 1.0, 0.1)], {"f": "a"}) == {"f": [0.1]}
-    assert times.add([RewardSummary("f", "step", 1.0, 0.3)], {"f": "a"}) == {"f": [0.1, 0.3]}
-    assert times.add([RewardSummary("f", "step", 1.0, 0.5)], {"f": "b"}) == {"f": [0.5]}
-    assert times.add([], {}) == {}
-    assert times.add([RewardSummary("f", "step", 1.0, 0.7)], {"f": "b"}) == {"f": [0.7]}

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from dataclasses import replace
 
 import pytest
 
 from tests.drafts import draft_of, own_row
-from workbench.assets import GSM8K
-from workbench.data import SHIPPED
-from workbench.errors import TaskError
 from workbench.rewards import Sandbox
-from workbench.steps import PRESETS
 from workbench.ui.handlers import rollout_import as importing
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.reward_rows import SLOTS, builtin_row
@@ -23,7 +18,6 @@ from workbench.ui.handlers.rollout_import import (
     Readings,
     check_rewards,
     choose_group,
-    find_file,
     group_rows,
     open_file,
     suggested_task,
@@ -149,50 +143,6 @@ def test_a_chosen_reward_that_one_file_cannot_feed_is_on_again_with_the_next():
     assert not switched.for_data(set()).for_data({"answer"}).on
 
 
-def test_an_upload_goes_before_the_name(tmp_path):
-    upload = tmp_path / "up.jsonl"
-    upload.write_text('{"problem": "p", "steps": ["a", "b"], "label": 1}\n')
-    imported = opened(tmp_path / "elsewhere", upload=str(upload))[-1].imported
-    assert imported.facts.format == "processbench"
-    assert with_suggestions(draft_of(), imported).regex == PRESETS["paragraph"].pattern.regex
-    assert [reward.name for reward in suggested_task(imported).rewards] == ["given_labels"]
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("", "no file is chosen; upload one, or give a name: chain-arithmetic, gsm8k"),
-        ("/etc/passwd", "'/etc/passwd' is outside the workspace"),
-        ("../mine.jsonl", "'../mine.jsonl' is outside the workspace"),
-        ("link.jsonl", "'link.jsonl' is outside the workspace"),
-        ("nothing.jsonl", "No such file or directory"),
-        ("a\0b.jsonl", "'a\\x00b.jsonl' is no path that can be followed (embedded null byte); give a file's path"),
-    ],
-)
-def test_a_file_that_may_not_or_cannot_be_read_is_said(tmp_path, path, message):
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    shutil.copy(GSM8K / "README.md", tmp_path / "mine.jsonl")
-    (workspace / "link.jsonl").symlink_to(tmp_path / "mine.jsonl")
-    last = opened(workspace, path=path)[-1]
-    assert message in last.note.text
-    assert last.imported is None
-
-
-def test_generated_data_needs_no_file(tmp_path, worker):
-    imported = opened(tmp_path, path="chain-arithmetic")[-1].imported
-    assert imported.facts.format == "generated"
-    assert len(imported) == 200
-    assert choose_group(draft_of(), imported, 3).draft.group.rollouts[0].text.startswith("Step 1: ")
-
-
-def test_the_shipped_names_are_not_paths(tmp_path):
-    assert find_file(ImportForm("gsm8k"), tmp_path) == "gsm8k"
-    assert "gsm8k" in SHIPPED
-    with pytest.raises(TaskError):
-        find_file(ImportForm("  "), tmp_path)
-
-
 def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatch):
     readings = Readings()
     started, go_on = threading.Event(), threading.Event()
@@ -218,15 +168,6 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
     last = list(views)[-1]
     assert (last.note.text, last.imported) == ("Cancelled; nothing was opened.", None)
     assert readings.opened("tab") is None
-
-
-def test_only_the_last_few_files_are_remembered(tmp_path):
-    readings = Readings()
-    one = importing.Imported((), importing.Facts("plain", 0))
-    for number in range(importing.KEPT_FILES + 1):
-        readings.keep(f"tab {number}", one)
-    assert readings.opened("tab 0") is None
-    assert readings.opened("tab 1") is one
 
 
 # ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,22 +196,3 @@ def test_labels_of_steps_give_a_first_error_f1(tmp_path, worker):
         ("answer_correctness", "completions", "1.000", "–"),
     ]
     assert view.worst == ()
-
-
-def test_what_cannot_be_checked_is_said(tmp_path, worker):
-    readings = Readings()
-    imported = opened(tmp_path)[-1].imported
-    form = scoring_form(imported)
-
-    def said(imported, form, threshold=""):
-        return list(check_rewards(imported, form, threshold, worker, readings, "tab"))[-1].note.text
-
-    assert said(None, form) == "Open a file with labels first."
-    assert "'high' is no number" in said(imported, form, "high")
-    nothing_on = draft_of(None).with_pattern(**LINES)
-    assert "No reward function is on" in said(imported, nothing_on)
-    (tmp_path / "bare.jsonl").write_text('{"prompt": "a", "completion": "1"}\n')
-    bare = opened(tmp_path, path="bare.jsonl")[-1].imported
-    assert "the data has no labels" in said(bare, form)
-    readings.begin("tab")
-    assert "reading or checking already" in said(imported, form)

@@ -15,7 +15,6 @@ import pytest
 from tests.drafts import PATTERN, draft_of, own_row
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group, loss_weights
-from workbench.errors import ConfigError
 from workbench.rewards import Reward, Sandbox, score_group
 from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
@@ -23,13 +22,12 @@ from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.credit import credit_section
 from workbench.ui.handlers.draft import RUN, SAMPLING, Draft
 from workbench.ui.handlers.example import find_task, first_group
-from workbench.ui.handlers.group_export import EXPORTS, export, stem
-from workbench.ui.handlers.groups import RECENT, GroupStore
+from workbench.ui.handlers.group_export import export
+from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump, link_of
-from workbench.ui.handlers.reward_rows import SLOTS, builtin_row
-from workbench.ui.handlers.rewards import keep_written
+from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import rescore
 
 MINE = '''LIMIT = 9
@@ -222,54 +220,6 @@ def test_files_hold_the_numbers_on_screen() -> None:
     assert "default-src 'none'" in page
 
 
-def test_names_of_files_are_plain() -> None:
-    group = replace(first_group(), policy="../org/My Model\n", sampling={})
-    credit = credited()
-    named = replace(credit, scored=replace(credit.scored, group=group))
-    assert stem(named) == "group-My_Model-process-G8"
-    assert stem(credit) == "group-tiny-process-G8-seed0"
-    assert {export(credit, kind).name.split(".")[-1] for kind in EXPORTS} == {"html", "json", "csv"}
-
-
-def test_a_models_text_is_no_formula_in_a_spreadsheet() -> None:
-    group = first_group()
-    texts = ("=HYPERLINK(1)", *group.rollouts[0].texts[1:])
-    hostile = replace(group, rollouts=(replace(group.rollouts[0], texts=texts), *group.rollouts[1:]))
-    scored = score_group(hostile, find_task("chain-arithmetic").pattern, ["step_correctness"])
-    rows = list(csv.DictReader(io.StringIO(export(credit_group(scored), "tokens").text, newline="")))
-    assert rows[0]["text"] == "'=HYPERLINK(1)"
-
-
-def test_a_rewards_name_is_no_formula_in_a_spreadsheet() -> None:
-    reward = Reward("=HYPERLINK(1)", "step", lambda prompt, step, **columns: -1.0)
-    credit = credit_group(score_group(first_group(), StepPattern(PATTERN), [reward]), scheme="process")
-    row = next(csv.DictReader(io.StringIO(export(credit, "steps").text, newline="")))
-    assert row["'=HYPERLINK(1)"] == "-1.0"  # a number is none, whatever its sign
-
-
-def test_a_references_log_probabilities_are_a_column_where_there_are_any() -> None:
-    credit = credited()
-    assert "reference_logprob" not in export(credit, "tokens").text
-    first, *others = credit.scored.group.rollouts
-    known = replace(first, ref_logprobs=tuple(-t / 4 for t in range(len(first))))
-    group = replace(credit.scored.group, rollouts=(known, *others))
-    text = export(replace(credit, scored=replace(credit.scored, group=group)), "tokens").text
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert [row["reference_logprob"] for row in rows[:3]] == ["0.0", "-0.25", "-0.5"]
-    assert rows[-1]["reference_logprob"] == ""
-
-
-def test_two_schemes_are_exported_side_by_side() -> None:
-    credit = credited()
-    other = credit_group(credit.scored, "outcome")
-    row = next(csv.DictReader(io.StringIO(export(credit, "tokens", other=other).text, newline="")))
-    assert np.float32(row["advantage_b"]) == other.of(0)[0]
-    assert np.float32(row["difference"]) == other.of(0)[0] - credit.of(0)[0]
-    tokens = sum(credit.scored.lengths)
-    assert float(row["weight_grpo_b"]) == pytest.approx(loss_weights(other, "grpo")[0, 0] * tokens, abs=1e-5)
-    assert json.loads(export(credit, "json", other=other).text)["other"]["scheme"] == "outcome"
-
-
 # ── invariant 12: a form is the configuration ────────────────────────────────────────────────────────────────────
 
 WHOLE = {
@@ -339,23 +289,6 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
     assert changed.config().model_dump() == expected
 
 
-def test_a_field_that_does_not_fit_is_named_by_its_path() -> None:
-    draft = draft_of().with_values({"run.steps": None, "method.sampling.num_generations": 1})
-    with pytest.raises(ConfigError) as refused:
-        draft.config()
-    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
-        "run.steps",
-        "method.sampling.num_generations",
-    ]
-
-
-def test_another_scheme_for_the_run_takes_over_what_somebody_set() -> None:
-    draft = draft_of(outcome_weight=0.5, gamma=0.9).with_values({"page.run_scheme": "step"})
-    credit = draft.config().grpo.credit
-    assert (credit.scheme, credit.outcome_weight, credit.gamma) == ("step", 0.5, None)  # step has no discount
-    assert draft.credit["scheme"] == "process"
-
-
 # ── kept controls and links ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -401,12 +334,6 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
     assert again == found  # the tab's own address changes nothing
 
 
-def test_a_number_that_is_being_typed_comes_back_as_it_was(store: GroupStore) -> None:
-    found = restore(kept(draft_of(), **{"method.sampling.num_generations": 1}), {}, store)
-    assert found is not None
-    assert found.draft.values()["method.sampling.num_generations"] == 1
-
-
 def test_a_link_to_another_group_of_the_example_forgets_the_edited_prompt(store: GroupStore) -> None:
     group, other = first_group(), replace(first_group(), rollouts=first_group().rollouts[:3])
     draft = replace(draft_of(), edited=group.prompt)
@@ -440,14 +367,6 @@ def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(
     assert found.problems == ("your own functions are kept, switched off: mine",)
     assert replace(found.draft, rows=fresh.draft.rows) == fresh.draft
     assert found.draft.rows == (*fresh.draft.rows[:2], replace(own_row(MINE, weight=0.5), on=False), *[None] * 9)
-
-
-def test_functions_that_do_not_fit_beside_others_are_named() -> None:
-    full = [own_row(MINE.replace("mine", f"mine_{i}"), f"mine_{i}") for i in range(SLOTS)]
-    rows, said = keep_written([builtin_row("step_correctness"), full[0]], full)
-    assert [row.name for row in rows if row] == ["step_correctness", *(f"mine_{i}" for i in range(SLOTS - 1))]
-    assert [row.on for row in rows if row] == [True, True, *[False] * (SLOTS - 2)]
-    assert said.endswith("mine_10; there was no room for mine_11")
 
 
 def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
@@ -495,28 +414,6 @@ def test_a_link_carries_settings_and_built_in_rewards_but_no_policy(store: Group
     assert (found.draft.tree["run"]["steps"], found.draft.tree["method"]["sampling"]["temperature"]) == (3, 0.5)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"policy.trust_remote_code": True, "policy.path": "x", "task.name": "/etc/passwd", "run.report_to": ["wandb"]},
-        {
-            "method.name": "none",
-            "task.data": "/etc/passwd",
-            "method.pattern.regex": "x",
-            "method.pattern": {"regex": "x"},
-            "name": "x",
-        },
-        {"run.steps": "x", "method.credit.clip": 1, "method.nonsense": 1, "run": {"steps": 4}, "method.": 3},
-        {"rewards": [{"fields": {"name": "mine", "code": MINE}}]},
-    ],
-)
-def test_a_link_sets_nothing_that_a_link_may_not(settings: dict[str, Any], store: GroupStore) -> None:
-    found = restore("", {"settings": json.dumps(settings)}, store)
-    assert found is not None
-    assert found.draft.tree == draft_of().tree
-    assert not any(row.code == MINE for row in found.draft.rows if row)
-
-
 def test_a_link_to_another_task_brings_its_pattern_and_rewards(store: GroupStore) -> None:
     found = restore("", {"task": "chain-arithmetic-tags", "example": "3"}, store)
     task = find_task("chain-arithmetic-tags")
@@ -525,44 +422,3 @@ def test_a_link_to_another_task_brings_its_pattern_and_rewards(store: GroupStore
     assert found.draft.regex == task.pattern.regex
     assert [row.name for row in found.draft.rows if row] == [reward.name for reward in task.rewards]
     assert "settings" not in link_of(found.draft, "")
-
-
-def test_a_link_opens_no_file_and_no_hub(store: GroupStore, tmp_path: Path) -> None:
-    for task in (str(tmp_path / "data.jsonl"), "hub:openai/gsm8k"):
-        found = restore("", {"task": task}, store)
-        assert found is not None
-        assert found.draft.task == "chain-arithmetic"
-        assert "not built in" in found.problems[0]
-
-
-@pytest.mark.parametrize("bad", ["", "{", "[1]", '{"scoring": 3, "sampling": []}', '{"scoring": {"slots": [1, {}]}}'])
-def test_what_a_browser_kept_is_not_trusted(bad: str, store: GroupStore) -> None:
-    found = restore(bad, {}, store)
-    assert found is None or found.draft.regex == PATTERN
-    strange = {
-        "config": {"run": {"steps": "x", "ranks": 0}, "policy": {"trust_remote_code": True}, "method": 3},
-        "credit": {"scheme": "min", "options": {"temperature": "x", "normalise": 4}},
-        "saved": "../../etc/passwd",
-        "rewards": [{"fields": {"name": "gone"}}, {"fields": {"name": "x", "model": {"path": ""}}}],
-    }
-    found = restore(json.dumps({"scoring": strange, "run": {"seed": [], "else": 1}}), {}, store)
-    assert found is not None
-    assert found.draft.credit == credit_section("min")
-    assert found.draft.tree == draft_of().tree
-    assert found.draft.rows == (None,) * SLOTS
-    said = " · ".join(found.problems)
-    for named in ("not kept in this workspace", "run.steps", "run.ranks", "consent", "'gone'", "seed"):
-        assert named in said
-
-
-def test_groups_pointed_at_stay_and_others_go(store: GroupStore) -> None:
-    groups = [replace(first_group(), prompt=f"prompt {i}") for i in range(RECENT + 3)]
-    first = store.keep(groups[0]).stem
-    names = [store.keep_recent(group) for group in groups]
-    assert names[0] == first
-    assert store.find(first).prompt == "prompt 0"
-    assert len(list((store.folder / "recent").glob("*.json"))) == RECENT
-    assert store.find(names[-1]).prompt == groups[-1].prompt
-    assert store.find(names[1]) is None
-    (store.folder / f"{'0' * 16}.json").write_text('{"prompt": 1}')
-    assert store.find("0" * 16) is None

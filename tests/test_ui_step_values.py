@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,28 +12,21 @@ from typing import Any
 import pytest
 
 from tests.drafts import draft_of, own_row
-from tests.waiting import wait_for
 from workbench.config import ModelConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RewardError
 from workbench.policies.step_values import StepValues
 from workbench.rewards import Sandbox
-from workbench.rewards.watch import CallTimes
-from workbench.rundir.checkpoints import write_rewards
 from workbench.schema import Group, Rollout
 from workbench.steps import pattern as pattern_module
-from workbench.ui.handlers import models, run_setup
+from workbench.ui.handlers import run_setup
 from workbench.ui.handlers import step_values as handlers
 from workbench.ui.handlers.background_jobs import Works
-from workbench.ui.handlers.checks import probe_setup
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
-from workbench.ui.handlers.groups import GroupStore
-from workbench.ui.handlers.models import ModelForm, form_of, load_model
-from workbench.ui.handlers.page_restore import restore
-from workbench.ui.handlers.page_state import dump
-from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, builtin_row, code_row, row_of
-from workbench.ui.handlers.rewards import row_facts, row_label, row_notes, save_row, task_rows, watch_group
+from workbench.ui.handlers.models import ModelForm, form_of
+from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, builtin_row, row_of
+from workbench.ui.handlers.rewards import row_facts, row_label, save_row, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
 from workbench.ui.handlers.session import Services
 
@@ -148,31 +140,6 @@ def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) 
     assert form_of(builtin_row("tag_format"), 0) is None
 
 
-def test_a_task_told_twice_lists_no_function_twice() -> None:
-    task = find_task("chain-arithmetic-tags")
-    on_its_way = [row and row.with_values(True, 1.0, "") for row in task_rows([], task)]
-    assert [one.name for one in task_rows(on_its_way, task) if one] == [one.name for one in task.rewards]
-
-
-def test_a_browser_tab_keeps_a_model_but_no_consent_and_no_values(tmp_path: Path) -> None:
-    trusting = PRM.model_copy(update={"model": PRM.model.model_copy(update={"trust_remote_code": True})})  # type: ignore[union-attr]
-    kept = {"scoring": dump(form(row_of(trusting), placed(in_run=False)), "")}
-    kept["scoring"]["rewards"].append({"fields": {"name": 3}})
-    back = restore(json.dumps(kept), {}, GroupStore(tmp_path))
-    assert back is not None
-    assert back.draft.rows[:3] == (row_of(PRM), replace(placed(in_run=False), estimated=None), None)
-
-
-def test_settings_without_a_field_survive_a_change() -> None:
-    judge = {"path": "me/judge", "format": "classifier", "output": "probability", "label": "good"}
-    before = RewardConfig(name="mine", kind="outcome", model=judge)
-    changed = models.model_reward("me/judge", "classifier", weight=3.0, trust=True, before=before)
-    assert changed.name == "mine"
-    assert changed.model == ModelConfig(**judge, trust_remote_code=True)
-    assert models.model_facts(changed)[-1] == ("its code", "runs with your rights, as you agreed")
-    assert models.model_reward("me/judge", "classifier", before=changed).model.trust_remote_code is False  # type: ignore[union-attr]
-
-
 def services(worker: Sandbox, load: Any = None, policy: Any = None) -> Any:
     """Services whose children are not there."""
     made = Services.__new__(Services)
@@ -182,52 +149,6 @@ def services(worker: Sandbox, load: Any = None, policy: Any = None) -> Any:
     made.visitors = None
     made.reward_worker = lambda tab: worker  # type: ignore[method-assign]
     return made
-
-
-def test_loading_tells_how_far_it_is_and_what_is_wrong(worker: Sandbox) -> None:
-    wanted = ModelForm("me/prm", "ki", "", 1.0, False)
-    empty = [None] * SLOTS
-
-    def loads(config: ModelConfig, on_event: Any, cancelled: Any) -> None:
-        on_event({"busy": config.path, "seconds": 3.2})
-
-    views = list(load_model(wanted, [row_of(PRM), *empty[1:]], services(worker, loads), "tab"))
-    assert [view.note.text for view in views if view.note] == [
-        "loading reward model me/prm",
-        "loading reward model me/prm, 3 s",
-    ]
-    assert [view.running for view in views] == [True, True, False]
-    assert views[-1].reward is not None
-    assert views[-1].reward.name == "prm_2"  # there is a prm already
-
-    def fails(config: ModelConfig, on_event: Any, cancelled: Any) -> None:
-        raise RewardError("there is no folder")
-
-    assert list(load_model(wanted, empty, services(worker, fails), "tab"))[-1].note.text == "there is no folder"  # type: ignore[union-attr]
-    full = [code_row(f"f{i}", "step", "") for i in range(SLOTS)]
-    assert "12 functions are the most" in list(load_model(wanted, full, services(worker), "tab"))[-1].note.text  # type: ignore[union-attr]
-    unsaid = list(load_model(replace(wanted, form=""), empty, services(worker), "tab"))
-    assert "must be said" in unsaid[-1].note.text  # type: ignore[union-attr]
-
-
-def test_a_cancelled_load_adds_nothing_and_two_at_once_are_refused(worker: Sandbox) -> None:
-    there = services(worker)
-
-    def load(config: ModelConfig, on_event: Any, cancelled: Callable[[], bool]) -> None:
-        on_event({"busy": config.path, "seconds": 0.0})
-        wait_for(cancelled, "the load is cancelled")
-        raise RewardError("loading was cancelled")
-
-    there.models = SimpleNamespace(load=load, busy="reward model me/prm at work, 4 s")
-    views = load_model(ModelForm("me/prm", "ki", "", 1.0, False), [None] * SLOTS, there, "tab")
-    next(views)
-    next(views)
-    assert models.model_status(there) == "reward model me/prm at work, 4 s"
-    second = list(load_model(ModelForm("me/prm", "ki", "", 1.0, False), [None] * SLOTS, there, "tab"))
-    assert "already" in second[-1].note.text  # type: ignore[union-attr]
-    models.cancel_load(there, "tab")
-    last = list(views)[-1]
-    assert (last.running, last.reward, last.note.text) == (False, None, "Cancelled; nothing was added.")  # type: ignore[union-attr]
 
 
 # ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────
@@ -271,26 +192,6 @@ def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
     assert dict(run_setup.inherited(listed))["rewards"] == ("step_correctness, without monte_carlo (k=4)")
 
 
-def test_a_run_cannot_use_values_of_somebodys_own_outcome() -> None:
-    own = RewardConfig(name="mine", kind="outcome", code="def mine(prompts, completions, **c): return [0.0]")
-    values = placed(in_run=True, outcome=own)
-    assert values.in_run is False
-    assert "built-in outcome rewards" in handlers.run_note(values, True).text  # type: ignore[union-attr]
-    assert handlers.run_note(values, False) is None
-    assert handlers.run_note(placed(in_run=True), True) is None
-
-
-def test_new_values_take_the_place_of_the_old_ones() -> None:
-    listed = form(builtin_row("tag_format"), placed().with_values(False, 3.0, "")).rows
-    row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, OUTCOME))
-    place, values = handlers.place_row(listed, row, True, True)  # type: ignore[misc]
-    assert (place, values.on, values.weight, values.in_run) == (1, True, 3.0, True)
-    assert handlers.change_row(listed, True, False)[1].name == "monte_carlo_progress"  # type: ignore[index]
-    assert handlers.change_row(form(builtin_row("tag_format")).rows, True, False) is None
-    full = [code_row(f"f{i}", "step", "") for i in range(SLOTS)]
-    assert "remove one" in handlers.place_row(full, row, False, False).text  # type: ignore[union-attr]
-
-
 class Policy:
     """A model worker that knows the values already."""
 
@@ -317,26 +218,6 @@ def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: Sandbox) -> No
     assert row.config.monte_carlo.outcome == "mine"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("group", "regex", "k", "outcome", "message"),
-    [
-        (None, ";", 8, "answer_correctness", "there is no group"),
-        (GROUP, "(", 8, "answer_correctness", "does not compile"),
-        (GROUP, "", 8, "answer_correctness", "the pattern is empty"),
-        (GROUP, ";", None, "answer_correctness", "whole number of continuations"),
-        (GROUP, ";", 0, "answer_correctness", "at least 1 and at most 1024 (got 0)"),
-        (GROUP, ";", 8, "gone", "there is no outcome reward 'gone'"),
-    ],
-)
-def test_what_cannot_be_estimated_is_said(
-    worker: Sandbox, group: Group | None, regex: str, k: float | None, outcome: str, message: str
-) -> None:
-    asked = replace(form(builtin_row("step_correctness"), regex=regex), group=group)
-    (view,) = handlers.estimate(asked, k, outcome, services(worker), "tab")
-    assert view.note is not None
-    assert message in view.note.text
-
-
 def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     worker: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,39 +242,7 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     assert handlers.labels_file([placed()], "xml", "hard", there, "tab")[0] == ""
 
 
-def test_probes_leave_values_out(worker: Sandbox) -> None:
-    view = probe_setup(form(placed()), ["process"], worker)
-    assert view.note is not None
-    assert "no reward function is on that can score other completions" in view.note.text
-
-
-def test_a_rows_note_is_of_what_it_gave(worker: Sandbox) -> None:
-    shown = form(placed())
-    view = rescore(shown, worker)
-    assert view.credit is not None
-    (said, *_) = row_notes(shown.rows, watch_group(shown, view.credit.scored, CallTimes()), {}, view.credit.scored)
-    assert said is not None
-    assert said.text.startswith("mean 0.44")
-
-
 # ── what a run keeps ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_runs_folder_keeps_settings_and_hashes(tmp_path: Path) -> None:
-    prm = tmp_path / "prm"
-    prm.mkdir()
-    (prm / "model.safetensors").write_bytes(b"weights")
-    (prm / "notes.txt").write_text("not part of the model")
-    model = {"path": str(prm), "format": "stepwise"}
-    config = RunConfig(method={"rewards": [RewardConfig(name="prm", model=model), MONTE_CARLO, OUTCOME]})
-    write_rewards(tmp_path / "rewards", config, {"answer_correctness": "def answer_correctness(): ...\n"})
-    manifest = json.loads((tmp_path / "rewards" / "manifest.json").read_text())
-    assert [one["file"] for one in manifest] == ["prm.json", "monte_carlo.json", "answer_correctness.py"]
-    kept = json.loads((tmp_path / "rewards" / "prm.json").read_text())
-    assert kept["model"]["path"] == str(prm)
-    assert kept["files"] == {"model.safetensors": {"bytes": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}}
-    values = json.loads((tmp_path / "rewards" / "monte_carlo.json").read_text())
-    assert values["monte_carlo"]["continuations"] == 4
 
 
 def run(draft: Draft) -> RunConfig:

@@ -11,16 +11,15 @@ import pytest
 
 from tests.drafts import draft_of
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, TaskError
+from workbench.errors import TaskError
 from workbench.ui.handlers.credit import credit_section, with_settings
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.example import choose_example, find_task
+from workbench.ui.handlers.example import choose_example
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump
 from workbench.ui.handlers.rollout_import import ImportForm, Readings, open_file
-from workbench.ui.handlers.run_setup import rows_found
 from workbench.ui.handlers.task_rows import preview, read_as
 from workbench.ui.handlers.tree import with_path
 from workbench.ui.tabs.form import packed_task, read
@@ -101,25 +100,6 @@ def test_a_column_that_is_no_prompt_is_told_of_in_the_pages_words(tmp_path: Path
     assert "task.columns" not in text
 
 
-def test_a_field_that_does_not_fit_is_said_where_the_rows_are(file: str) -> None:
-    draft = typed(draft_of(), columns="q")
-    said = json.loads(preview(draft))
-    assert (said["level"], said["rows"]) == ("error", [])
-    assert said["text"].startswith("Columns (under Rows): 'q' has no '='")
-    with pytest.raises(ConfigError, match=r"task\.rows: out of range, which is at least 1"):
-        typed(draft_of(), rows=0).task_section()
-
-
-def test_a_configuration_brings_its_reading_and_another_task_drops_it(file: str) -> None:
-    config = RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "rows": 4, "data_columns": {}}})
-    draft = Draft.of(config)
-    assert json.loads(packed_task(draft))["task"]["task.columns"] == COLUMNS
-    assert draft.task_section() == config.task
-    plain = draft.with_rows_as_they_are()
-    assert (plain.task_section("gsm8k").reads(), plain.task) == ([], file)
-    assert len(find_task(draft.task_section())) == 4
-
-
 def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) -> None:
     draft = Draft.of(RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}}))
     draft = choose_example(draft, 2)
@@ -133,17 +113,6 @@ def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) 
     sampled = replace(group, prompt=draft.prompt, columns=draft.columns)
     code = inspect_code(replace(draft, group=sampled), tmp_path / "group.json")
     assert f"wb.load_task({file!r}, columns={{'prompt': 'q', 'answer': 'truth.value'}}, sample_seed=None)" in code
-
-
-def test_rows_to_train_on_are_counted_with_their_columns(tmp_path: Path) -> None:
-    (tmp_path / "pairs.jsonl").write_text('{"q": "a", "good": "b", "bad": "c"}\n' * 10)
-    values = {"method.name": "dpo", "task.data": str(tmp_path / "pairs.jsonl")}
-    note = rows_found(draft_of().with_values(values))
-    assert note is not None
-    assert "give a file of pairs as data" in note.text
-    note = rows_found(draft_of().with_values(values | {"task.data_columns": "prompt=q,chosen=good,rejected=bad"}))
-    assert note is not None
-    assert note.text == "9 pairs to train on, 1 held out"
 
 
 def test_imported_rollouts_are_mapped_as_the_field_says(tmp_path: Path) -> None:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
-from tests.drafts import draft_of, own_row
+from tests.drafts import draft_of
 from tests.stored_runs import store
 from workbench.cli.page import Place, place_of
-from workbench.config import RewardConfig, SamplingConfig
+from workbench.config import SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.schema import Example
 from workbench.ui import app as page
-from workbench.ui.handlers import api, models, run_follow, run_setup, scoring
+from workbench.ui.handlers import api, models, run_follow, run_setup
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft, first_group
 from workbench.ui.handlers.judges import add_judge
-from workbench.ui.handlers.page_restore import restore
-from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.run_setup import rows_found
 from workbench.ui.handlers.sampling import sample
 from workbench.ui.handlers.session import Services
@@ -153,18 +149,6 @@ def test_a_reference_of_the_hub_is_refused(services: Services) -> None:
     assert REMEDY in notes(sample(replace(visiting(draft_of()), reference="org/model"), services, "tab"))
 
 
-def test_code_in_an_editor_is_not_run(services: Services) -> None:
-    view = scoring.rescore(visiting(draft_of(own_row(CODE))), services.reward_worker("tab"), services.models)
-    assert view.rows[0] is not None
-    assert "run no code" in view.rows[0].text
-    assert services.reward_worker("tab")._loaded == {}  # only patterns
-
-
-def test_the_step_pattern_of_a_visitor_is_matched(services: Services) -> None:
-    view = scoring.rescore(visiting(draft_of(regex=r"\n", kind="ends")), services.reward_worker("tab"), services.models)
-    assert view.credit is not None
-
-
 @pytest.mark.parametrize("name", ["hub:openai/gsm8k", "/etc/passwd", "../../x"])
 def test_tasks_are_the_shipped_ones_from_every_door(name: str) -> None:
     draft = visiting(draft_of())
@@ -179,45 +163,12 @@ def test_tasks_are_the_shipped_ones_from_every_door(name: str) -> None:
     assert "read no files" in note.text
 
 
-def test_a_link_and_a_browsers_copy_bring_nothing_in(services: Services) -> None:
-    stored = '{"scoring": {"config": {"task": {"name": "/etc/passwd"}}, "index": 0}}'
-    restored = restore(stored, {}, services.groups, LIMITS)
-    assert restored is not None
-    assert restored.draft.limits == LIMITS
-    assert any("read no files" in problem for problem in restored.problems)
-    kept = restore('{"sampling": {"policy.path": "org/model"}}', {}, services.groups, LIMITS)
-    assert kept is not None
-    with pytest.raises(ConfigError, match="load no models"):
-        kept.draft.sampling()
-
-
 def test_judges_and_models_are_refused(services: Services) -> None:
     assert REMEDY in add_judge(EXTERNAL, "step", (None,), -1, services).text  # type: ignore[union-attr]
     form = models.ModelForm("org/reward-model", "classifier", "", 1.0, True)
     assert REMEDY in notes(models.load_model(form, (None,), services, "tab"))
     with pytest.raises(WorkbenchError, match="load no models"):
         services.path_of("org/model")
-
-
-def test_values_by_sampling_are_bounded(services: Services) -> None:
-    pattern = visiting(draft_of()).pattern()
-    with pytest.raises(WorkbenchError, match="at most 8"):
-        services.models.step_values(
-            "tiny", first_group(), pattern, RewardConfig(name="answer_correctness", kind="outcome"), k=9
-        )
-    with pytest.raises(WorkbenchError, match="run no code"):
-        services.models.step_values(
-            "tiny", first_group(), pattern, RewardConfig(name="mine", kind="outcome", code=CODE)
-        )
-
-
-def test_the_api_has_the_same_rules(services: Services) -> None:
-    with pytest.raises(WorkbenchError, match="load no models"):
-        list(api.sample(services, "1 + 1", "org/model", {}, 0, {"num_generations": 2, "max_completion_length": 8}))
-    with pytest.raises(WorkbenchError, match="at most 16"):
-        list(api.sample(services, "1 + 1", "tiny", {}, 0, {"num_generations": 17, "max_completion_length": 8}))
-    with pytest.raises(WorkbenchError, match="no built-in reward"):
-        api.score(services, first_group().to_json(), ".", "starts", ["os.system"], "process", {})
 
 
 # ── limits of a visitor ──────────────────────────────────────────────────────────────────────────────────────────
@@ -273,15 +224,6 @@ def test_each_visitor_has_a_workspace_and_an_old_one_goes(tmp_path: Path) -> Non
     services.close()
 
 
-def test_background_work_knows_whose_it_is(tmp_path: Path) -> None:
-    from contextvars import ContextVar
-
-    asking: ContextVar[str] = ContextVar("asking", default="nobody")
-    asking.set("ada")
-    with BackgroundWork(lambda report: asking.get(), threading.Event()) as work:
-        assert work.result() == "ada"
-
-
 def test_the_owner_has_everything(tmp_path: Path) -> None:
     services = Services(tmp_path)
     assert services.visitors is None
@@ -306,18 +248,6 @@ def test_a_space_is_for_visitors_unless_its_owner_says_otherwise() -> None:
     assert place_of({}, "on") == Place(True)
     with pytest.raises(ConfigError, match="set it to on or off"):
         place_of({"WORKBENCH_VISITORS": "perhaps"})
-
-
-def test_the_header_of_a_space_names_the_gradio_that_is_installed_with_it() -> None:
-    _, header, _ = (ROOT / "docs" / "space.md").read_text(encoding="utf-8").split("---\n")
-    told = yaml.safe_load(header)
-    assert f"gradio=={told['sdk_version']}" in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    assert (told["sdk"], (ROOT / told["app_file"]).is_file()) == ("gradio", True)
-
-
-def test_the_owners_space_without_a_login_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(WorkbenchError, match="WORKBENCH_AUTH"):
-        page.launch("0.0.0.0", 0, tmp_path, visitors=False)
 
 
 @pytest.fixture(scope="module")

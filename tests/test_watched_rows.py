@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-import workbench as wb
 from tests import reward_models
 from tests.stored_runs import config_of, store
 from tests.test_pairs import SUMS, completion_logprobs, configuration, numbers, written
-from tests.watched import before_and_now, pair
+from tests.watched import before_and_now
 from workbench.config import RunSection
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError
@@ -30,9 +29,7 @@ from workbench.training.methods import reward
 from workbench.training.methods.base import Listeners
 from workbench.training.watching import HeldOutAccuracy, completion
 from workbench.ui.handlers import run_follow
-from workbench.views import html, text
 from workbench.views.heatmap import row_payload
-from workbench.views.notebook import Watch
 
 TOKENS_OFF = 1e-5
 """The largest difference was 3e-6: float32 against float64."""
@@ -258,24 +255,6 @@ def test_watched_rows_come_back_as_they_were_stored(stored: Run) -> None:
     assert stored.rollout_steps(watched=True) == [0]
 
 
-def test_a_watched_row_shows_itself(stored: Run) -> None:
-    (row,) = stored.watched_rows()
-    assert '"name":"chosen"' in html(row)
-    lines = text(row).splitlines()
-    assert "margin 0.000 → 1.625" in lines
-    assert [line.split()[:4] for line in lines if line.startswith("1 ")] == [
-        ["1", "0.000", "0.750", "s0"],  # without labels
-        ["1", "1.000", "0.000", "-1.000"],
-    ]
-    assert wb.heatmap(row).html().count("implicit reward at step 30") == 1  # the page's title
-    watch = Watch(stored)
-    shown = watch.rows_html()
-    assert shown is not None
-    assert "2 + 2 = ?" in shown
-    assert '"before":0' in shown
-    assert watch.rows_html() is None  # nothing new
-
-
 def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None:
     workspace = stored.path.parents[1]
     news = run_follow.poll(workspace, stored.name, 0, -1)
@@ -288,12 +267,6 @@ def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None
     assert run_follow.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
     missing: Any = run_follow.rollouts(services, stored.name, 7, 0, watched=True)  # type: ignore[arg-type]
     assert "has no watched rollouts of step 7" in missing["error"]
-
-
-def test_a_run_that_has_looked_once_shows_one_column(stored: Run) -> None:
-    stored.dir.drop_rollouts(after=0)
-    assert stored.watched_rows() == [pair(0, [0.0] * 4, [0.0] * 4)]
-    assert Watch(stored).rows_html() is not None
 
 
 def test_the_share_of_answers_in_steps_by_hand() -> None:

@@ -12,20 +12,18 @@ from torch import nn
 
 from workbench.config import LoraConfig, ModelConfig, PolicySection
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, PolicyError
+from workbench.errors import PolicyError
 from workbench.policies import load
 from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
 from workbench.rewards.models.load import load_model, load_trained_classifier
-from workbench.runs import devices, entrypoint
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
 from workbench.training.methods import METHODS
 from workbench.training.saving import on_full_weights
 from workbench.ui.handlers.example import first_draft
-from workbench.ui.handlers.run_estimate import estimate
 
 ON_CPU = {"device": "cpu", "eval_every": 0, "watch_prompts": 0}
 
@@ -111,41 +109,7 @@ def test_the_page_samples_with_the_adapter_and_in_the_form_that_a_run_would_take
     assert {name: asked[0][name] for name in ("adapter", "loading")} == draft.policy_options
 
 
-def test_the_pages_form_trains_an_adapter_once_there_is_a_rank() -> None:
-    draft = first_draft()
-    assert draft.values()["policy.lora.r"] is None
-    assert draft.with_values({"policy.lora.alpha": 8}).config().policy.lora is None
-    lora = draft.with_values({"policy.lora.alpha": 8, "policy.lora.r": 4, "policy.lora.targets": "q_proj"})
-    assert lora.config().policy.lora == LoraConfig(r=4, alpha=8, targets="q_proj")
-    assert lora.with_config(lora.config()) == lora
-    assert lora.with_values({"policy.lora.r": None}).config().policy.lora is None
-
-
-def test_the_estimate_counts_the_bits_of_a_weight() -> None:
-    def memory(policy: dict[str, Any]) -> str:
-        return dict(estimate(configured(policy), None, 1_000_000))["memory"].partition(" for")[0]
-
-    assert memory({}) == "at least 16 MB"  # weights, gradients and two moments of 4 bytes each
-    assert memory({"dtype": "bfloat16"}) == "at least 8 MB"
-    assert memory({"lora": {}}) == "at least 4 MB"
-    assert memory({"lora": {}, "quantisation": "4bit"}) == "at least 500 KB"
-
-
 # -- refused before a run is queued -----------------------------------------------------------------------------------
-
-
-def test_one_process_that_spreads_its_weights_holds_every_gpu() -> None:
-    gpus = ["GPU-a", "GPU-b", "GPU-c"]
-    assert entrypoint._device_count(configured({}), gpus) == 1
-    assert entrypoint._device_count(configured({"device_map": "auto"}), gpus) == 3
-    assert entrypoint._device_count(configured({"device_map": "auto"}), ["cpu"]) == 1
-    assert devices.pool("cpu") == ["cpu"]
-
-
-@pytest.mark.parametrize("targets", ["(", "q_proj, (", ""])
-def test_targets_are_names_or_an_expression(targets: str) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.lora\.targets"):
-        configured({"lora": {"targets": targets}})
 
 
 # -- in a trainer -----------------------------------------------------------------------------------------------------
