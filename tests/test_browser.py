@@ -74,7 +74,7 @@ def typing_a_pattern_splits_anew(page: Page) -> None:
     expect(page.locator(CHIPS)).to_have_count(before - 6)
     set_regex(page, "nowhere to be found")
     expect(page.locator("#drawing mark", has_text="no match")).to_have_count(6)
-    expect(page.locator("#drawing .summary")).to_contain_text("8 without a match")
+    expect(page.locator("#drawing .summary")).to_contain_text("none found in 8")
     set_regex(page, PATTERN)
     expect(page.locator(CHIPS)).to_have_count(before)
 
@@ -83,7 +83,7 @@ def a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
     before = page.locator(CHIPS).count()
     set_regex(page, "(?m)^(Step")
     expect(page.get_by_role("alert").filter(has_text="does not compile")).to_contain_text("character 10")
-    expect(page.locator("#drawing .stale")).to_contain_text("before the last change")
+    expect(page.locator("#drawing .stale")).to_contain_text("Showing the last valid result")
     assert page.locator(CHIPS).count() == before
     set_regex(page, PATTERN)
     expect(page.locator("#drawing .stale")).to_be_hidden()

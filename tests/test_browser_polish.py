@@ -118,6 +118,7 @@ def a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
 
 def test_what_is_on_screen_is_explained_and_taken_along(page: Page, browser: Browser, tmp_path: Path) -> None:
     help_has_the_live_numbers_of_the_pinned_token(page)
+    page.get_by_role("tab", name="Inspect").click()
     files_hold_what_is_on_screen(page, browser, tmp_path)
     the_picture_is_of_the_drawing(page, tmp_path)
     notebook_code_is_copied_and_gives_the_same_numbers(page)

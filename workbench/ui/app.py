@@ -34,7 +34,7 @@ from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
 from workbench.ui.api import add_api
 from workbench.ui.blocks import Page, keep_signatures
-from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
+from workbench.ui.door import LOOPBACK_NAMES, Door, FirstScript, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.models import policy_choices
 from workbench.ui.handlers.sampling import policy_status as status_of
@@ -182,9 +182,11 @@ def create_app(
         sessions.close(tab)
 
     app.add_middleware(ClosedTabs, left=left)
+    app.add_middleware(
+        FirstScript, script=(Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
+    )
     if visitors:
         app.add_middleware(Visits, framed=bool(framed_by))
-    first = (Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
     # Added last, they stand before all others.
     app.add_middleware(Door, token=token or None, login=login, proxies=proxies, framed_by=framed_by)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*names, *proxies], www_redirect=False)
@@ -208,7 +210,7 @@ def create_app(
         pwa=False,
         enable_monitoring=False,
         theme=theme(),
-        head=f"<script>{first}</script>{links}",
+        head=links,
     )
     tend(mounted, sessions)
     return mounted
