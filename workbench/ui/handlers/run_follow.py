@@ -209,7 +209,7 @@ def poll(
             "resumed_from": status.resumed_from,
             "warnings": [*status.warnings, *corrupt],
             "alarms": alarms,
-            "said": _said(run, tuple(run.dir.answers.steps())),
+            "said": _said(run, tuple(run.dir.answers.steps()), status.started),
             "lost": lost,
             "stopping": status.stop_requested is not None and not status.final,
             **news,
@@ -225,8 +225,8 @@ def poll(
 
 
 @lru_cache(maxsize=64)
-def _said(run: Run, measured: tuple[int, ...]) -> list[Said]:
-    """Sentences about a run, anew when its held-out problems were measured again."""
+def _said(run: Run, measured: tuple[int, ...], started: float | None) -> list[Said]:
+    """Sentences about a run, anew when its held-out problems were measured again, or another run has its name."""
     return [sentence.parts for sentence in run.sentences()] if measured else []
 
 
