@@ -365,8 +365,16 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
         expect(page.locator("#run-message")).to_contain_text("stopped")
         expect(page.locator("#run-message")).to_be_focused()  # the keyboard goes on from there
         expect(page.locator("#stop")).to_be_hidden()
+        page.wait_for_function(ALL_POINTS)
         its_settings_are_taken_over_and_given_back(page)
         its_policy_is_inspected(page)
+
+
+ALL_POINTS = """() => {
+  const { data, calcdata } = document.querySelector(".curve[data-panel=loss] .plot");
+  return data[0].x.length > 2 && calcdata[0].length === data[0].x.length;
+}"""
+"""What was added to a curve is drawn, too."""
 
 
 def its_settings_are_taken_over_and_given_back(page: Page) -> None:

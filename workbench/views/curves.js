@@ -233,6 +233,7 @@ class Figure {
     this.stale = false; // to be drawn
     this.waiting = false; // for its turn to be drawn
     this.drawn = false; // once at least
+    this.drawings = 0;
     this.log = el("input", { type: "checkbox", onchange: () => this.changed() });
     this.entries = el("span", { class: "entries" });
     this.plot =
@@ -489,6 +490,7 @@ class Figure {
     const axis = { gridcolor: ink("grid"), zeroline: false, linecolor: ink("grid") };
     const cross = { spikecolor: ink("muted"), spikethickness: 1, unifiedhovertitle: { text: `${x} %{x}` } };
     return {
+      datarevision: ++this.drawings, // or Plotly would not look into arrays that have grown
       width: this.plot.clientWidth,
       height: this.plot.clientHeight,
       margin: { l: 44, r: 10, t: 6, b: x === "step" ? 20 : 34 },
