@@ -537,3 +537,26 @@ def test_entropy_that_stays_decides_whether_a_rise_that_may_be_noise_counts(to, 
 def test_an_entropy_that_stays_collapsed_stays_told():
     rows = [{"entropy": 1.0 if n < 20 else 0.001} for n in range(200)]
     assert [bool(alarms(rows[:n])) for n in (18, 60, 120, 200)] == [False, True, True, True]
+
+
+def test_preflight_names_the_reward_that_sees_no_end_where_all_are_cut_off():
+    def ended(prompts, completions, **_):
+        return [float("Answer" in text) for text in completions]
+
+    cut = groups("Step 1: a = b", "Step 1: c, at length", finished=False)
+    lines = named(preflight([cut], STARTS, [contains_equals, ended]))
+    assert "max_completion_length" in lines["reward ended"].advice
+    assert "to 40" in lines["truncated"].advice  # twice the 20 tokens that were not enough for any
+
+
+def test_preflight_says_that_a_completion_of_a_conversation_is_a_list():
+    def short(prompts, completions, **_):
+        return [-abs(50 - len(completion)) for completion in completions]
+
+    texts = ("Step 1: a = b", "Step 1: c, at length")
+    chat = Group([{"role": "user", "content": "2 + 2?"}], groups(*texts).rollouts)
+    line = named(preflight([chat, chat], STARTS, [contains_equals, short]))["reward short"]
+    assert (line.value, line.level) == ("-49", "check")
+    assert "completion[0]['content']" in line.advice
+    plain = named(preflight([groups(*texts)], STARTS, [contains_equals, short]))["reward short"]
+    assert plain.level == "ok"
