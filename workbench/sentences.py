@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean, stdev
 
 from workbench.schema import Credit
@@ -117,7 +118,7 @@ class _Group:
             has_outcome=any(p.kind in ("outcome", "return") for p in credit.parts),
         )
 
-    @property
+    @cached_property
     def sums(self) -> list[float]:
         return [sum(row) for row in self.tokens]
 
@@ -310,8 +311,9 @@ def _push(group: _Group) -> str:
         sizes = [a * sign for a in values if a * sign > _ZERO]
         if not sizes:
             continue
-        largest, least = signed(max(sizes) * sign), signed(min(sizes) * sign)
-        top = [(i, k) for i, row in enumerate(group.at) for k, a in enumerate(row) if a * sign > max(sizes) - _SAME]
+        most = max(sizes)
+        largest, least = signed(most * sign), signed(min(sizes) * sign)
+        top = [(i, k) for i, row in enumerate(group.at) for k, a in enumerate(row) if a * sign > most - _SAME]
         ids, steps = sorted({i for i, _ in top}), sorted({k for _, k in top})
         strongest = f" (by up to {largest})"
         if whole or largest == least:
@@ -340,18 +342,22 @@ def about_token(credit: Credit, rollout: int, token: int) -> Sentence:
     return about_explanation(credit, credit.explain(rollout, token, at_most=1))
 
 
-def about_explanation(credit: Credit, explanation: Explanation) -> Sentence:
-    """The same of an explanation that is there already."""
+Verdicts = tuple[list[bool | None] | None, list[list[bool | None]] | None]
+"""``answers_right`` and ``steps_right`` of a group."""
+
+
+def about_explanation(credit: Credit, explanation: Explanation, judged: Verdicts | None = None) -> Sentence:
+    """The same of an explanation that is there already; ``judged`` spares looking for the verdicts at every token."""
+    right, verdicts = judged or (answers_right(credit), steps_right(credit))
     rollout, token = explanation.rollout, explanation.token
     spans = credit.scored.scored[rollout].spans
     own = next((k for k, (first, last) in enumerate(spans) if first <= token <= last), None)
-    verdicts = steps_right(credit)
     step_right = verdicts[rollout] if verdicts else []
     sampled = credit.scored.group.rollouts[rollout].is_sampled(token)
     if not explanation.terms:
         return _sentence(f"not moved: {_why_still(credit.scheme, own, step_right, sampled)}.")
     value = float(explanation.advantage)
-    clauses = _clauses(credit, explanation, own, step_right)
+    clauses = _clauses(credit, explanation, own, verdicts, right[rollout] if right else None)
     ahead = _and([text for size, text in clauses if size * (value or 1) > 0])
     against = _and([text for size, text in clauses if size * (value or 1) < 0])
     way = f"pushed {'up' if value > 0 else 'down'} ({signed(value)})" if abs(value) > _SAME else "evens out (0)"
@@ -373,22 +379,26 @@ def _why_still(scheme: str, own: int | None, step_right: Sequence[bool | None], 
 
 
 def _clauses(
-    credit: Credit, explanation: Explanation, own: int | None, step_right: Sequence[bool | None]
+    credit: Credit,
+    explanation: Explanation,
+    own: int | None,
+    verdicts: list[list[bool | None]] | None,
+    right: bool | None,
 ) -> list[tuple[float, str]]:
     """(value, what to say) of the steps' terms, those each way in one, and of every other term."""
     terms = [term for term in explanation.terms if abs(term.value) > _SAME]
     ways: list[list[Term]] = [[t for t in terms if t.source == "step" and t.value * sign > 0] for sign in (1, -1)]
     total = explanation.total or 1.0
+    step_right = verdicts[explanation.rollout] if verdicts else []
     clauses = [
         _of_steps(credit, of_way, own, step_right, of_way[0].value * total > 0, len(of_way) == len(terms))
         for of_way in ways
         if of_way
     ]
-    right = answers_right(credit)
     for term in terms:
         if term.source == "step":
             continue
-        text = _of_answer(term, right[explanation.rollout] if right else None)
+        text = _of_answer(term, right)
         clauses.append((term.value, f"{text} ({signed(term.value)})" if len(terms) > 1 else text))
     return clauses
 
@@ -452,8 +462,10 @@ def _compared(terms: Sequence[Term], who: str, mean: str) -> str:
 
 def _peers(credit: Credit, own: int | None) -> str:
     """What a step that is right or wrong was compared with, in counts, where nothing else decides."""
+    if own is None or credit.scheme not in ("step", "position"):
+        return ""
     verdicts, rewards = steps_right(credit), {r for row in credit.scored.step_rewards for r in row}
-    if not verdicts or own is None or not rewards <= {0, 1, None} or credit.scheme not in ("step", "position"):
+    if not verdicts or not rewards <= {0, 1, None}:
         return ""
     if credit.scheme == "step":
         pool = [right for row in verdicts for right in row if right is not None]

@@ -6,6 +6,7 @@ Nothing is remembered here that is not in the directory, so that every opener, i
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import signal
 import time
@@ -275,14 +276,23 @@ class Run:
         return self.dir.read_metrics(cursor)
 
     def sentences(self) -> list[Sentence]:
-        """What it gained on the held-out problems, when, and what else moved; none before a second measure of them."""
+        """What it gained on the held-out problems, when, and what else moved.
+
+        None before a second measure of the same problems, where their stored answers are damaged, or where not all of
+        them are stored, so that the curve says another number.
+        """
         steps = self.dir.answers.steps()
-        measured = [self.dir.answers.read(step) for step in steps]
-        if len(steps) < 2 or len({tuple(row.prompt for row in rows) for rows in measured}) > 1:
+        try:
+            measured = [self.dir.answers.read(step) for step in steps]
+            rows, _ = self.metrics_rows()
+        except RunError:
             return []
-        rows, _ = self.metrics_rows()
+        if len(steps) < 2 or not measured[0] or len({tuple(row.prompt for row in rows) for rows in measured}) > 1:
+            return []
         before, after = ([row.right for row in answers] for answers in measured)
         curve = [(row["step"], row["accuracy"]) for row in rows if row.get("accuracy") is not None]
+        if not math.isclose(dict(curve).get(steps[-1], -1), sum(after) / len(after), abs_tol=1e-6):
+            return []
         told = {name: [row[key] for row in rows if row.get(key) is not None] for name, key in _TOLD.items()}
         return about_run(before, after, curve, told)
 

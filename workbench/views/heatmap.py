@@ -49,7 +49,7 @@ from workbench.schema import (
 )
 from workbench.schema.credit import token_spans
 from workbench.schema.rollouts import ASSISTANT, Turn, prompt_text, sampled_runs
-from workbench.sentences import about_explanation, about_group
+from workbench.sentences import about_explanation, about_group, answers_right, steps_right
 from workbench.views.fragment import fragment, page
 from workbench.views.fragment import to_json as to_json
 from workbench.views.payloads import (
@@ -297,6 +297,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
     terms: list[Payload] = []
     places: dict[tuple[str, int | None, int | None, float, float], int] = {}
     stretches: list[StretchPayload] = []
+    judged = answers_right(credit), steps_right(credit)
     for first, last in stretches_of:
         explanation = credit.explain(i, last, at_most)
         indices = []
@@ -313,7 +314,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
                 "terms": _ranges(indices),
                 "total": explanation.total,
                 "clip": explanation.clip,
-                "said": [] if at_most else about_explanation(credit, explanation).parts,
+                "said": [] if at_most else about_explanation(credit, explanation, judged).parts,
             }
         )
     return terms, stretches
