@@ -262,7 +262,7 @@ def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert "--json" in text
     if command == "train":
-        assert "Optimiser steps. (default: 90)" in " ".join(text.split())
+        assert "Optimiser steps. (default: 84)" in " ".join(text.split())
 
 
 def test_errors_are_one_message_and_exit_code_2(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

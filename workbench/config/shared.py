@@ -35,13 +35,13 @@ Sharding = Literal["none", "fsdp", "zero2", "zero3"]
 
 
 class RunSection(Section):
-    steps: int = Field(default=90, ge=1, le=1_000_000)
+    steps: int = Field(default=84, ge=1, le=1_000_000)
     """Optimiser steps."""
     epochs: float | None = Field(default=None, gt=0, le=100_000)
     """Passes over the training rows, which set the steps when the run is started; none for as many as `steps`."""
     micro_batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
     """Completions in one forward and backward pass; None for the whole batch."""
-    eval_every: int = Field(default=30, ge=0, le=1_000_000)
+    eval_every: int = Field(default=42, ge=0, le=1_000_000)
     """Steps between two measures of held-out accuracy; 0 for none."""
     eval_prompts: int = Field(default=200, ge=1, le=1_000_000)
     """Held-out prompts in one measure."""

@@ -9,6 +9,7 @@ tensors, NaN, more than there is memory for.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +33,11 @@ from workbench.weights import (
     with_adapter,
     with_merged_adapter,
 )
+
+SMALL = 4_000_000
+"""Parameters below which one thread is best on a CPU: several would wait for each other at each of many small products,
+and for any other process that uses a core."""
+THREADS = torch.get_num_threads()
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,9 @@ def load_policy(
     with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
         model = (model if "device_map" in held else model.to(target)).eval()
         check_finite(model)
+    if target.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        small = sum(tensor.numel() for tensor in model.parameters()) < SMALL
+        torch.set_num_threads(1 if small else THREADS)
     return Policy(name, model, tokenizer, adapter, tuple(weights.items()), tuple(under))
 
 

@@ -103,11 +103,9 @@ def _leave_group() -> None:
 
 
 def _use_cores(config: RunConfig) -> None:
-    """Share this machine's cores among the ranks, unless somebody has said how many to use."""
-    ranks = config.run.ranks
-    said = "OMP_NUM_THREADS" in os.environ and ranks == 1  # for several, torchrun says so itself
-    if not said and config.run.device != "cuda" and not torch.cuda.is_available():
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
+    """Share this machine's cores among the ranks."""
+    if config.run.ranks > 1 and config.run.device != "cuda" and not torch.cuda.is_available():
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // config.run.ranks))
 
 
 def _quiet() -> None:
