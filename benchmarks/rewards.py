@@ -32,7 +32,7 @@ def measure(repeat: int) -> list[Measure]:
         there = {"small call": small, "16 completions of 16 KB": large}
         rows = []
         for what, batch in there.items():
-            rows += _percentiles(what, lambda batch=batch: reward.score_outcome(batch), repeat)  # type: ignore[misc]
+            rows += _percentiles(what, lambda batch=batch: reward.score(batch), repeat)  # type: ignore[misc]
         pattern, texts = StepPattern(r"Step \d+:"), list(large.completions)
         inside = _seconds(lambda: split_preview(texts, pattern, timeout=9, total=99), 1, repeat)
         rows += _percentiles(
@@ -73,7 +73,7 @@ def _functions(worker: Sandbox) -> list[Measure]:
     batch, took = Batch(["p"], ["Step 1"]), []
     for number in range(16):
         config = RewardConfig(name=f"reward_{number}", kind="outcome", code=_CODE)
-        took += _seconds_once(lambda: load_reward(config, worker).score_outcome(batch))  # noqa: B023
+        took += _seconds_once(lambda: load_reward(config, worker).score(batch))  # noqa: B023
     held = psutil.Process(worker.pid).memory_full_info().uss
     return [
         Measure("another function, to its first scores", round(1000 * statistics.median(took), 1), "ms"),
@@ -92,7 +92,7 @@ def _starts(worker: Sandbox, repeat: int) -> list[Measure]:
     with impatient:
         reward = load_reward(hanging, impatient)
         for _ in range(repeat):
-            (took,) = _seconds_once(lambda: _fails(lambda: reward.score_steps(Batch(["p"], ["a"], steps=[["a"]]))))
+            (took,) = _seconds_once(lambda: _fails(lambda: reward.score(Batch(["p"], ["a"], steps=[["a"]]))))
             (answered,) = _seconds_once(lambda: load_reward(hanging, impatient))
             again.append(took - DEADLINE + answered)
     return [

@@ -67,8 +67,8 @@ def test_the_worker_runs_them_too(worker: Sandbox) -> None:
     mine, other = coded(worker, "step", step), coded(worker, "outcome", outcome)
     assert mine.waits
     assert other.waits
-    assert mine.score_steps(Batch(["p"], ["ab"], steps=[["a", "b"]]))[0] == [[1.0, 1.0]]
-    assert other.score_outcome(Batch(["p", "p"], ["a", "b"]))[0] == [1.0, 2.0]
+    assert mine.score(Batch(["p"], ["ab"], steps=[["a", "b"]]))[0] == [[1.0, 1.0]]
+    assert other.score(Batch(["p", "p"], ["a", "b"]))[0] == [1.0, 2.0]
 
 
 def test_steps_and_functions_wait_together() -> None:
@@ -104,17 +104,17 @@ def test_the_first_step_that_fails_is_named_with_its_line() -> None:
     code = "async def f(prompt, step, **c):\n    if step != 'a;':\n        raise SystemExit('no ' + step)\n    return 1"
     with Sandbox() as worker:
         with pytest.raises(RewardError, match=r"raised SystemExit for rollout 1, step 2 \('bb'\) at line 3") as caught:
-            coded(worker, "step", code).score_steps(Batch(["p"], ["a;bb"], steps=[["a;", "bb"]]))
+            coded(worker, "step", code).score(Batch(["p"], ["a;bb"], steps=[["a;", "bb"]]))
     assert (caught.value.line, caught.value.rollout, caught.value.step) == (3, 0, 1)
     with pytest.raises(SystemExit):
-        load_reward(picky).score_steps(Batch(["p"], ["a;bb"], steps=[["a;", "bb"]]))
-    assert load_reward(of_step).score_steps(Batch(["p"], ["a"], steps=[["a"]]))[0] == [[1.0]]  # the loop lives
+        load_reward(picky).score(Batch(["p"], ["a;bb"], steps=[["a;", "bb"]]))
+    assert load_reward(of_step).score(Batch(["p"], ["a"], steps=[["a"]]))[0] == [[1.0]]  # the loop lives
 
 
 def test_one_that_waits_for_ever_is_ended_at_the_deadline() -> None:
     code = "import asyncio\nasync def f(completions, **c):\n    await asyncio.Event().wait()"
     with Sandbox(deadline=0.5) as worker, pytest.raises(RewardTimeout, match=r"its deadline of 0.5 s"):
-        coded(worker, "outcome", code).score_outcome(Batch(["p"], ["a"]))
+        coded(worker, "outcome", code).score(Batch(["p"], ["a"]))
 
 
 # --- what TRL's trainer passes ------------------------------------------------------------------------------------
@@ -165,9 +165,9 @@ def test_a_preview_is_before_the_first_step_and_keeps_what_is_logged(worker: San
 def test_a_trainers_state_reaches_the_worker(worker: Sandbox) -> None:
     state = SimpleNamespace(global_step=3, max_steps=4, callback=print, log_history=[{"step": i} for i in range(99)])
     reward = coded(worker, "outcome", TELLING)
-    assert reward.score_outcome(Batch(["p"], ["a"], trainer_state=state))[0] == [0.75]
+    assert reward.score(Batch(["p"], ["a"], trainer_state=state))[0] == [0.75]
     history = "def f(completions, trainer_state, **c): return [trainer_state.log_history[-1]['step']]"
-    assert coded(worker, "outcome", history).score_outcome(Batch(["p"], ["a"], trainer_state=state))[0] == [98.0]
+    assert coded(worker, "outcome", history).score(Batch(["p"], ["a"], trainer_state=state))[0] == [98.0]
 
 
 def test_a_rank_tells_trl_what_was_logged_of_its_completions() -> None:

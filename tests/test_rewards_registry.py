@@ -60,7 +60,7 @@ def worker() -> Iterator[Sandbox]:
 
 
 def scores(reward: Any) -> Any:
-    return reward.score_steps(BATCH)[0] if reward.kind == "step" else reward.score_outcome(BATCH)[0]
+    return reward.score(BATCH)[0]
 
 
 @pytest.mark.parametrize("name", BUILTINS)
@@ -107,7 +107,7 @@ def test_an_error_names_the_line_of_the_source_that_is_shown(worker: Sandbox) ->
         reward = load_reward(name, worker)
         bare = Batch(["p"], ["c"], steps=[["c"]])
         with pytest.raises(RewardError, match="missing") as caught:
-            reward.score_steps(bare) if reward.kind == "step" else reward.score_outcome(bare)
+            reward.score(bare)
         assert caught.value.line is not None
         assert "raise ValueError(" in BUILTINS[name].source.splitlines()[caught.value.line - 1]
 
@@ -132,7 +132,7 @@ def test_options_reach_a_builtin_here_and_in_the_worker(worker: Sandbox) -> None
     name = "trl:get_soft_overlong_punishment"
     config = RewardConfig(name=name, kind="outcome", options={"max_completion_len": 100, "soft_punish_cache": 20})
     ninety = Batch(["p"], ["c"], completion_ids=[[1] * 90])
-    assert load_reward(config, worker).score_outcome(ninety)[0] == [-0.5]  # as in TRL's own example
+    assert load_reward(config, worker).score(ninety)[0] == [-0.5]  # as in TRL's own example
 
 
 def test_the_source_with_options_is_the_code_that_gives_the_same(worker: Sandbox) -> None:

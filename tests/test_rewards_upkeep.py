@@ -67,22 +67,22 @@ def outcome(prompts: Any, completions: Any, **columns: Any) -> Any:
 def test_a_function_called_by_step_loses_only_the_rollouts_it_failed_on() -> None:
     told: list[RewardError] = []
     budget = ErrorBudget(2, told.append)
-    assert budget.score_steps(load_reward(picky), BATCH) == ([[FAILED, FAILED], [1.0], [FAILED]], "")
+    assert budget.score(load_reward(picky), BATCH) == ([[FAILED, FAILED], [1.0], [FAILED]], "")
     assert [(error.rollout, error.step) for error in told] == [(0, 1), (2, 0)]
     assert (budget.spent, budget.new(), budget.new()) == (2, 2, 0)
 
 
 def test_a_function_that_sees_all_leaves_all_unscored() -> None:
     budget = ErrorBudget(2)
-    assert budget.score_steps(load_reward(all_at_once), BATCH) == ([[None, None], [None], [None]], "")
-    assert budget.score_outcome(load_reward(outcome), BATCH) == ([None] * 3, "")
+    assert budget.score(load_reward(all_at_once), BATCH) == ([[None, None], [None], [None]], "")
+    assert budget.score(load_reward(outcome), BATCH) == ([None] * 3, "")
     with pytest.raises(RewardError, match=r"^3 errors of reward functions; method.max_reward_errors is 2. The last"):
-        budget.score_outcome(load_reward(outcome), BATCH)
+        budget.score(load_reward(outcome), BATCH)
 
 
 def test_the_budget_is_all_ranks_together() -> None:
     budget = ErrorBudget(2)
-    budget.score_outcome(load_reward(outcome), BATCH)
+    budget.score(load_reward(outcome), BATCH)
     budget.check(2)  # one here, one on another rank
     with pytest.raises(RewardError, match=r"3 errors .* returned 2 scores for 3 completions"):
         budget.check(3)

@@ -32,7 +32,7 @@ def load(worker: Sandbox, code: str, kind: Any = "step", name: str = "mine") -> 
 
 
 def steps(worker: Sandbox, code: str, batch: Batch = BATCH) -> list[list[float | None]]:
-    return load(worker, code).score_steps(batch)[0]
+    return load(worker, code).score(batch)[0]
 
 
 # --- what runs ----------------------------------------------------------------------------------------------------
@@ -49,12 +49,12 @@ def test_a_batched_function_is_called_once_with_all(worker: Sandbox) -> None:
         "    return [[len(text)] * len(texts) for text, texts in zip(completions, steps)]"
     )
     reward = load(worker, code)
-    assert reward.score_steps(BATCH)[0] == [[2.0, 2.0], [1.0]]
+    assert reward.score(BATCH)[0] == [[2.0, 2.0], [1.0]]
 
 
 def test_an_outcome_function_gets_ids_when_it_names_them(worker: Sandbox) -> None:
     code = "def f(prompts, completions, completion_ids, **kwargs):\n    return [sum(ids) for ids in completion_ids]"
-    assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [11.0, 7.0]
+    assert load(worker, code, "outcome").score(BATCH)[0] == [11.0, 7.0]
 
 
 def test_a_functions_module_is_still_there_when_another_function_has_run(worker: Sandbox) -> None:
@@ -63,9 +63,9 @@ def test_a_functions_module_is_still_there_when_another_function_has_run(worker:
         "def score(prompt, step, **columns):\n    return float(len(pickle.dumps(Helper())) > 0)\n"
     )
     first = load(worker, code)
-    assert first.score_steps(BATCH)[0] == [[1.0, 1.0], [1.0]]
+    assert first.score(BATCH)[0] == [[1.0, 1.0], [1.0]]
     steps(worker, HEAD + "    return 2.0")
-    assert first.score_steps(BATCH)[0] == [[1.0, 1.0], [1.0]]
+    assert first.score(BATCH)[0] == [[1.0, 1.0], [1.0]]
 
 
 def test_code_is_a_module_of_its_own(worker: Sandbox) -> None:
@@ -118,19 +118,19 @@ def test_functions_and_objects_of_this_process_may_take_a_prompt_and_a_step() ->
     for spec, name in ((module["Dummy"](), "Dummy"), (lambda prompt, step_text: 2, "<lambda>")):
         reward = load_reward(spec)
         assert (reward.name, reward.kind) == (name, "step")
-        assert reward.score_steps(BATCH)[0] == [[2.0, 2.0], [2.0]]
+        assert reward.score(BATCH)[0] == [[2.0, 2.0], [2.0]]
 
     def fails(prompt: str, step_text: str) -> float:
         return 1 / 0
 
     line = fails.__code__.co_firstlineno + 1
     with pytest.raises(RewardError, match=rf"ZeroDivisionError for rollout 1, step 1 .* at line {line}"):
-        Reward("fails", "step", fails).score_steps(BATCH)
+        Reward("fails", "step", fails).score(BATCH)
 
 
 def test_a_parameter_called_step_makes_no_step_reward_of_one_that_takes_completions(worker: Sandbox) -> None:
     code = "def mine(completions, step=None, **columns):\n    return [float(step is None)] * len(completions)"
-    assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [1.0, 1.0]
+    assert load(worker, code, "outcome").score(BATCH)[0] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_code_from_a_file_imports_modules_that_lie_beside_it(worker: Sandbox, tm
     (tmp_path / "beside_it.py").write_text("VALUE = 0.25\n")
     code = "import beside_it\n" + HEAD + "    return beside_it.VALUE"
     config = RewardConfig(name="mine", code=code, folder=str(tmp_path))
-    assert load_reward(config, worker).score_steps(BATCH)[0] == [[0.25, 0.25], [0.25]]
+    assert load_reward(config, worker).score(BATCH)[0] == [[0.25, 0.25], [0.25]]
     with pytest.raises(RewardCodeError, match="beside"), Sandbox() as other:
         load_reward(RewardConfig(name="mine", code=code), other)
 
@@ -176,7 +176,7 @@ CHAT = Batch([[{"role": "user", "content": "2 + 2?"}]], [[{"role": "assistant", 
 def test_texts_taken_for_messages_are_said_to_be_texts(worker: Sandbox, body: str, batch: Batch, message: str) -> None:
     code = f"def mine(completions, **k):\n    return [len({body}) for completion in completions]"
     with pytest.raises(RewardError, match=message) as caught:
-        load(worker, code, "outcome").score_outcome(batch)
+        load(worker, code, "outcome").score(batch)
     assert caught.value.line == 2
 
 
@@ -199,7 +199,7 @@ def test_what_counts_as_a_score(worker: Sandbox, value: str, score: float | None
 
 def test_an_array_of_scores_is_a_list_of_them(worker: Sandbox) -> None:
     code = "import numpy as np\ndef f(prompts, completions, **kwargs):\n    return np.arange(2) / 2"
-    assert load(worker, code, "outcome").score_outcome(BATCH)[0] == [0.0, 0.5]
+    assert load(worker, code, "outcome").score(BATCH)[0] == [0.0, 0.5]
 
 
 def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sandbox) -> None:
@@ -327,7 +327,7 @@ def test_every_exception_is_told_and_the_worker_goes_on(worker: Sandbox, body: s
 
 def test_a_batched_functions_exception_names_the_line(worker: Sandbox) -> None:
     with pytest.raises(RewardError, match="ZeroDivisionError at line 2") as caught:
-        load(worker, "def f(prompts, completions, **k):\n    return 1 / 0", "outcome").score_outcome(BATCH)
+        load(worker, "def f(prompts, completions, **k):\n    return 1 / 0", "outcome").score(BATCH)
     assert (caught.value.line, caught.value.rollout) == (2, None)
 
 
@@ -355,7 +355,7 @@ def test_a_hang_is_ended_at_the_deadline_and_its_line_named(worker: Sandbox, bod
     worker.deadline = 1.0
     try:
         with pytest.raises(RewardTimeout, match=r"ran over its deadline of 1 s at line \d and was stopped") as caught:
-            reward.score_steps(BATCH)
+            reward.score(BATCH)
     finally:
         worker.deadline = 60
     assert caught.value.line in line
@@ -369,8 +369,8 @@ def test_what_loading_takes_is_no_part_of_the_deadline() -> None:
     with Sandbox(deadline=1.0) as worker:
         reward = load(worker, code)
         with pytest.raises(RewardTimeout, match="1 s"):
-            reward.score_steps(Batch(["p"], ["hang"], steps=[["hang"]]))
-        assert reward.score_steps(BATCH)[0] == [[1.0, 1.0], [1.0]]
+            reward.score(Batch(["p"], ["hang"], steps=[["hang"]]))
+        assert reward.score(BATCH)[0] == [[1.0, 1.0], [1.0]]
 
 
 def test_a_worker_has_the_deadline_of_a_run() -> None:
@@ -436,7 +436,7 @@ def test_a_value_that_is_no_score_is_shown_with_its_rollout_and_step(worker: San
 )
 def test_an_outcome_function_must_give_one_score_a_completion(worker: Sandbox, value: str, message: str) -> None:
     with pytest.raises(RewardValueError, match=message):
-        load(worker, f"def f(prompts, completions, **k): return {value}", "outcome").score_outcome(BATCH)
+        load(worker, f"def f(prompts, completions, **k): return {value}", "outcome").score(BATCH)
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_a_function_of_this_process_is_held_to_the_same() -> None:
         return {"score": 1}
 
     with pytest.raises(RewardValueError, match="'bad' gave the dict"):
-        load_reward(bad).score_steps(BATCH)
+        load_reward(bad).score(BATCH)
 
     def no_columns(prompts: list[str], completions: list[str]) -> list[float]:
         return [1.0]
@@ -475,7 +475,7 @@ def test_a_function_of_this_process_is_held_to_the_same() -> None:
     reward = load_reward(Scorer())
     assert (reward.name, reward.kind) == ("Scorer", "outcome")
     with pytest.raises(RewardError, match=r"'Scorer' raised RuntimeError at line \d+: broken"):
-        reward.score_outcome(BATCH)
+        reward.score(BATCH)
 
 
 def test_a_step_reward_is_no_outcome_function_for_trl() -> None:

@@ -47,7 +47,7 @@ def isolated() -> Iterator[Sandbox]:
 def run(worker: Sandbox, body: str, name: str = "mine") -> float | None:
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     code = body if body == COUNTER else f"def mine(prompt, step, **columns):\n{lines}"
-    return load_reward(RewardConfig(name=name, code=code), worker).score_steps(BATCH)[0][0][0]
+    return load_reward(RewardConfig(name=name, code=code), worker).score(BATCH)[0][0][0]
 
 
 # --- one process ------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_code_has_the_network_files_programs_and_modules_of_its_folder(
         threading.Thread(target=server.serve_forever, daemon=True).start()
         code = ASKS.format(url=f"http://127.0.0.1:{server.server_address[1]}/")
         reward = load_reward(RewardConfig(name="f", kind="outcome", code=code), worker)
-        assert reward.score_outcome(Batch(["p"], ["a"]))[0] == [5.0]
+        assert reward.score(Batch(["p"], ["a"]))[0] == [5.0]
         assert run(worker, "import subprocess\nreturn float(subprocess.run(['true']).returncode == 0)") == 1.0
         server.shutdown()
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
-from workbench.steps import StepPattern, split_all, split_steps
+from workbench.steps import StepPattern, split_preview, split_steps
 
 
 @pytest.mark.parametrize("source", ["(a|aa)+$", r"(x+x+)+y"])
@@ -25,7 +25,7 @@ def test_blanks_before_an_end_that_never_comes_are_stopped() -> None:
 
 def test_a_slow_pattern_names_the_sample() -> None:
     with pytest.raises(PatternTooSlow, match=r"too slow \(0.25 s\) on rollout 3$") as caught:
-        split_all(["b", "aab", "a" * 50 + "b"], StepPattern("(a|aa)+$"))
+        split_preview(["b", "aab", "a" * 50 + "b"], StepPattern("(a|aa)+$"))
     assert caught.value.sample == 2
 
 

@@ -24,10 +24,11 @@ from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rewards.reward import Models
-from workbench.rewards.score import settle, split_answers
+from workbench.rewards.score import settle
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import signed
 from workbench.steps import Split, StepPattern, split_preview
+from workbench.steps.split import split_answers
 
 THRESHOLD = 0.25
 """What an edit must gain to count, in standard deviations of the group's own advantages under the scheme; less comes

@@ -18,7 +18,7 @@ from workbench.errors import ChildError, PatternError, RewardError, WorkbenchErr
 from workbench.places import checkpoint_or
 from workbench.policies.find import check_there
 from workbench.policies.step_values import StepValues
-from workbench.rewards.protocol import Score, check_outcome, check_steps
+from workbench.rewards.protocol import Score
 from workbench.sandbox.child import Child
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import StepPattern
@@ -252,13 +252,13 @@ class ModelWorker:
         self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
     ) -> list[list[Score]]:
         """As ``LocalModels.score_steps``. Raises RewardError, also if the worker died or fell silent."""
-        returned = self._ask_model(config, {"prompts": list(prompts), "steps": [*map(list, steps)]})
-        return check_steps(config.path, returned, steps)
+        scores: list[list[Score]] = self._ask_model(config, {"prompts": list(prompts), "steps": [*map(list, steps)]})
+        return scores
 
     def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
         """As ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
-        returned = self._ask_model(config, {"prompts": list(prompts), "completions": list(completions)})
-        return check_outcome(config.path, returned, len(completions))
+        scores: list[Score] = self._ask_model(config, {"prompts": list(prompts), "completions": list(completions)})
+        return scores
 
     def _ask_model(
         self,

@@ -27,9 +27,9 @@ from workbench.policies.sampler import Sampled, ended, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, differences, estimate
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.rewards.protocol import Batch, Score
-from workbench.rewards.score import answer_texts
 from workbench.schema import Group, Prompt, Rollout
 from workbench.steps import StepPattern
+from workbench.steps.split import answer_texts
 
 ROWS = 256
 """Continuations sampled side by side."""
@@ -249,7 +249,7 @@ def outcomes_of(
         columns={name: [columns[i].get(name) for i in owners] for name in names},
         completion_ids=[rollout.token_ids for rollout in whole],
     )
-    outcomes = iter(reward.score_outcome(batch)[0])
+    outcomes = iter(reward.score(batch)[0])
     whole_outcomes = [next(outcomes) for _ in rollouts]
     of_steps = {place: [next(outcomes) for _ in rows] for place, rows in sampled.items()}
     return [

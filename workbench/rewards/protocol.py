@@ -27,13 +27,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any, Literal, Protocol
 
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
@@ -211,103 +210,81 @@ def check_kind(name: str, signature: inspect.Signature, kind: RewardKind) -> Non
     form = form_of(signature)
     if kind_of(form) == kind:
         return
-    kinds = ["outcome"] if kind == "outcome" else ["step", "steps"]
-    choices = " or ".join(f"'{EXPECTED[form].format(name)}'" for form in EXPECTED if form in kinds)
+    choices = " or ".join(f"'{EXPECTED[other].format(name)}'" for other in EXPECTED if kind_of(other) == kind)
+    mine, its = ("an outcome", "a step") if kind == "outcome" else ("a step", "an outcome")
     raise RewardCodeError(
-        f"reward {name!r} is set as {_a(kind)} reward but its signature, {name}{signature}, is {_a(kind_of(form))} "
-        f"reward's; set it as {_a(kind_of(form))} reward or write {choices}",
+        f"reward {name!r} is set as {mine} reward but its signature, {name}{signature}, is {its} reward's; set it as "
+        f"{its} reward or write {choices}",
         reward=name,
     )
-
-
-def _a(kind: RewardKind) -> str:
-    return "an outcome" if kind == "outcome" else "a step"
 
 
 # --- calling ------------------------------------------------------------------------------------------------------
 
 
-def call_outcome(
+def call_reward(
     name: str, function: Callable[..., Any], batch: Batch, *, catch: type[BaseException] = Exception
-) -> list[Score]:
-    """One score a completion. Raises RewardError for what the function raises, RewardValueError for what it returns.
+) -> list[Any]:
+    """Return one score a completion from an outcome function, else a list with one a step of each completion.
 
-    ``catch`` is the widest exception that counts as the function's own.
+    ``catch`` is the widest exception that counts as the function's own. Raises RewardError for what the function
+    raises, RewardValueError for what it returns.
     """
-    arguments = _arguments(function, batch) | batch.log.arguments(batch.state, len(batch))
-    return check_outcome(name, _guarded(name, function, arguments, catch), len(batch))
-
-
-def call_steps(
-    name: str, function: Callable[..., Any], batch: Batch, *, catch: type[BaseException] = Exception
-) -> list[list[Score]]:
-    """One list a completion with a score a step, from either step form. Raises as ``call_outcome`` does."""
     signature = inspect.signature(function)
-    named = _OF_TRL & signature.parameters.keys()
-    of_turns = {name: batch.of_turns(name) for name in _OF_TURNS if name in signature.parameters}
-    if form_of(signature) == "steps":
-        arguments = _arguments(function, batch) | {"steps": [list(texts) for texts in batch.steps], **of_turns}
-        arguments |= _only(named, batch.log.arguments(batch.state, len(batch)))
-        return check_steps(name, _guarded(name, function, arguments, catch), batch.steps)
-    columns, asked = _columns(batch), []
+    form, named = form_of(signature), signature.parameters.keys()
+    columns = {column: values for column, values in batch.columns.items() if column not in RESERVED}
+    of_turns = {asked: batch.of_turns(asked) for asked in _OF_TURNS if asked in named}
+    if form == "step":
+        return _call_for_steps(name, function, batch, columns, of_turns, catch)
+    # Lists of its own, so that a function that sorts or pops does no harm to the next one.
+    arguments: dict[str, Any] = {"prompts": list(batch.prompts), "completions": list(batch.completions)}
+    arguments |= {column: list(v) if isinstance(v, list | tuple) else v for column, v in columns.items()}
+    for asked, rows in (("completion_ids", batch.completion_ids), ("step_ends", batch.step_ends)):
+        if asked in named and rows is not None:
+            arguments[asked] = [list(row) for row in rows]
+    logs = batch.log.arguments(batch.state, len(batch))
+    if form == "steps":
+        arguments |= {"steps": [list(texts) for texts in batch.steps], **of_turns}
+        logs = {asked: logs[asked] for asked in logs if asked in named}
+    with _errors_named(name, function, catch, arguments | logs):
+        call = partial(function, **arguments, **logs)
+        returned = results([call])[0] if is_async(function) else call()
+    return check_steps(name, returned, batch.steps) if form == "steps" else check_outcome(name, returned, len(batch))
+
+
+def _call_for_steps(
+    name: str,
+    function: Callable[..., Any],
+    batch: Batch,
+    columns: Mapping[str, Any],
+    of_turns: Mapping[str, Sequence[Sequence[Any]]],
+    catch: type[BaseException],
+) -> list[list[Score]]:
+    """Call a function of one step for each step; many calls of a coroutine function are awaited at once."""
+    named = _OF_TRL & inspect.signature(function).parameters.keys()
+    asked: dict[tuple[int, int], dict[str, Any]] = {}
     for i, texts in enumerate(batch.steps):
         row = {column: values[i] for column, values in columns.items()}
         for k, text in enumerate(texts):
-            logs = _only(named, batch.log.arguments_of_step(batch.state, batch.steps, (i, k))) if named else {}
-            turn = {name: values[i][k] for name, values in of_turns.items()}
-            asked.append(((i, k), {"prompt": batch.prompts[i], "step": text, **row, **turn, **logs}))
-    values = _of_steps(name, function, asked, catch)
+            logs = batch.log.arguments_of_step(batch.state, batch.steps, (i, k)) if named else {}
+            row |= {"prompt": batch.prompts[i], "step": text, **{each: logs[each] for each in named}}
+            asked[i, k] = row | {each: values[i][k] for each, values in of_turns.items()}
+
+    async def awaited(place: tuple[int, int]) -> Any:
+        with _errors_named(name, function, catch, asked[place], at=place):
+            return await function(**asked[place])
+
+    if is_async(function):
+        returned = dict(zip(asked, results([partial(awaited, place) for place in asked]), strict=True))
+    else:
+        returned = {}
+        for place, arguments in asked.items():
+            with _errors_named(name, function, catch, arguments, at=place):
+                returned[place] = function(**arguments)
     return [
-        [score_of(name, values[i, k], i, k, text) for k, text in enumerate(texts)]
+        [score_of(name, returned[i, k], i, k, text) for k, text in enumerate(texts)]
         for i, texts in enumerate(batch.steps)
     ]
-
-
-def _of_steps(
-    name: str,
-    function: Callable[..., Any],
-    asked: Sequence[tuple[tuple[int, int], dict[str, Any]]],
-    catch: type[BaseException],
-) -> dict[tuple[int, int], Any]:
-    """What the function returns of each step, by rollout and step; of a coroutine function many at once."""
-    if is_async(function):
-
-        async def awaited(place: tuple[int, int], arguments: Mapping[str, Any]) -> Any:
-            with _errors_named(name, function, catch, arguments, at=place):
-                return await function(**arguments)
-
-        values = results([partial(awaited, place, arguments) for place, arguments in asked])
-        return {place: value for (place, _), value in zip(asked, values, strict=True)}
-    returned = {}
-    for place, arguments in asked:
-        with _errors_named(name, function, catch, arguments, at=place):
-            returned[place] = function(**arguments)
-    return returned
-
-
-def _only(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: arguments[name] for name in names}
-
-
-def _columns(batch: Batch) -> dict[str, Any]:
-    columns = {name: values for name, values in batch.columns.items() if name not in RESERVED}
-    return {name: list(values) if isinstance(values, list | tuple) else values for name, values in columns.items()}
-
-
-def _arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
-    # Lists of its own, so that a function that sorts or pops does no harm to the next one.
-    arguments = {"prompts": list(batch.prompts), "completions": list(batch.completions), **_columns(batch)}
-    if batch.completion_ids is not None and "completion_ids" in inspect.signature(function).parameters:
-        arguments["completion_ids"] = [list(ids) for ids in batch.completion_ids]
-    if batch.step_ends is not None and "step_ends" in inspect.signature(function).parameters:
-        arguments["step_ends"] = [list(ends) for ends in batch.step_ends]
-    return arguments
-
-
-def _guarded(name: str, function: Callable[..., Any], arguments: Mapping[str, Any], catch: type[BaseException]) -> Any:
-    """What the function returns of a whole batch."""
-    with _errors_named(name, function, catch, arguments):
-        return results([partial(function, **arguments)])[0] if is_async(function) else function(**arguments)
 
 
 @contextmanager
@@ -322,16 +299,14 @@ def _errors_named(
     try:
         yield
     except catch as error:
-        # What a reward model says of itself: no class, and no line of its user's.
-        already_named = isinstance(error, RewardError)
-        line = None if already_named else line_of(error, _filename(function))
-        where = ("" if at[0] is None else place_of(at[0], at[1], arguments.get("step", ""))) + (
-            "" if line is None else f" at line {line}"
-        )
-        what = "" if already_named else f" raised {type(error).__name__}"
+        where, line, what = "" if at[0] is None else place_of(at[0], at[1], arguments.get("step", "")), None, ""
+        if not isinstance(error, RewardError):  # a reward model names itself, and has no line of its user's
+            called = inspect.unwrap(function) if inspect.isroutine(function) else type(function).__call__
+            line = line_of(error, getattr(getattr(called, "__code__", None), "co_filename", None))
+            what = f" raised {type(error).__name__}"
+        where += "" if line is None else f" at line {line}"
         raise RewardError(
-            f"reward {name!r}{what}{where}: {message_of(error)}{_columns_there_are(error, arguments)}"
-            f"{_texts_or_messages(error, arguments)}",
+            f"reward {name!r}{what}{where}: {message_of(error)}{_hint(error, arguments)}",
             reward=name,
             line=line,
             rollout=at[0],
@@ -339,37 +314,25 @@ def _errors_named(
         ) from error
 
 
-def _columns_there_are(error: BaseException, arguments: Mapping[str, Any]) -> str:
-    """What the data has, where a function looked for a column that it has not."""
+def _hint(error: BaseException, arguments: Mapping[str, Any]) -> str:
+    """Name the data's columns if the function looked for another one; say if it took texts for messages or reverse."""
+    said = str(error)
     wanted = error.args[0] if isinstance(error, KeyError) and error.args else None
-    argument = isinstance(error, TypeError) and "required" in str(error) and "argument" in str(error)
-    if not argument and (not isinstance(wanted, str) or wanted in arguments):
-        return ""
-    columns = [column for column in arguments if column not in RESERVED]
-    return f"; the data has {'the columns ' + ', '.join(columns) if columns else 'no columns'}"
-
-
-def _texts_or_messages(error: BaseException, arguments: Mapping[str, Any]) -> str:
-    """Say what completions (or the prompt) are, where a function took texts for chat messages or messages for texts."""
+    lacks_argument = isinstance(error, TypeError) and "required" in said and "argument" in said
+    if lacks_argument or (isinstance(wanted, str) and wanted not in arguments):
+        columns = [column for column in arguments if column not in RESERVED]
+        return f"; the data has {'the columns ' + ', '.join(columns) if columns else 'no columns'}"
     if not isinstance(error, TypeError | AttributeError):
         return ""
-    of_completions = "completions" in arguments
-    one, many = ("completion", "completions") if of_completions else ("prompt", "prompts")
-    values = arguments["completions"] if of_completions else [arguments.get("prompt")]
-    why = " because the prompts are" if of_completions else " in this data"
-    said = str(error)
+    one, many, values, why = "prompt", "prompts", [arguments.get("prompt")], " in this data"
+    if "completions" in arguments:
+        one, many, values, why = "completion", "completions", arguments["completions"], " because the prompts are"
     wants_messages = "string indices must be" in said or "'str' object has no attribute 'get'" in said
     if wants_messages and isinstance(values[0], str):
         return f"; {many} are texts{why}: use {one} in place of {one}[0]['content']"
     if ("'list'" in said or "to list" in said) and isinstance(values[0], list):
         return f"; {many} are lists of chat messages{why}: {one}[-1]['content'] is the text"
     return ""
-
-
-def _filename(function: Callable[..., Any]) -> str | None:
-    called = inspect.unwrap(function) if inspect.isroutine(function) else type(function).__call__
-    code = getattr(called, "__code__", None)
-    return None if code is None else str(code.co_filename)
 
 
 def line_of(error: BaseException, filename: str | None) -> int | None:
@@ -383,10 +346,7 @@ def line_of(error: BaseException, filename: str | None) -> int | None:
 
 
 def message_of(error: BaseException) -> str:
-    try:
-        return str(error)[:500] or "(no message)"
-    except Exception as broken:  # a user's exception class can fail to print itself
-        return f"(its message cannot be shown: {type(broken).__name__})"
+    return str(error)[:500] or "(no message)"
 
 
 # --- what is returned -------------------------------------------------------------------------------------------------
@@ -468,20 +428,18 @@ def shown_value(value: Any) -> str:
         return "None"
     if isinstance(value, int) and value.bit_length() > 250:
         return f"an integer of {value.bit_length():,} bits"
-    try:
-        text = _ADDRESS.sub("", repr(value))  # an address says nothing, and is another one in every process
-    except Exception as error:  # a user's class can fail to print itself
-        text = f"(cannot be shown: {type(error).__name__})"
-    if len(text) > _SHOWN:
-        text = text[: _SHOWN - 1] + "…"
+    text = _begins(_ADDRESS.sub("", repr(value)))  # an address says nothing, and is another one in every process
     return text if isinstance(value, int | float) else f"the {type(value).__name__} {text}"
 
 
 def place_of(rollout: int, step: int | None = None, text: str = "") -> str:
     if step is None:
         return f" for rollout {rollout + 1}"
-    shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return f" for rollout {rollout + 1}, step {step + 1} ({shown!r})"
+    return f" for rollout {rollout + 1}, step {step + 1} ({_begins(text)!r})"
+
+
+def _begins(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 # --- coroutine functions ----------------------------------------------------------------------------------------------
@@ -492,7 +450,6 @@ def place_of(rollout: int, step: int | None = None, text: str = "") -> str:
 CONCURRENT = 32
 """Calls of one function that are under way at once, where it is called for each step."""
 _lock = threading.Lock()
-_loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork has none of its parent's threads
 
 Call = Callable[[], Awaitable[Any]]
 
@@ -503,31 +460,31 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def results(calls: Sequence[Call], *, at_once: int = CONCURRENT) -> list[Any]:
-    """What all calls come to, ``at_once`` of them awaited together. Raises the error of the first that failed."""
-    outcomes = asyncio.run_coroutine_threadsafe(_gathered(calls, at_once), _loop()).result()
+    """Return what all calls come to, ``at_once`` awaited together. Raises the error of the first that failed."""
+
+    async def gather() -> list[tuple[Any, BaseException | None]]:
+        room = asyncio.Semaphore(at_once)
+
+        async def outcome(call: Call) -> tuple[Any, BaseException | None]:
+            async with room:
+                try:
+                    return await call(), None
+                except BaseException as error:  # SystemExit, say, would end the loop's thread and not be told
+                    return None, error
+
+        return await asyncio.gather(*map(outcome, calls))
+
+    with _lock:
+        loop = _loop()
+    outcomes = asyncio.run_coroutine_threadsafe(gather(), loop).result()
     for _, error in outcomes:
         if error is not None:
             raise error
     return [value for value, _ in outcomes]
 
 
-async def _gathered(calls: Sequence[Call], at_once: int) -> list[tuple[Any, BaseException | None]]:
-    room = asyncio.Semaphore(at_once)
-
-    async def outcome(call: Call) -> tuple[Any, BaseException | None]:
-        async with room:
-            try:
-                return await call(), None
-            except BaseException as error:  # SystemExit, say, would end the loop's thread and not be told
-                return None, error
-
-    return await asyncio.gather(*map(outcome, calls))
-
-
+@cache
 def _loop() -> asyncio.AbstractEventLoop:
-    with _lock:
-        loop = _loops.get(os.getpid())
-        if loop is None or loop.is_closed():
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="coroutines", daemon=True).start()
-        return loop
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="coroutines", daemon=True).start()
+    return loop

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
-from workbench.config import JudgeConfig, ModelConfig, Reduction, RewardConfig
+from workbench.config import ModelConfig, Reduction, RewardConfig
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
@@ -23,8 +23,7 @@ from workbench.rewards.protocol import (
     Score,
     Splitter,
     as_reward,
-    call_outcome,
-    call_steps,
+    call_reward,
     check_kind,
     form_of,
     is_async,
@@ -69,20 +68,14 @@ class Reward:
             return self.function.signature
         return read_signature(self.function, self.name)
 
-    def score_steps(self, batch: Batch) -> tuple[list[list[Score]], str]:
-        """A score a step of each completion, and what the function printed in the sandbox.
+    def score(self, batch: Batch) -> tuple[list[Any], str]:
+        """Return one score a completion, or a list with one a step of each, and what the function printed.
 
-        Raises RewardError and the errors under it.
+        What a function of this process prints is not caught. Raises RewardError and the errors under it.
         """
         if isinstance(self.function, SandboxFunction):
             return self.function.sandbox.score(self.function.code, self.name, batch)
-        return call_steps(self.name, self.function, batch), ""
-
-    def score_outcome(self, batch: Batch) -> tuple[list[Score], str]:
-        """A score a completion, and what the function printed in the sandbox. Raises as ``score_steps`` does."""
-        if isinstance(self.function, SandboxFunction):
-            return self.function.sandbox.score(self.function.code, self.name, batch)
-        return call_outcome(self.name, self.function, batch), ""
+        return call_reward(self.name, self.function, batch), ""
 
     @property
     def outcome_function(self) -> Callable[..., list[Score]]:
@@ -98,7 +91,7 @@ class Reward:
         ) -> list[Score]:
             state, *loggers = (columns.pop(argument, None) for argument in ARGUMENTS)
             batch = Batch(prompts, completions, columns, completion_ids=completion_ids, trainer_state=state)
-            scores = self.score_outcome(batch)[0]
+            scores: list[Score] = self.score(batch)[0]
             batch.log.tell(*loggers)
             return scores
 
@@ -148,7 +141,9 @@ def _of_config(
     if spec.model is not None:
         return _of_model(spec, models, pattern, worker)
     if spec.judge is not None:
-        return _of_judge(spec, spec.judge, worker)
+        judges = (worker and worker.judges) or shared_judges()
+        function = judge_function(spec.name, spec.kind, spec.judge, judges)
+        return Reward(spec.name, spec.kind, function, spec.weight, waits=True, judges_all=True)
     if spec.monte_carlo is not None:
         raise RewardCodeError(
             f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
@@ -186,12 +181,6 @@ def _in_worker(
 ) -> Reward:
     function = (worker or shared_sandbox()).function(code, name, folder)
     return Reward(name, kind, function, weight, code, waits=function.concurrent)
-
-
-def _of_judge(spec: RewardConfig, judge: JudgeConfig, worker: Sandbox | None) -> Reward:
-    judges = None if worker is None else worker.judges
-    function = judge_function(spec.name, spec.kind, judge, judges or shared_judges())
-    return Reward(spec.name, spec.kind, function, spec.weight, waits=True, judges_all=True)
 
 
 def _of_model(spec: RewardConfig, models: Models | None, pattern: StepPattern | None, worker: Sandbox | None) -> Reward:
@@ -255,7 +244,11 @@ def model_function(
 
     def steps_reduced(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
         texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
-        cut = _cut(texts, pattern, worker)
+        splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
+        cut = [  # one that cannot be cut has no steps, which leaves it unscored
+            [] if split.failed else [text[step.start : step.end] for step in split.steps]
+            for text, split in zip(texts, splits, strict=True)
+        ]
         return [reduced(scores, config.reduce) for scores in models.score_steps(config, prompts, cut)]
 
     return steps_reduced
@@ -270,12 +263,3 @@ def reduced(scores: Sequence[Score], how: Reduction) -> Score:
     if not known or len(known) < len(scores):
         return None
     return known[-1] if how == "last" else min(known) if how == "min" else math.prod(known)
-
-
-def _cut(texts: Sequence[str], pattern: StepPattern, worker: Splitter | None) -> list[list[str]]:
-    """Step texts of each completion; none for one that cannot be cut, which leaves it unscored."""
-    splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
-    return [
-        [] if split.failed else [text[step.start : step.end] for step in split.steps]
-        for text, split in zip(texts, splits, strict=True)
-    ]

@@ -37,9 +37,7 @@ from workbench.rewards.logged import packed_state
 from workbench.rewards.protocol import (
     Batch,
     as_reward,
-    call_outcome,
-    call_steps,
-    form_of,
+    call_reward,
     is_async,
     line_of,
     message_of,
@@ -110,11 +108,10 @@ def _load(request: dict[str, Any]) -> dict[str, Any]:
 
 def _score(request: dict[str, Any]) -> dict[str, Any]:
     name = request["name"]
-    function, signature = _function(request["code"], name)
-    call = call_outcome if form_of(signature) == "outcome" else call_steps
+    function, _ = _function(request["code"], name)
     batch = _unpacked(request["batch"], request["texts"])
     # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
-    scores = call(name, function, batch, catch=BaseException)
+    scores = call_reward(name, function, batch, catch=BaseException)
     return {"scores": scores, "logged": {"extra": batch.log.extra, "metrics": batch.log.metrics}}
 
 

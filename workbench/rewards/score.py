@@ -26,20 +26,18 @@ from workbench.rewards.logged import Log
 from workbench.rewards.protocol import Batch, Score, form_of
 from workbench.rewards.reward import Models, Reward, load_reward
 from workbench.rewards.sandbox import Sandbox
-from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, Step, StepScores
-from workbench.schema.rollouts import answer_span, ends_in_thinking
-from workbench.steps import Split, StepPattern, align_steps, split_by_tokens, split_leniently, split_preview
-from workbench.steps.split import align_turns, joined, turn_texts
+from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
+from workbench.steps import Split, StepPattern, split_leniently, split_preview
+from workbench.steps.split import align_rollout, rollout_texts, split_rollouts
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """What each reward gave: per step of each completion, or per completion."""
+    """What one reward gave the batch: a score a completion, or a list with one a step of each."""
 
-    steps: Mapping[str, list[list[Score]]]
-    outcomes: Mapping[str, list[Score]]
-    logs: Mapping[str, Log]
-    summaries: tuple[RewardSummary, ...]
+    scores: list[Any]
+    log: Log
+    summary: RewardSummary
 
 
 def score_group(
@@ -67,85 +65,6 @@ def split_group(group: Group, pattern: StepPattern, *, worker: Sandbox | None = 
     return split_rollouts(group.rollouts, pattern, split, opened=[group.thinking_open] * len(group))
 
 
-def split_rollouts(
-    rollouts: Sequence[Rollout],
-    pattern: StepPattern,
-    cut: Callable[[list[str], StepPattern], list[Split]],
-    *,
-    opened: Sequence[bool] | None = None,
-) -> list[Split]:
-    """``split_answers`` of the rollouts' texts, or the rollouts cut by their tokens where the pattern says so."""
-    if any(rollout.is_episode for rollout in rollouts):
-        return _split_turns(rollouts, pattern, cut, opened=opened)
-    texts = [rollout.text for rollout in rollouts]
-    if not pattern.by_tokens:
-        return split_answers(texts, pattern, cut, opened=opened)
-    spans = answer_spans(texts, pattern, opened)
-    return [split_by_tokens(rollout, pattern, span) for rollout, span in zip(rollouts, spans, strict=True)]
-
-
-def _split_turns(
-    rollouts: Sequence[Rollout],
-    pattern: StepPattern,
-    cut: Callable[[list[str], StepPattern], list[Split]],
-    *,
-    opened: Sequence[bool] | None,
-) -> list[Split]:
-    """``split_rollouts`` of episodes: each turn on its own."""
-    turns = [turn_texts(rollout) for rollout in rollouts]
-    if pattern.by_tokens:
-        splits = [
-            [split_by_tokens(rollout, pattern, (turn.start, turn.end)).moved(-turn.start) for turn in row]
-            for rollout, row in zip(rollouts, turns, strict=True)
-        ]
-    else:
-        pieces = [turn.text for row in turns for turn in row]
-        flags = [
-            flag for row, first in zip(rollouts, _flags(opened, rollouts), strict=True) for flag in opens(row, first)
-        ]
-        found = iter(split_answers(pieces, pattern, cut, opened=flags))
-        splits = [[next(found) for _ in row] for row in turns]
-    return [joined(row, split, pattern) for row, split in zip(turns, splits, strict=True)]
-
-
-def _flags(opened: Sequence[bool] | None, rollouts: Sequence[Rollout]) -> Sequence[bool]:
-    return [False] * len(rollouts) if opened is None else opened
-
-
-def opens(rollout: Rollout, opened: bool) -> list[bool]:
-    """Which turns begin inside a ``<think>`` block: ``opened`` says it of the first."""
-    before = rollout.observations[: len(turn_texts(rollout)) - 1]
-    return [opened, *(ends_in_thinking(text or "") for text in before)] if rollout.turn_spans else []
-
-
-def split_answers(
-    texts: Sequence[str],
-    pattern: StepPattern,
-    cut: Callable[[list[str], StepPattern], list[Split]],
-    *,
-    opened: Sequence[bool] | None = None,
-) -> list[Split]:
-    """``cut(texts, pattern)``, of the answers alone where the pattern leaves thinking out; a text without one has no
-    step. ``opened``: of which texts the prompt opened a ``<think>`` block."""
-    if not pattern.leave_out_thinking:
-        return cut(list(texts), pattern)
-    spans = answer_spans(texts, pattern, opened)
-    splits = cut([text[start:end] for text, (start, end) in zip(texts, spans, strict=True)], pattern)
-    return [
-        found.moved(start) if start < end else Split([], []) for found, (start, end) in zip(splits, spans, strict=True)
-    ]
-
-
-def answer_spans(
-    texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None
-) -> list[tuple[int, int]]:
-    """The part of each text that has steps and that reward functions read."""
-    if pattern is None or not pattern.leave_out_thinking:
-        return [(0, len(text)) for text in texts]
-    flags = [False] * len(texts) if opened is None else opened
-    return [answer_span(text, opened=flag) for text, flag in zip(texts, flags, strict=True)]
-
-
 def score_split(
     group: Group,
     splits: Sequence[Split],
@@ -165,7 +84,7 @@ def score_split(
     count = len(group.rollouts)
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
     opened, prompts = [group.thinking_open] * count, [group.prompt] * count
-    answers = texts_read(group.rollouts, pattern, opened)
+    answers = rollout_texts(group.rollouts, pattern, opened)
     options: dict[str, Any] = {"answers": answers, "opened": opened, "trainer_state": trainer_state}
     scored, summaries = _score(prompts, group.rollouts, rows, splits, loaded, **options)
     return ScoredGroup(group, settle(scored, summaries), summaries)
@@ -196,29 +115,13 @@ def score_completions(
     split = split_leniently if worker is None else partial(worker.split, leniently=True)
     splits = split_rollouts(rollouts, pattern, split, opened=opened)
     options: dict[str, Any] = {"budget": budget, "trainer_state": trainer_state}
-    options |= {"answers": texts_read(rollouts, pattern, opened), "opened": opened, "completions": completions}
+    options |= {"answers": rollout_texts(rollouts, pattern, opened), "opened": opened, "completions": completions}
     return _score(prompts, rollouts, columns, splits, rewards, **options)
 
 
-def texts_read(
-    rollouts: Sequence[Rollout], pattern: StepPattern | None, opened: Sequence[bool] | None = None
-) -> list[str]:
-    """What reward functions read of each rollout: of an episode all of it, without the thinking of each turn where the
-    pattern leaves that out."""
-    flags = _flags(opened, rollouts)
-    if pattern is None or not pattern.leave_out_thinking or not any(rollout.is_episode for rollout in rollouts):
-        return answer_texts([rollout.text for rollout in rollouts], pattern, flags)
-    whole = []
-    for rollout, flag in zip(rollouts, flags, strict=True):
-        turns = turn_texts(rollout)
-        said = answer_texts([turn.text for turn in turns], pattern, opens(rollout, flag)[: len(turns)])
-        answered = [text or "" for text in rollout.observations]
-        whole.append("".join(text for pair in zip(said, answered, strict=False) for text in pair))
-    return whole
-
-
-def spoken(rollouts: Sequence[Rollout], read: Sequence[str], opened: Sequence[bool]) -> list[str]:
-    """What was read of each rollout, without thinking that its prompt began and that was read with the rest."""
+def texts_after_thinking(rollouts: Sequence[Rollout], pattern: StepPattern | None, opened: Sequence[bool]) -> list[str]:
+    """Return what a task looks for the answer in: what rewards read, without thinking that the prompt began."""
+    read = rollout_texts(rollouts, pattern, opened)
     begun = thinking_read(rollouts, read, opened)
     return [without_thinking(text, opened=flag) for text, flag in zip(read, begun, strict=True)]
 
@@ -226,11 +129,6 @@ def spoken(rollouts: Sequence[Rollout], read: Sequence[str], opened: Sequence[bo
 def thinking_read(rollouts: Sequence[Rollout], read: Sequence[str], opened: Sequence[bool]) -> list[bool]:
     """Of which rollouts what is read begins inside a ``<think>`` block: none of which the pattern left it out."""
     return [flag and text == rollout.text for rollout, text, flag in zip(rollouts, read, opened, strict=True)]
-
-
-def answer_texts(texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None = None) -> list[str]:
-    """What reward functions read of each text."""
-    return [text[start:end] for text, (start, end) in zip(texts, answer_spans(texts, pattern, opened), strict=True)]
 
 
 def _score(
@@ -251,11 +149,17 @@ def _score(
     texts = [rollout.text for rollout in rollouts]
     # Without a token there is nothing to credit, and no step.
     steps = [split.steps if len(rollout) else [] for rollout, split in zip(rollouts, splits, strict=True)]
-    spans = [_spans(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]
+    spans = [align_rollout(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]
+    turns = [[rollout.turn_of(last) for _, last in row] for rollout, row in zip(rollouts, spans, strict=True)]
+    before = [["", *(text or "" for text in rollout.observations)] for rollout in rollouts]
     if completions is None:
-        completions = [_completion(prompt, text) for prompt, text in zip(prompts, answers, strict=True)]
-    columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in _names(rows)}
-    if any(begun := thinking_read(rollouts, answers, _flags(opened, rollouts))):
+        completions = [
+            text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+            for prompt, text in zip(prompts, answers, strict=True)
+        ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
+    if any(begun := thinking_read(rollouts, answers, opened or [False] * len(rollouts))):
         columns["thinking_open"] = begun
     batch = Batch(
         prompts=prompts,
@@ -264,78 +168,49 @@ def _score(
         steps=[[text[step.start : step.end] for step in row] for text, row in zip(texts, steps, strict=True)],
         completion_ids=[rollout.token_ids for rollout in rollouts],
         step_ends=[[last for _, last in row] for row in spans],
-        **_of_turns(rollouts, spans),
+        turn=turns,
+        observation=[[texts[n] for n in row] for texts, row in zip(before, turns, strict=True)],
         trainer_state=trainer_state,
     )
-    scored_by_reward = _call(rewards, batch, budget)
+    if twice := [name for name, count in Counter(reward.name for reward in rewards).items() if count > 1]:
+        raise RewardCodeError(f"two rewards are named {twice[0]!r}; give each its own name", reward=twice[0])
+    waiting = [reward for reward in rewards if reward.waits]
+    with ThreadPoolExecutor(max(1, len(waiting)), thread_name_prefix="reward") as pool:
+        # Those that wait for others are under way while the rest compute.
+        started = {reward.name: pool.submit(_call, reward, batch, budget) for reward in waiting}
+        called = {
+            reward.name: started[reward.name].result() if reward.waits else _call(reward, batch, budget)
+            for reward in rewards
+        }
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
     for i, row in enumerate(steps):
-        given = {
-            name: (None,) * len(row) if splits[i].failed else tuple(values[i])
-            for name, values in scored_by_reward.steps.items()
-        }
+        unscored = (None,) * len(row)
+        given = {reward.name: tuple(called[reward.name].scores[i]) for reward in rewards if reward.kind == "step"}
         failed = any(weights[name] and FAILED in values for name, values in given.items())
-        scores = {name: (None,) * len(row) if FAILED in values else values for name, values in given.items()}
-        outcomes = {name: values[i] for name, values in scored_by_reward.outcomes.items()}
-        logged = {name: log.of(i, len(row)) for name, log in scored_by_reward.logs.items()}
+        skipped = [name for name, values in given.items() if splits[i].failed or FAILED in values]
+        scores = given | dict.fromkeys(skipped, unscored)
+        sums = [weighted_sum({name: values[k] for name, values in scores.items()}, weights) for k in range(len(row))]
+        outcomes = {reward.name: called[reward.name].scores[i] for reward in rewards if reward.kind == "outcome"}
+        logged = {name: result.log.of(i, len(row)) for name, result in called.items()}
         scored.append(
             StepScores(
                 steps=tuple(row),
                 spans=tuple(spans[i]),
                 scores=scores,
-                rewards=tuple(
-                    None if failed else weighted_sum({name: values[k] for name, values in scores.items()}, weights)
-                    for k in range(len(row))
-                ),
+                rewards=unscored if failed else tuple(sums),
                 outcome_scores=outcomes,
                 outcome=weighted_sum(outcomes, weights),
                 logged={name: extra for name, extra in logged.items() if extra},
                 unsplit=splits[i].failed,
             )
         )
-    return scored, scored_by_reward.summaries
+    return scored, tuple(result.summary for result in called.values())
 
 
-def _of_turns(rollouts: Sequence[Rollout], spans: Sequence[Sequence[tuple[int, int]]]) -> dict[str, Any]:
-    """Of each step its turn's number and what was written before that turn, where a rollout has several."""
-    if not any(rollout.is_episode for rollout in rollouts):
-        return {}
-    turns = [[rollout.turn_of(last) for _, last in row] for rollout, row in zip(rollouts, spans, strict=True)]
-    before = [["", *(text or "" for text in rollout.observations)] for rollout in rollouts]
-    return {"turn": turns, "observation": [[texts[n] for n in row] for texts, row in zip(before, turns, strict=True)]}
-
-
-def _call(rewards: Sequence[Reward], batch: Batch, budget: ErrorBudget | None) -> _Scored:
-    if twice := [name for name, count in Counter(reward.name for reward in rewards).items() if count > 1]:
-        raise RewardCodeError(f"two rewards are named {twice[0]!r}; give each its own name", reward=twice[0])
-    batches = {reward.name: replace(batch, log=Log()) for reward in rewards}
-    waiting = [reward for reward in rewards if reward.waits]
-    with ThreadPoolExecutor(max(1, len(waiting)), thread_name_prefix="reward") as pool:
-        # Those that wait for others are under way while the rest compute.
-        started = {reward.name: pool.submit(_called, reward, batches[reward.name], budget) for reward in waiting}
-        results = {
-            reward.name: started[reward.name].result()
-            if reward.waits
-            else _called(reward, batches[reward.name], budget)
-            for reward in rewards
-        }
-    return _Scored(
-        steps={reward.name: results[reward.name][0] for reward in rewards if reward.kind == "step"},
-        outcomes={reward.name: results[reward.name][0] for reward in rewards if reward.kind == "outcome"},
-        logs={name: batch.log for name, batch in batches.items()},
-        summaries=tuple(summary for _, summary in results.values()),
-    )
-
-
-def _called(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> tuple[Any, RewardSummary]:
-    """A reward's scores of the batch, and what is remembered of the call."""
-    began = time.perf_counter()
-    scores: Any
-    if reward.kind == "step":
-        scores, printed = reward.score_steps(batch) if budget is None else budget.score_steps(reward, batch)
-    else:
-        scores, printed = reward.score_outcome(batch) if budget is None else budget.score_outcome(reward, batch)
+def _call(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> _Scored:
+    began, batch = time.perf_counter(), replace(batch, log=Log())
+    scores, printed = reward.score(batch) if budget is None else budget.score(reward, batch)
     seconds = time.perf_counter() - began
     metrics: dict[str, list[float]] = {}
     for name, value in batch.log.metrics:
@@ -343,25 +218,7 @@ def _called(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> tuple[A
     summary = RewardSummary(
         reward.name, reward.kind, reward.weight, seconds, printed, metrics, judges_all=reward.judges_all
     )
-    return scores, summary
-
-
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def _completion(prompt: Prompt, text: str) -> str | list[dict[str, str]]:
-    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-
-
-def _spans(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Token spans; the end-of-sequence token belongs to the last step."""
-    if not steps:
-        return []
-    spans = align_turns(rollout, steps) if rollout.is_episode else align_steps(rollout.texts, steps)
-    if rollout.finished and spans[-1][1] >= rollout.turn_spans[-1][0]:
-        spans[-1] = (spans[-1][0], len(rollout) - 1)
-    return spans
+    return _Scored(scores, batch.log, summary)
 
 
 def weighted_sum(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
@@ -504,33 +361,29 @@ class ErrorBudget:
         new, self._reported = self.spent - self._reported, self.spent
         return new
 
-    def score_steps(self, reward: Reward, batch: Batch) -> tuple[list[list[Score]], str]:
-        """``reward.score_steps`` in which a failed rollout's steps are ``FAILED``.
+    def score(self, reward: Reward, batch: Batch) -> tuple[list[Any], str]:
+        """``reward.score`` in which what failed is unscored; the steps of a rollout that failed are ``FAILED``.
 
         A function that is called step by step fails on one rollout alone and is called again for the others; of a
         function that sees all of them at once nothing is known, and all are unscored.
         """
-        scores: list[list[Score]] = [[None] * len(texts) for texts in batch.steps]
+        scores: list[Any] = [[None] * len(texts) for texts in batch.steps]
         remaining: list[Sequence[str]] = list(batch.steps)
-        while any(remaining):
+        while reward.kind == "outcome" or any(remaining):
             try:
-                scored, printed = reward.score_steps(replace(batch, steps=remaining))
+                scored, printed = reward.score(replace(batch, steps=remaining))
             except RewardError as error:
                 self.spend(error)
+                if reward.kind == "outcome":
+                    return [None] * len(batch), ""
                 if error.rollout is None or form_of(reward.signature) != "step":
                     break
                 remaining[error.rollout] = ()  # so that the others keep their numbers
                 scores[error.rollout] = [FAILED] * len(scores[error.rollout])
             else:
+                if reward.kind == "outcome":
+                    return scored, printed
                 return [
                     row if texts else none for row, texts, none in zip(scored, remaining, scores, strict=True)
                 ], printed
         return scores, ""
-
-    def score_outcome(self, reward: Reward, batch: Batch) -> tuple[list[Score], str]:
-        """``reward.score_outcome``, all unscored where it failed."""
-        try:
-            return reward.score_outcome(batch)
-        except RewardError as error:
-            self.spend(error)
-            return [None] * len(batch), ""

@@ -3,7 +3,6 @@
 from workbench.steps.pattern import NUMBERS, PRESETS, PatternKind, Preset, StepPattern
 from workbench.steps.split import (
     Split,
-    split_all,
     split_by_tokens,
     split_leniently,
     split_preview,
@@ -20,7 +19,6 @@ __all__ = [
     "Split",
     "StepPattern",
     "align_steps",
-    "split_all",
     "split_by_tokens",
     "split_leniently",
     "split_preview",

@@ -4,21 +4,22 @@ Steps are ordered, do not overlap and are never empty; text outside them stays o
 which the pattern finds nothing: it is a single step that spans it all and is marked ``matched=False``. This module
 does not know in which process it runs: the page has it run in the sandbox.
 
-An episode's steps are found in each of the policy's turns on its own (``Rollout.turn_spans``), so that none reaches
-into an observation; if nothing matches, each turn is one unmatched step. Patterns of some kinds read no text:
-``split_by_tokens`` compares them with the sampled tokens.
+A rollout is split turn by turn (``Rollout.turn_spans``), so that no step reaches into an observation; a plain
+completion is a rollout of one turn. Patterns of some kinds read no text: ``split_by_tokens`` compares them with the
+sampled tokens.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 
 from workbench.errors import PatternError, PatternTooSlow, TooManySteps
 from workbench.schema import Rollout, Step
+from workbench.schema.rollouts import answer_span, ends_in_thinking
 from workbench.steps.pattern import StepPattern
 from workbench.steps.tokens import align_steps
 
@@ -85,26 +86,26 @@ def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> 
             f"the step pattern of kind {pattern.kind!r} cuts a completion by its tokens, and here is only text; choose "
             "a kind that reads text"
         )
-    found = _matches(text, pattern, timeout)
-    if found is None:
+    compiled = pattern.compiled
+    limit = 20 * MAX_STEPS if pattern.kind == "ends" else MAX_STEPS  # blank pieces end in a mark and are no steps
+    matches, marks = list[tuple[int, int]](), list[tuple[int, int]]()
+    try:
+        for match in compiled.finditer(text, timeout=timeout, concurrent=True):
+            named = match.span("step") if "step" in compiled.groupindex else (-1, -1)
+            matches.append(match.span())
+            marks.append(match.span() if named == (-1, -1) else named)
+            if len(marks) > limit:
+                return unsplit(text)
+    except TimeoutError as error:
+        raise PatternTooSlow(f"the step pattern is too slow ({timeout:g} s)") from error
+    if pattern.kind == "starts":
+        starts = sorted({start for start, _ in marks if start < len(text)})
+        spans = list(pairwise([*starts, len(text)]))
+    else:
+        spans = _between_ends(text, marks) if pattern.kind == "ends" else _disjoint(sorted(marks))
+    if len(spans) > MAX_STEPS:
         return unsplit(text)
-    matches, marks = found
-    match pattern.kind:
-        case "starts":
-            spans = _started(text, marks)
-        case "ends":
-            spans = _ended(text, marks)
-        case _:
-            spans = _disjoint(marks)
-    steps = [Step(start, end) for start, end in islice(spans, MAX_STEPS + 1)]
-    if len(steps) > MAX_STEPS:
-        return unsplit(text)
-    return Split(steps or [_whole(text)], matches)
-
-
-def split_all(texts: Sequence[str], pattern: StepPattern, *, timeout: float = TIMEOUT) -> list[list[Step]]:
-    """``split_steps`` of each text; an error names the text (``sample`` of PatternTooSlow is its index)."""
-    return [split.steps for split in split_preview(texts, pattern, timeout=timeout, total=math.inf)]
+    return Split([Step(*span) for span in spans] or [Step(0, len(text), matched=False)], matches)
 
 
 def split_preview(
@@ -144,131 +145,164 @@ def split_leniently(texts: Sequence[str], pattern: StepPattern, *, timeout: floa
 
 def unsplit(text: str) -> Split:
     """A text that could not be split: one unmatched step."""
-    return Split([_whole(text)], [], failed=True)
+    return Split([Step(0, len(text), matched=False)], [], failed=True)
 
 
-def _whole(text: str) -> Step:
-    return Step(0, len(text), matched=False)
-
-
-def _matches(
-    text: str, pattern: StepPattern, timeout: float
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
-    """Where the pattern matches, and the same by its group ``step`` if it took part in the match; None for too many."""
-    compiled = pattern.compiled
-    named = "step" in compiled.groupindex
-    limit = 20 * MAX_STEPS if pattern.kind == "ends" else MAX_STEPS  # blank pieces end in a mark and are no steps
-    matches, marks = [], []
-    try:
-        for match in compiled.finditer(text, timeout=timeout, concurrent=True):
-            span = match.span("step") if named else match.span()
-            matches.append(match.span())
-            marks.append(match.span() if span == (-1, -1) else span)
-            if len(marks) > limit:
-                return None
-    except TimeoutError as error:
-        raise PatternTooSlow(f"the step pattern is too slow ({timeout:g} s)") from error
-    return matches, sorted(marks)
-
-
-def _started(text: str, marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    starts = sorted({start for start, _ in marks if start < len(text)})
-    yield from pairwise([*starts, len(text)])
-
-
-def _ended(text: str, marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    start, pending = 0, None
+def _between_ends(text: str, marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    spans, start = list[tuple[int, int]](), 0
     for end in sorted({end for _, end in marks if end > 0}):
         if text[start:end].strip():
-            if pending:
-                yield pending
-            pending = start, end
-        elif pending:
-            pending = pending[0], end
+            spans.append((start, end))
+        elif spans:
+            spans[-1] = spans[-1][0], end
         start = end
-    if pending:
-        yield pending
-    if start and text[start:].strip():
-        yield start, len(text)
+    return [*spans, (start, len(text))] if start and text[start:].strip() else spans
 
 
-def _disjoint(marks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    taken = 0
+def _disjoint(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    spans, taken = [], 0
     for start, end in marks:
         if max(start, taken) < end:
-            yield max(start, taken), end
+            spans.append((max(start, taken), end))
             taken = end
+    return spans
 
 
-# --- turns of an episode -----------------------------------------------------------------------------------------
+# --- rollouts ----------------------------------------------------------------------------------------------------
+
+Cut = Callable[[list[str], StepPattern], list[Split]]
+"""Splits texts by a pattern, in this process or in the sandbox."""
 
 
 @dataclass(frozen=True)
 class TurnText:
-    """One turn: its (first, last) tokens, where its text begins in the completion's, and that text."""
+    """One turn: its (first, last) tokens, where its text begins in the completion's, and that text.
+
+    ``opened``: the turn begins inside a ``<think>`` block.
+    """
 
     first: int
     last: int
     start: int
     text: str
+    opened: bool
 
     @property
     def end(self) -> int:
         return self.start + len(self.text)
 
 
-def turn_texts(rollout: Rollout) -> list[TurnText]:
-    """The policy's turns in a rollout's text, without an end-of-sequence token that closes it."""
-    texts = rollout.texts[:-1] if rollout.finished else rollout.texts
+def turn_texts(rollout: Rollout, opened: bool = False) -> list[TurnText]:
+    """Return the policy's turns in a rollout's text, without an end-of-sequence token that closes it.
+
+    ``opened``: the prompt ends inside a ``<think>`` block.
+    """
+    texts = [*rollout.texts[:-1], ""] if rollout.finished else rollout.texts
     begins = [0, *accumulate(map(len, texts))]
+    before = [opened, *(ends_in_thinking(text or "") for text in rollout.observations)]
     return [
-        TurnText(first, last, begins[first], "".join(texts[first : last + 1]))
-        for first, last in rollout.turn_spans
-        if first < len(texts)
+        TurnText(first, last, begins[first], "".join(texts[first : last + 1]), inside)
+        for (first, last), inside in zip(rollout.turn_spans, before, strict=False)
     ]
 
 
-def joined(turns: Sequence[TurnText], splits: Sequence[Split], pattern: StepPattern) -> Split:
-    """The split of a whole episode, of those of its turns' texts. With over 1,000 steps, or a turn that could not be
-    split, it is one unmatched step a turn, ``failed``.
+def split_rollouts(
+    rollouts: Sequence[Rollout], pattern: StepPattern, cut: Cut, *, opened: Sequence[bool] | None = None
+) -> list[Split]:
+    """Split each of the policy's turns by itself. A completion without turns has no step.
 
-    Where some turn has a match, one without is a step all the same if the pattern says what ends steps, and is in none
-    if it says what starts them or what they are.
+    With over 1,000 steps, or a turn that could not be split, a rollout is one unmatched step a turn, ``failed``. If no
+    turn has a match, each is one unmatched step. If some have, a turn without one is a step if the pattern says what
+    ends steps, and is in no step if it says what starts them or what they are. ``opened`` says which prompts end inside
+    a ``<think>`` block.
     """
-    moved = [split.moved(turn.start) for turn, split in zip(turns, splits, strict=True)]
-    matched = any(split.matched for split in moved)
-    steps = [step for split in moved for step in split.steps if step.start < step.end]
-    if matched and pattern.kind in ("starts", "is"):
-        steps = [step for step in steps if step.matched]
-    if len(steps) > MAX_STEPS or any(split.failed for split in splits):
-        return unsplit_turns(turns)
-    matches = [match for split in moved for match in split.matches]
-    steps = [replace(step, matched=matched) for step in steps]
-    return Split(steps, matches)
+    turns = [turn_texts(*each) for each in zip(rollouts, opened or [False] * len(rollouts), strict=True)]
+    flat = [turn for row in turns for turn in row]
+    texts, flags = [turn.text for turn in flat], [turn.opened for turn in flat]
+    spans = iter(answer_spans(texts, pattern, flags))
+    found = iter(() if pattern.by_tokens else split_answers(texts, pattern, cut, opened=flags))
+    splits = []
+    for rollout, row in zip(rollouts, turns, strict=True):
+        parts = [Step(turn.start + a, turn.start + b, matched=False) for turn, (a, b) in zip(row, spans, strict=False)]
+        if pattern.by_tokens:
+            of_turns = [split_by_tokens(rollout, pattern, (part.start, part.end)) for part in parts]
+        else:
+            of_turns = [split.moved(turn.start) for turn, split in zip(row, found, strict=False)]
+        matched = any(split.matched for split in of_turns)
+        every = [step for split in of_turns for step in split.steps]
+        steps = [step for step in every if step.start < step.end] or every[:1]  # one without text has one step
+        if matched and pattern.kind in ("starts", "is"):
+            steps = [step for step in steps if step.matched]
+        if len(steps) > MAX_STEPS or any(split.failed for split in of_turns):
+            splits.append(Split([part for part in parts if part.start < part.end], [], failed=True))
+        else:
+            matches = [match for split in of_turns for match in split.matches]
+            splits.append(Split([replace(step, matched=matched) for step in steps], matches))
+    return splits
 
 
-def unsplit_turns(turns: Sequence[TurnText]) -> Split:
-    """An episode that could not be split: each turn is one unmatched step."""
-    return Split([Step(turn.start, turn.end, matched=False) for turn in turns if turn.text], [], failed=True)
+def split_answers(
+    texts: Sequence[str], pattern: StepPattern, cut: Cut, *, opened: Sequence[bool] | None = None
+) -> list[Split]:
+    """``cut(texts, pattern)``, of the answers alone if the pattern leaves thinking out; a text without one has no step.
+
+    ``opened`` says which texts begin inside a ``<think>`` block.
+    """
+    if not pattern.leave_out_thinking:
+        return cut(list(texts), pattern)
+    spans = answer_spans(texts, pattern, opened)
+    splits = cut([text[start:end] for text, (start, end) in zip(texts, spans, strict=True)], pattern)
+    return [
+        found.moved(start) if start < end else Split([], []) for found, (start, end) in zip(splits, spans, strict=True)
+    ]
 
 
-def align_turns(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """The (first, last) token of each step, within the turn that it lies in. Raises ValueError for one that lies in
-    none."""
+def answer_spans(
+    texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None = None
+) -> list[tuple[int, int]]:
+    """Return the part of each text that has steps and that reward functions read."""
+    if pattern is None or not pattern.leave_out_thinking:
+        return [(0, len(text)) for text in texts]
+    flags = opened or [False] * len(texts)
+    return [answer_span(text, opened=flag) for text, flag in zip(texts, flags, strict=True)]
+
+
+def answer_texts(texts: Sequence[str], pattern: StepPattern | None, opened: Sequence[bool] | None = None) -> list[str]:
+    """Return what reward functions read of each text."""
+    return [text[start:end] for text, (start, end) in zip(texts, answer_spans(texts, pattern, opened), strict=True)]
+
+
+def rollout_texts(
+    rollouts: Sequence[Rollout], pattern: StepPattern | None, opened: Sequence[bool] | None = None
+) -> list[str]:
+    """Return what reward functions read of each rollout: all of it, or all but the thinking of each turn."""
+    if pattern is None or not pattern.leave_out_thinking:
+        return [rollout.text for rollout in rollouts]
+    texts = []
+    for rollout, flag in zip(rollouts, opened or [False] * len(rollouts), strict=True):
+        turns = turn_texts(rollout, flag)
+        said = answer_texts([turn.text for turn in turns], pattern, [turn.opened for turn in turns])
+        pairs = zip(said, rollout.observations, strict=True)
+        texts.append("".join(text + (observation or "") for text, observation in pairs))
+    return texts
+
+
+def align_rollout(rollout: Rollout, steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Return the (first, last) token of each step, within the turn that it lies in.
+
+    The end-of-sequence token belongs to the last step. Raises ValueError for a step that lies in no turn.
+    """
     spans: list[tuple[int, int]] = []
     for turn in turn_texts(rollout):
-        here = [step for step in steps if turn.start <= step.start and step.end <= turn.end and step.start < step.end]
+        here = [step for step in steps[len(spans) :] if turn.start <= step.start and step.end <= turn.end]
         own = [Step(step.start - turn.start, step.end - turn.start, step.matched) for step in here]
-        texts = rollout.texts[turn.first : turn.first + _tokens(rollout, turn)]
-        spans += [(turn.first + first, turn.first + last) for first, last in align_steps(texts, own)]
+        aligned = align_steps(rollout.texts[turn.first : turn.last + 1], own)
+        spans += [(turn.first + first, turn.first + last) for first, last in aligned]
     if len(spans) != len(steps):
         raise ValueError(f"{len(steps) - len(spans)} of {len(steps)} steps lie in no turn of the policy's")
+    if spans and rollout.finished and spans[-1][1] >= rollout.turn_spans[-1][0]:
+        spans[-1] = (spans[-1][0], len(rollout) - 1)
     return spans
-
-
-def _tokens(rollout: Rollout, turn: TurnText) -> int:
-    """Of a turn, without the end-of-sequence token that closes the completion."""
-    return min(turn.last, len(rollout) - 1 - rollout.finished) - turn.first + 1
 
 
 # --- patterns that read tokens ------------------------------------------------------------------------------------
@@ -305,26 +339,26 @@ def split_by_tokens(rollout: Rollout, pattern: StepPattern, span: tuple[int, int
 
 
 def _cuts(rollout: Rollout, pattern: StepPattern, tokens: range) -> Iterator[int]:
-    """The tokens that a step begins with."""
+    """Yield the tokens that a step begins with."""
+
+    def known(values: Sequence[float] | None, what: str) -> Sequence[float]:
+        if values is None:
+            raise PatternError(
+                f"the step pattern of kind {pattern.kind!r} needs the {what} of a completion's tokens and they are not "
+                "known; sample it in the workbench, or choose a kind that reads text"
+            )
+        return values
+
     number, count = pattern.numbers
     if pattern.kind == "tokens":
         yield from tokens[count::count]
     elif pattern.kind == "surprise":
-        logprobs = _known(rollout.logprobs, "log-probabilities", pattern)
+        logprobs = known(rollout.logprobs, "log-probabilities")
         unlikely = [t for t in tokens if rollout.is_sampled(t) and math.exp(logprobs[t]) < number]
         yield from unlikely[::count]
     else:
-        entropies, last = _known(rollout.entropies, "entropies", pattern), tokens.start
+        entropies, last = known(rollout.entropies, "entropies"), tokens.start
         for t in tokens:
             if rollout.is_sampled(t) and entropies[t] >= number and t - last >= count:
                 yield t
                 last = t
-
-
-def _known(values: Sequence[float] | None, what: str, pattern: StepPattern) -> Sequence[float]:
-    if values is None:
-        raise PatternError(
-            f"the step pattern of kind {pattern.kind!r} needs the {what} of a completion's tokens and they are not "
-            "known; sample it in the workbench, or choose a kind that reads text"
-        )
-    return values

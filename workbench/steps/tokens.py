@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import accumulate, islice, pairwise
+from os.path import commonprefix
 from typing import Any
 
 from workbench.schema import Step
@@ -50,13 +50,10 @@ def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> list[str]:
 # --- byte-level vocabularies --------------------------------------------------------------------------------------
 
 
-@cache
-def _byte_of_character() -> dict[str, int]:
-    """The 256 characters that stand for bytes in a byte-level vocabulary (GPT-2's bytes_to_unicode, inverted)."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    table = {chr(byte): byte for byte in printable}
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return table | {chr(256 + n): byte for n, byte in enumerate(others)}
+_PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_BYTE_OF = {chr(byte): byte for byte in _PRINTABLE}
+"""The 256 characters that stand for bytes in a byte-level vocabulary (GPT-2's bytes_to_unicode, inverted)."""
+_BYTE_OF |= {chr(256 + n): byte for n, byte in enumerate(sorted(set(range(256)).difference(_PRINTABLE)))}
 
 
 def _byte_level_cuts(tokenizer: Any, ids: Sequence[int], text: str) -> list[int] | None:
@@ -75,9 +72,8 @@ def _byte_level_cuts(tokenizer: Any, ids: Sequence[int], text: str) -> list[int]
 def _bytes_of(token: str | None) -> bytes:
     if token is None:  # an id outside the vocabulary decodes to nothing
         return b""
-    table = _byte_of_character()
     try:
-        return bytes([table[character] for character in token])
+        return bytes([_BYTE_OF[character] for character in token])
     except KeyError:  # an added token is spelled as it is
         return token.encode("utf-8", "replace")
 
@@ -128,18 +124,10 @@ def _window_cuts(decode: Decode, count: int, text: str) -> list[int]:
             window, context = window + window // 4, context * 2
         for last in range(start + 1, end):
             piece = decode(first, last)[len(before) :]
-            cuts.append(max(cuts[-1] if cuts else 0, at + _common(piece, added)))
+            shared = commonprefix([piece, added])  # noqa: RUF071  # of characters
+            cuts.append(max(cuts[-1] if cuts else 0, at + len(shared)))
         cuts.append(at + len(added))
     return cuts
-
-
-def _common(first: str, second: str) -> int:
-    """Length of the longest common prefix."""
-    if second.startswith(first):
-        return len(first)
-    return next(
-        (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
-    )
 
 
 # --- character spans → token spans --------------------------------------------------------------------------------
@@ -169,16 +157,10 @@ def align_steps(texts: Sequence[str], steps: Sequence[Step]) -> list[tuple[int, 
                 f"step ({step.start}, {step.end}) is empty, overlaps the one before, or ends after the text's "
                 f"{ends[-1]} characters"
             )
-        last = bisect_right(ends, step.end - 1)
-        spans.append((min(max(free, _first_token(texts, ends, step.start)), last), last))
+        first, last = bisect_right(ends, step.start), bisect_right(ends, step.end - 1)
+        if ends[first] - len(texts[first]) == step.start:  # tokens before it may only help to complete its character
+            while first and not texts[first - 1]:
+                first -= 1
+        spans.append((min(max(free, first), last), last))
         free, previous_end = last + 1, step.end
     return spans
-
-
-def _first_token(texts: Sequence[str], ends: Sequence[int], start: int) -> int:
-    """The token that completes character ``start``, or the first of those that only help it to do so."""
-    token = bisect_right(ends, start)
-    if ends[token] - len(texts[token]) == start:
-        while token and not texts[token - 1]:
-            token -= 1
-    return token

@@ -15,7 +15,7 @@ import torch
 from trl.trainer.utils import nanstd
 
 from workbench.checks.difficulty import calibration_error
-from workbench.rewards.score import spoken, texts_read
+from workbench.rewards.score import texts_after_thinking
 from workbench.rewards.watch import tell_apart
 from workbench.schema import Credit, Rollout
 from workbench.steps import StepPattern
@@ -90,7 +90,7 @@ def turn_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
 def _answers(credit: Credit, pattern: StepPattern | None) -> list[str]:
     group = credit.scored.group
     opened = [group.thinking_open] * len(group)
-    return spoken(group.rollouts, texts_read(group.rollouts, pattern, opened), opened)
+    return texts_after_thinking(group.rollouts, pattern, opened)
 
 
 def gae_metrics(credits: Sequence[Credit]) -> dict[str, float]:

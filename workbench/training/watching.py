@@ -18,7 +18,7 @@ from workbench.data import Task, load_rows, load_task
 from workbench.data.tasks import prompted
 from workbench.errors import PatternError, WorkbenchError
 from workbench.rewards import Reward, Sandbox, score_group
-from workbench.rewards.score import split_rollouts, spoken, texts_read
+from workbench.rewards.score import texts_after_thinking
 from workbench.schema import (
     Credit,
     Group,
@@ -35,6 +35,7 @@ from workbench.schema import (
 )
 from workbench.schema.rollouts import prompt_text
 from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
+from workbench.steps.split import split_rollouts
 from workbench.training.methods.base import Listeners, StoredSection
 from workbench.training.sampling import PolicySampler
 from workbench.training.trainer import ProcessGRPOTrainer
@@ -150,7 +151,7 @@ class HeldOutAccuracy:
             rows, texts = self._rows[chunk], [rollout.text for rollout in rollouts]
             prompts = [row.prompt for row in rows]
             opened = self._sampler.all_thinking_open(prompts)
-            answers = spoken(rollouts, texts_read(rollouts, self._read, opened), opened)
+            answers = texts_after_thinking(rollouts, self._read, opened)
             for text, answer, row in zip(texts, answers, rows, strict=True):
                 right, found = self._task.checked(answer, row.columns)
                 measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right, found))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, su
 from workbench.runs.run import MetricsReader
 from workbench.runs.spawn import TRAINING
 from workbench.schema import Credit, Group, ScoredGroup
-from workbench.steps import PRESETS, StepPattern, split_all
+from workbench.steps import PRESETS, StepPattern, split_preview
 from workbench.views.cards import card, visible
 from workbench.views.curves import Chart, Line, band, columns_of, figure, run_charts
 from workbench.views.heatmap import heatmap
@@ -401,10 +402,10 @@ def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
 
 def _splits_so(scored: ScoredGroup, pattern: StepPattern) -> bool:
     try:
-        found = split_all([rollout.text for rollout in scored.group.rollouts], pattern)
+        found = split_preview([rollout.text for rollout in scored.group.rollouts], pattern, total=math.inf)
     except PatternError:
         return False
-    return all(tuple(steps) == one.steps for steps, one in zip(found, scored.scored, strict=True))
+    return all(tuple(split.steps) == one.steps for split, one in zip(found, scored.scored, strict=True))
 
 
 class Progress:
