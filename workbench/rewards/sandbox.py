@@ -16,6 +16,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,8 +33,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.rewards.judges import Judges
-from workbench.rewards.logged import ARGUMENTS
-from workbench.rewards.protocol import Batch, form_of
+from workbench.rewards.protocol import Batch
 from workbench.rewards.sandboxed import FILENAME, LOADED, packed_batch
 from workbench.sandbox.child import Child, child_environment
 from workbench.sandbox.limits import without_secrets
@@ -66,7 +66,7 @@ class _StoppedError(Exception):
         self.at = "" if self.line is None else f" at line {self.line}"
 
 
-class Sandbox:
+class Sandbox(AbstractContextManager["Sandbox"]):
     """Runs reward functions, environments and patterns in one child process, started at the first call.
 
     Safe between threads, which wait for each other. ``deadline`` is for a call of a reward, ``loading`` for its code's
@@ -184,7 +184,13 @@ class Sandbox:
             if not leniently or not texts:
                 raise
         self._split([], pattern, leniently, PREVIEW_TIMEOUT + self.pattern_margin)  # does it compile at all?
-        return [self._split_or_give_up(text, pattern) for text in texts]
+        splits = []
+        for text in texts:
+            try:
+                splits += self._split([text], pattern, leniently, TIMEOUT + self.pattern_margin)
+            except PatternTooSlow:
+                splits.append(unsplit(text))
+        return splits
 
     def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
         request = {
@@ -209,16 +215,10 @@ class Sandbox:
             for split in reply["splits"]
         ]
 
-    def _split_or_give_up(self, text: str, pattern: StepPattern) -> Split:
-        try:
-            return self._split([text], pattern, True, TIMEOUT + self.pattern_margin)[0]
-        except PatternTooSlow:
-            return unsplit(text)
-
     # -- reward code ---------------------------------------------------------------------------------------------------
 
     def function(self, code: str, name: str, folder: str | None = None) -> SandboxFunction:
-        """Return the function ``name`` of ``code`` (or the only one, or ``reward``), to be called here and run there.
+        """Load the function ``name`` of ``code`` (or the only one, or ``reward``).
 
         It may import modules that lie in ``folder``. Raises RewardCodeError for code that does not compile, fails on
         import or defines no such function, with its line; RewardTimeout for code that does not end.
@@ -325,9 +325,6 @@ class Sandbox:
         with self._lock:
             self._end()
 
-    def __enter__(self) -> Sandbox:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self.close()
 
@@ -340,47 +337,13 @@ def shared_sandbox() -> Sandbox:
 
 @dataclass(frozen=True)
 class SandboxFunction:
-    """A user's function that runs in the sandbox: called like the function itself, with the same arguments.
-
-    Columns that are not JSON stay behind. ``concurrent`` if it is a coroutine function there.
-    """
+    """A user's function that runs in the sandbox. ``concurrent`` if it is a coroutine function there."""
 
     name: str
     code: str
     signature: inspect.Signature
     sandbox: Sandbox
     concurrent: bool = False
-
-    @property
-    def __name__(self) -> str:
-        return self.name
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return self.signature
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        values = self.signature.bind(*args, **kwargs).arguments
-        for parameter in self.signature.parameters.values():
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                values |= values.pop(parameter.name, {})
-        state, *loggers = (values.pop(argument, None) for argument in ARGUMENTS)
-        form = form_of(self.signature)
-        of_turns = {name: values.pop(name) for name in ("turn", "observation") if name in values}
-        if form == "step":
-            of_turns = {name: [[value]] for name, value in of_turns.items()}
-            columns = {name: [value] for name, value in values.items() if name not in ("prompt", "step")}
-            batch = Batch(
-                [values["prompt"]], [values["step"]], columns, [[values["step"]]], trainer_state=state, **of_turns
-            )
-            scores = self.sandbox.score(self.code, self.name, batch)[0][0][0]
-        else:
-            arguments = {name: values.pop(name, ()) for name in ("prompts", "completions", "steps")}
-            ids = values.pop("completion_ids", None)
-            batch = Batch(**arguments, completion_ids=ids, columns=values, trainer_state=state, **of_turns)
-            scores = self.sandbox.score(self.code, self.name, batch)[0]
-        batch.log.tell(*loggers)
-        return scores
 
 
 # --- one for each page tab --------------------------------------------------------------------------------------------
@@ -408,15 +371,13 @@ class SandboxPool:
             sandbox = self._sandboxes.pop(tab)[0] if tab in self._sandboxes else Sandbox(judges=self._judges)
             order = sorted(self._sandboxes, key=lambda key: self._sandboxes[key][0].is_busy)  # each by when it was used
             surplus = max(0, len(order) + 1 - self._kept)
-            idle = [key for key in order[surplus:] if self._is_idle(*self._sandboxes[key], now)]
+            kept = ((key, *self._sandboxes[key]) for key in order[surplus:])
+            idle = [key for key, other, used in kept if not other.is_busy and now - used >= self._idle_seconds]
             ended = [self._sandboxes.pop(key)[0] for key in (*order[:surplus], *idle)]
             self._sandboxes[tab] = sandbox, now
         for old in ended:
             old.close()
         return sandbox
-
-    def _is_idle(self, sandbox: Sandbox, used: float, now: float) -> bool:
-        return not sandbox.is_busy and now - used >= self._idle_seconds
 
     def end(self, tab: str) -> None:
         """End the sandbox of a tab."""

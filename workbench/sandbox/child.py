@@ -68,7 +68,7 @@ def is_json(value: Any) -> bool:
     return True
 
 
-class Child:
+class Child(contextlib.AbstractContextManager["Child"]):
     """Starts ``python -m module *args`` at once; ``call`` asks it one thing at a time, from any thread."""
 
     def __init__(
@@ -136,7 +136,11 @@ class Child:
             if message["last"]:
                 self._end()
         if "error" in message:
-            raise _rebuilt(self.name, message["error"])
+            error = message["error"]
+            kind = getattr(errors, error["type"], None)
+            if isinstance(kind, type) and issubclass(kind, WorkbenchError):
+                raise kind(error["message"], **error["attributes"])
+            raise ChildFailed(f"{self.name} failed: {error['type']}: {error['message']}\n{error['traceback']}")
         reply: dict[str, Any] = message["reply"]
         return reply
 
@@ -165,7 +169,9 @@ class Child:
             try:
                 message = process.receive(min(left, _TICK))
             except (EOFError, OSError, ValueError) as error:
-                raise ChildDied(self._obituary(process, error)) from None
+                how = process.how_it_ended(error)
+                last = "" if process.ready else process.output.text().strip().rpartition("\n")[2]
+                raise ChildDied(f"{self.name} {how}{f' before it was ready: {last}' if last else ''}") from None
             if message is None:
                 continue
             silent_since = time.monotonic()
@@ -177,11 +183,6 @@ class Child:
             elif on_event is not None:
                 on_event(message["event"])
 
-    def _obituary(self, process: _Process, error: Exception) -> str:
-        how = process.how_it_ended(error)
-        last = process.output.text().strip().rpartition("\n")[2]
-        return f"{self.name} {how}" if process.ready or not last else f"{self.name} {how} before it was ready: {last}"
-
     def kill(self) -> None:
         """End the process without waiting for its end; a call under way raises ChildDied."""
         self._process.kill()
@@ -191,9 +192,6 @@ class Child:
         self.kill()
         with self._lock:
             self._end()
-
-    def __enter__(self) -> Child:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -311,14 +309,6 @@ def _packed(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def _rebuilt(name: str, error: Mapping[str, Any]) -> WorkbenchError:
-    """Return the exception that an error of the child called ``name`` stands for."""
-    kind = getattr(errors, error["type"], None)
-    if isinstance(kind, type) and issubclass(kind, WorkbenchError):
-        return kind(error["message"], **error["attributes"])
-    return ChildFailed(f"{name} failed: {error['type']}: {error['message']}\n{error['traceback']}")
-
-
 # --- the child's side -------------------------------------------------------------------------------------------------
 
 
@@ -381,41 +371,39 @@ def serve(handle: Handler) -> NoReturn:
     faulthandler.enable()
     emit = Emitter(connection)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, requests, emit), name="requests", daemon=True).start()
-    emit._send({"ready": True})
-    while True:
-        request = requests.get()
+
+    def listen() -> None:  # on a thread of its own, so that a cancel is heard and a lost parent ends the child
         try:
-            reply = handle(request, emit)
-            _flush()
-            emit._send({"reply": reply, "last": emit.is_last})
-        except Exception as error:  # the parent is the boundary that reports it
-            _flush()
-            emit._send({"error": _described(error), "last": emit.is_last})
-
-
-def _flush() -> None:
-    with contextlib.suppress(ValueError, OSError, AttributeError):  # user code may have closed or replaced them
-        sys.stdout.flush()
-        sys.stderr.flush()
-
-
-def _listen(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]], emit: Emitter) -> None:
-    """Read on a thread of its own, so that a cancel is heard and a lost parent ends the child."""
-    try:
-        while True:
-            message = json.loads(connection.recv_bytes())
-            if "cancel" in message:
-                emit._cancel.set()
-            else:
+            while True:
+                message = json.loads(connection.recv_bytes())
+                if "cancel" in message:
+                    emit._cancel.set()
+                    continue
                 emit._cancel.clear()  # a cancel that came after its request's reply
                 request = message["request"]
                 if "texts" in request:
                     texts, ends = connection.recv_bytes().decode("utf-8", "surrogatepass"), accumulate(request["texts"])
                     request["texts"] = [texts[start:end] for start, end in pairwise((0, *ends))]
                 requests.put(request)
-    finally:
-        os._exit(0)
+        finally:
+            os._exit(0)
+
+    threading.Thread(target=listen, name="requests", daemon=True).start()
+    emit._send({"ready": True})
+    while True:
+        request = requests.get()
+        answer: dict[str, Any]
+        try:
+            answer = {"reply": handle(request, emit)}
+        except Exception as error:  # the parent is the boundary that reports it
+            answer = {"error": _described(error)}
+        with contextlib.suppress(ValueError, OSError, AttributeError):  # user code may have closed or replaced them
+            sys.stdout.flush()
+            sys.stderr.flush()
+        try:
+            emit._send(answer | {"last": emit.is_last})
+        except (TypeError, ValueError) as error:  # a reply that JSON cannot hold
+            emit._send({"error": _described(error), "last": emit.is_last})
 
 
 def _described(error: Exception) -> dict[str, Any]:

@@ -189,8 +189,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             raise ConfigError("there is no reward; give step_rewards, reward_funcs, or both")
         functions = [spec.outcome_function if isinstance(spec, Reward) else spec for spec in specs]
         self._rewards = {id(f): spec for f, spec in zip(functions, specs, strict=True) if isinstance(spec, Reward)}
-        # TRL does not start without a reward function; a step reward stands in until it has, and is never called.
-        stand_in = [reward.function for reward in self.step_rewards[:1]] if not functions else []
+        # TRL does not start without a reward function; this one stands in until it has, and is never called.
+        stand_in = [lambda **batch: []] if self.step_rewards and not functions else []
         super().__init__(model, functions + stand_in, args, *others, **kwargs)
         if stand_in:
             for entries in (self.reward_funcs, self.reward_func_names, self.reward_processing_classes):
