@@ -9,13 +9,12 @@ page looks anew at every row. ``tests/test_checks.py`` says how often noise alon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from workbench.rewards.watch import DROWNED
 from workbench.schema.numbers import differ
@@ -69,6 +68,13 @@ class Trend:
         first, last, then, now = self.steps
         return f"from {before} (mean of steps {first} to {last}) to {after} (steps {then} to {now})"
 
+    def surely_over(self, level: float) -> bool:
+        """Whether the last third's mean is above ``level`` by twice its own error."""
+        return self.after - 2 * self.after_error > level
+
+    def surely_under(self, level: float) -> bool:
+        return self.after + 2 * self.after_error < level
+
     @property
     def rose(self) -> bool:
         return self.moved and self.after > self.before
@@ -80,41 +86,27 @@ class Trend:
 
 def trend(rows: Rows, metric: str, *, window: int | None = WINDOW, least: int = LEAST) -> Trend | None:
     """Over the last ``window`` values, None for all. None where there are fewer than ``least`` finite ones."""
-    logged = [row for row in rows if _finite(row.get(metric))]
-    logged = logged if window is None else logged[-window:]
+    logged = [row for row in rows if _finite(row.get(metric))][-window if window else None :]
     values = np.array([row[metric] for row in logged], dtype=np.float64)
     if len(values) < least:
         return None
     third = len(values) // 3
-    ends = [logged[i].get("step") for i in (0, third - 1, -third, -1)]
+    steps = [logged[i].get("step") for i in (0, third - 1, -third, -1)]
     first, last = values[:third], values[-third:]
-    left = [_detrended(piece) for piece in (first, last)]
-    fresh = third * _freshness(*left)
+    # Residuals of straight lines, so that a steady rise does not count as noise.
+    t = np.arange(third) - (third - 1) / 2
+    left = [piece - piece.mean() - t * float((t * piece).sum() / (t * t).sum()) for piece in (first, last)]
+    # The share of independent rows: (1 - r) / (1 + r), r the residuals' lag-1 autocorrelation. So few rows, with a line
+    # taken out, show less of it than there is: add two of its own standard errors.
+    spread = sum(float((piece * piece).sum()) for piece in left)
+    r = sum(float((piece[:-1] * piece[1:]).sum()) for piece in left) / spread if spread > 0 else 0.0
+    r = min(max(r + 2 / math.sqrt(2 * third), 0.0), 0.9)
+    fresh = third * ((1 - r) / (1 + r))
     error = math.sqrt(sum(float(piece.var()) for piece in left) / fresh)
     before, after = float(first.mean()), float(last.mean())
-    large = abs(after - before) > EFFECT * max(abs(before), abs(after))
-    sure = abs(after - before) > SURE * error
-    return Trend(before, after, large and sure, error, math.sqrt(float(left[1].var()) / fresh), _steps(ends))
-
-
-def _steps(ends: Sequence[Any]) -> tuple[Any, ...]:
-    return () if None in ends else tuple(ends)
-
-
-def _detrended(piece: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Residuals of a straight-line fit, so that a steady rise does not count as noise."""
-    t = np.arange(len(piece)) - (len(piece) - 1) / 2
-    slope = float((t * piece).sum() / (t * t).sum())
-    return np.asarray(piece - piece.mean() - slope * t)
-
-
-def _freshness(*pieces: npt.NDArray[np.float64]) -> float:
-    """Effective share of independent rows: (1 - r) / (1 + r), r the residuals' lag-1 autocorrelation."""
-    spread = sum(float((piece * piece).sum()) for piece in pieces)
-    r = sum(float((piece[:-1] * piece[1:]).sum()) for piece in pieces) / spread if spread > 0 else 0.0
-    # So few rows, with a line taken out, show less of it than there is: add two of its own standard errors.
-    r = min(max(r + 2 / math.sqrt(sum(len(piece) for piece in pieces)), 0.0), 0.9)
-    return (1 - r) / (1 + r)
+    moved = abs(after - before) > max(EFFECT * max(abs(before), abs(after)), SURE * error)
+    after_error = math.sqrt(float(left[1].var()) / fresh)
+    return Trend(before, after, moved, error, after_error, () if None in steps else tuple(steps))
 
 
 def _finite(value: Any) -> bool:
@@ -126,295 +118,244 @@ def alarms(rows: Rows) -> list[Alarm]:
     return [alarm for check in ALARMS.values() for alarm in check(rows)]
 
 
-def steps_without_accuracy(rows: Rows) -> list[Alarm]:
+def steps_without_accuracy(rows: Rows) -> Iterator[Alarm]:
     """Steps per answer rise and accuracy does not: the policy may be splitting steps for their bonus."""
     steps, accuracy = trend(rows, "steps_per_answer"), trend(rows, "accuracy/train")
-    if steps is None or accuracy is None or not steps.rose or accuracy.rose:
-        return []
-    return [
-        Alarm(
+    if steps and accuracy and steps.rose and not accuracy.rose:
+        yield Alarm(
             "steps without accuracy",
             f"check: steps per answer rose {steps.between('.1f')} while the batch's accuracy went "
             f"{accuracy.between('.0%')}; probe the scheme with 'split a step', or try mean_suffix",
             ("steps_per_answer", "accuracy/train"),
         )
-    ]
 
 
-def reward_without_accuracy(rows: Rows) -> list[Alarm]:
+def reward_without_accuracy(rows: Rows) -> Iterator[Alarm]:
     """A reward function's mean rises by a fifth and accuracy does not: what is paid for may not be what is wanted."""
     accuracy = trend(rows, "accuracy/train")
-    rose = [(name, course) for name, course in _reward_trends(rows).items() if course.rose and _much(course)]
-    if accuracy is None or not rose or accuracy.after > accuracy.before:
-        return []
-    name, course = rose[0]
-    return [
-        Alarm(
-            "reward without accuracy",
-            f"check: {_short(name)} rose {course.between('.2f')} while the batch's accuracy went "
-            f"{accuracy.between('.0%')}; look at rollouts that gained",
-            (name, "accuracy/train"),
-        )
-    ]
+    for name, course in _reward_trends(rows).items():
+        much = course.after - course.before > 2 * EFFECT * max(abs(course.before), abs(course.after))
+        if accuracy and course.rose and much and accuracy.after <= accuracy.before:
+            yield Alarm(
+                "reward without accuracy",
+                f"check: {_short(name)} rose {course.between('.2f')} while the batch's accuracy went "
+                f"{accuracy.between('.0%')}; look at rollouts that gained",
+                (name, "accuracy/train"),
+            )
+            return
 
 
-def _much(course: Trend) -> bool:
-    return course.after - course.before > 2 * EFFECT * max(abs(course.before), abs(course.after))
-
-
-def accuracy_fell(rows: Rows) -> list[Alarm]:
+def accuracy_fell(rows: Rows) -> Iterator[Alarm]:
     """Accuracy falls to two fifths of what it was, or is gone: the steps are too large, or something else is paid for.
 
     A policy that a high rate destroys does so in a few rows, which are no trend: what it began with counts, too.
     """
     accuracy = trend(rows, "accuracy/train")
     if accuracy is None:
-        return []
-    first = [row["accuracy/train"] for row in rows if _finite(row.get("accuracy/train"))][:3]
-    gone = accuracy.after < GONE and sum(first) / len(first) > 5 * GONE
+        return
+    first = [row for row in rows if _finite(row.get("accuracy/train"))][:3]
+    began = sum(row["accuracy/train"] for row in first) / len(first)
+    gone = accuracy.after < GONE and began > 5 * GONE
     if not gone and not (accuracy.fell and accuracy.after <= 0.4 * accuracy.before):
-        return []
-    if gone and (began := sum(first) / len(first)) > accuracy.before:
-        at = [row.get("step") for row in rows if _finite(row.get("accuracy/train"))]
-        accuracy = replace(accuracy, before=began, steps=_steps([at[0], at[2], *accuracy.steps[2:]]))
-    return [
-        Alarm(
-            "accuracy fell",
-            f"check: the batch's accuracy fell {accuracy.between('.0%')}; lower the learning rate, look "
-            "at what the rewards pay for, or go on from an earlier checkpoint",
-            ("accuracy/train",),
-        )
-    ]
+        return
+    if gone and began > accuracy.before:
+        steps = (first[0].get("step"), first[2].get("step"), *accuracy.steps[2:])
+        accuracy = replace(accuracy, before=began, steps=() if None in steps else steps)
+    yield Alarm(
+        "accuracy fell",
+        f"check: the batch's accuracy fell {accuracy.between('.0%')}; lower the learning rate, look "
+        "at what the rewards pay for, or go on from an earlier checkpoint",
+        ("accuracy/train",),
+    )
 
 
-def nothing_learnt(rows: Rows) -> list[Alarm]:
+def nothing_learnt(rows: Rows) -> Iterator[Alarm]:
     """Since the run began no reward rose and accuracy hardly can have, though groups have spread.
 
     What accuracy's own error leaves open, entropy decides, which is measured more closely: who learns moves it.
     """
     accuracy = trend(rows, "accuracy/train", window=None, least=LEAST_LEARNING)
-    flat = trend(rows, "zero_spread_share")
+    flat, entropy = trend(rows, "zero_spread_share"), trend(rows, "entropy", window=None)
     if accuracy is None or (flat is not None and flat.after >= 0.5):
-        return []
-    doubt = 0.0 if _stayed(trend(rows, "entropy", window=None)) else 2 * accuracy.error
+        return
+    stayed = entropy is not None and (
+        abs(entropy.after - entropy.before) + 2 * entropy.error < EFFECT * max(abs(entropy.before), abs(entropy.after))
+    )
+    doubt = 0.0 if stayed else 2 * accuracy.error
     if accuracy.after - accuracy.before + doubt >= LEARNT or accuracy.fell or accuracy.before > 1 - LEARNT:
-        return []
-    if any(risen.rose for risen in _reward_trends(rows, window=None).values()):
-        return []
-    kl = trend(rows, "kl/k3")
-    held = "" if kl is None else f" (KL to the reference {kl.after:.1g}: a smaller beta lets it move)"
-    return [
-        Alarm(
+        return
+    if not any(risen.rose for risen in _reward_trends(rows, window=None).values()):
+        kl = trend(rows, "kl/k3")
+        held = "" if kl is None else f" (KL to the reference {kl.after:.1g}: a smaller beta lets it move)"
+        yield Alarm(
             "nothing learnt",
             f"check: since the first rows the batch's accuracy went {accuracy.between('.0%')} and no "
             f"reward rose{held}; see whether the rewards tell answers apart, and the learning rate",
             ("accuracy/train", *(() if kl is None else ("kl/k3",))),
         )
-    ]
-
-
-def _stayed(course: Trend | None) -> bool:
-    """Whether a metric has hardly moved, its error allowed for."""
-    if course is None:
-        return False
-    return abs(course.after - course.before) + 2 * course.error < EFFECT * max(abs(course.before), abs(course.after))
 
 
 def _reward_trends(rows: Rows, window: int | None = WINDOW) -> dict[str, Trend]:
-    names = sorted({name for row in rows[-WINDOW:] for name in row if _is_reward(name)})
+    names = _rewards_with("mean", rows)
     return {name: course for name in names if (course := trend(rows, name, window=window)) is not None}
 
 
-def rewards_apart(rows: Rows) -> list[Alarm]:
+def rewards_apart(rows: Rows) -> Iterator[Alarm]:
     """One reward function rises while another falls: the policy may be trading one for the other."""
-    trends, pairs = _reward_trends(rows), []
+    trends = _reward_trends(rows)
     for first, second in combinations(trends, 2):
         up, down = (first, second) if trends[first].rose else (second, first)
         if trends[up].rose and trends[down].fell:
-            pairs.append(
-                Alarm(
-                    "rewards apart",
-                    f"check: {_short(up)} rose from {trends[up].before:.2f} to {trends[up].after:.2f} while "
-                    f"{_short(down)} fell from {trends[down].before:.2f} to {trends[down].after:.2f}; look at rollouts "
-                    "that gained, and at the weights",
-                    (up, down),
-                )
+            yield Alarm(
+                "rewards apart",
+                f"check: {_short(up)} rose from {trends[up].before:.2f} to {trends[up].after:.2f} while "
+                f"{_short(down)} fell from {trends[down].before:.2f} to {trends[down].after:.2f}; look at rollouts "
+                "that gained, and at the weights",
+                (up, down),
             )
-    return pairs
 
 
-def _is_reward(name: str) -> bool:
-    return name.startswith("rewards/") and name.endswith("/mean")
+def _short(metric: str) -> str:
+    return metric.removeprefix("rewards/").rpartition("/")[0]
 
 
-def _short(name: str) -> str:
-    return name.removeprefix("rewards/").removesuffix("/mean")
-
-
-def length_drift(rows: Rows) -> list[Alarm]:
+def length_drift(rows: Rows) -> Iterator[Alarm]:
     """Completions became a third longer, or a quarter shorter."""
     length = trend(rows, "completions/mean_length")
-    if length is None or not length.moved or not length.before or 0.75 < length.after / length.before < 4 / 3:
-        return []
-    return [
-        Alarm(
+    if length and length.moved and length.before and not 0.75 < length.after / length.before < 4 / 3:
+        yield Alarm(
             "length drift",
             f"check: the mean completion went from {length.before:.0f} to {length.after:.0f} tokens; see whether a "
             "reward pays for length (pre-flight shows the correlation) and how the loss normalises it",
             ("completions/mean_length",),
         )
-    ]
 
 
-def entropy_collapse(rows: Rows) -> list[Alarm]:
+def entropy_collapse(rows: Rows) -> Iterator[Alarm]:
     """Entropy fell to a quarter within the window, or lies below 0.05 nats after a fall, and accuracy did not rise.
 
     A policy that learns grows sure; one that grows sure without getting better has stopped looking.
     """
     entropy, accuracy = trend(rows, "entropy"), trend(rows, "accuracy/train")
-    if entropy is None:
-        return []
-    if accuracy is not None and accuracy.after - accuracy.before > 2 * accuracy.error:
-        return []
-    began = next((row["entropy"] for row in rows if _finite(row.get("entropy"))), entropy.before)
+    if entropy is None or (accuracy and accuracy.after - accuracy.before > 2 * accuracy.error):
+        return
+    began = next(row["entropy"] for row in rows if _finite(row.get("entropy")))
     low = entropy.after < FLOOR_ENTROPY and entropy.after < began / 4
-    if not low and not (entropy.fell and entropy.after <= entropy.before / 4):
-        return []
-    entropy = Trend(max(entropy.before, began) if low else entropy.before, entropy.after, True)
-    return [
-        Alarm(
+    before = max(entropy.before, began) if low else entropy.before
+    if low or (entropy.fell and entropy.after <= entropy.before / 4):
+        yield Alarm(
             "entropy collapse",
-            f"check: entropy fell from {entropy.before:.2f} to {entropy.after:.2f} nats a token; groups will stop "
+            f"check: entropy fell from {before:.2f} to {entropy.after:.2f} nats a token; groups will stop "
             "differing. Lower the learning rate, raise epsilon_high or the temperature, or set beta",
             ("entropy",),
         )
-    ]
 
 
-def no_spread(rows: Rows) -> list[Alarm]:
+def no_spread(rows: Rows) -> Iterator[Alarm]:
     """Over the last third of the window most groups had no spread and taught nothing, by more than chance."""
     share = trend(rows, "zero_spread_share")
-    if share is None or share.after - 2 * share.after_error < 0.5:
-        return []
-    return [
-        Alarm(
+    if share and share.surely_over(0.5):
+        yield Alarm(
             "zero spread",
             f"check: {share.after:.0%} of the groups have no spread and teach nothing; the prompts may be too easy or "
             "too hard by now, or the rewards too coarse",
             ("zero_spread_share",),
         )
-    ]
 
 
-def not_finite(rows: Rows) -> list[Alarm]:
+def not_finite(rows: Rows) -> Iterator[Alarm]:
     """The loss or the gradient is no number: the weights are lost from there on."""
-    for row in rows:
-        for name in ("loss", "grad_norm"):
-            value = row.get("not_finite", {}).get(name, row.get(name))
-            if isinstance(value, str | float) and not math.isfinite(float(value)):
-                at = f" in step {row['step']}" if "step" in row else ""
-                advice = "go on from an earlier checkpoint with a lower learning rate, or max_grad_norm"
-                return [Alarm("not a number", f"check: {name} is {value}{at}; {advice}", (name,))]
-    return []
+    for row, name in product(rows, ("loss", "grad_norm")):
+        value = row.get("not_finite", {}).get(name, row.get(name))
+        if isinstance(value, str | float) and not math.isfinite(float(value)):
+            at = f" in step {row['step']}" if "step" in row else ""
+            advice = "go on from an earlier checkpoint with a lower learning rate, or max_grad_norm"
+            yield Alarm("not a number", f"check: {name} is {value}{at}; {advice}", (name,))
+            return
 
 
-def nothing_split(rows: Rows) -> list[Alarm]:
+def nothing_split(rows: Rows) -> Iterator[Alarm]:
     """The pattern finds nothing in any answer, or nearly every token is a step."""
     last = next((row for row in reversed(rows) if "no_match_share" in row), {})
     steps, tokens = last.get("steps_per_answer", 0.0), last.get("completions/mean_length", 0.0)
+    text = ""
     if last.get("no_match_share") == 1:
         text = "the step pattern finds nothing in any answer: each is one step, as under outcome credit"
     elif steps > 1 and 2 * steps >= tokens > 0:
         text = f"{steps:.0f} steps in an answer of {tokens:.0f} tokens: the step pattern cuts inside words"
-    else:
-        return []
-    return [Alarm("step pattern", f"check: {text}; try another on Inspect", ("steps_per_answer", "no_match_share"))]
+    if text:
+        metrics = ("steps_per_answer", "no_match_share")
+        yield Alarm("step pattern", f"check: {text}; try another on Inspect", metrics)
 
 
-def answers_unsplit(rows: Rows) -> list[Alarm]:
+def answers_unsplit(rows: Rows) -> Iterator[Alarm]:
     """Some answers of the last rows had too many steps, or took too long: they stay whole and unscored."""
     shares = _values(rows, "unsplit_share")
-    if not any(shares):
-        return []
-    return [
-        Alarm(
+    if any(shares):
+        yield Alarm(
             "answers unsplit",
             f"check: {sum(shares) / len(shares):.1%} of the answers stayed unsplit and unscored, since the pattern "
             "found over 1,000 steps in them or took too long; choose a pattern that finds fewer steps",
             ("unsplit_share",),
         )
-    ]
 
 
-def constant_reward(rows: Rows) -> list[Alarm]:
+def constant_reward(rows: Rows) -> Iterator[Alarm]:
     """A reward function told no answers of a prompt apart: in 18 rows, or in the first 6 with one and the same score.
 
     Where every completion was cut off, that is named as what may be the cause.
     """
-    found = []
+    advice = "see on Inspect what it reads, or give it weight 0"
+    if min(_values(rows, "completions/clipped_ratio")[-LEAST_SAME:], default=0.0) == 1:
+        advice = "all completions were cut off at the length limit: raise max_completion_length first"
     for metric in _rewards_with("frac_zero_std", rows):
-        name = metric.removesuffix("/frac_zero_std")
-        shares, means = _values(rows, metric), _values(rows, f"{name}/mean")
+        shares, means = _values(rows, metric), _values(rows, f"rewards/{_short(metric)}/mean")
         same = len(means) == len(shares) and not differ(min(means), max(means))
-        if min(shares) < 1 or len(shares) < (LEAST_SAME if same else LEAST):
-            continue
-        gave = f"{means[-1]:.3g} for every completion" if same else "the same for all completions of a prompt"
-        advice = "see on Inspect what it reads, or give it weight 0"
-        if min(_values(rows, "completions/clipped_ratio")[-LEAST_SAME:], default=0.0) == 1:
-            advice = "all completions were cut off at the length limit: raise max_completion_length first"
-        text = f"check: {_short(name)} gave {gave} in {len(shares)} rows, so it teaches nothing; {advice}"
-        found.append(Alarm("constant reward", text, (metric,)))
-    return found
+        if min(shares) == 1 and len(shares) >= (LEAST_SAME if same else LEAST):
+            gave = f"{means[-1]:.3g} for every completion" if same else "the same for all completions of a prompt"
+            text = f"check: {_short(metric)} gave {gave} in {len(shares)} rows, so it teaches nothing; {advice}"
+            yield Alarm("constant reward", text, (metric,))
 
 
-def unscored_reward(rows: Rows) -> list[Alarm]:
+def unscored_reward(rows: Rows) -> Iterator[Alarm]:
     """Over the last third of the window a reward function gave no score to more than nine in ten."""
-    shares = {metric: trend(rows, metric) for metric in _rewards_with("unscored_share", rows)}
-    return [
-        Alarm(
-            "unscored",
-            f"check: {_short(metric.rpartition('/')[0])} left {share.after:.0%} of what it looks at unscored; see that "
-            "it finds the columns and the format it expects",
-            (metric,),
-        )
-        for metric, share in shares.items()
-        if share is not None and share.after - 2 * share.after_error > MOSTLY_UNSCORED
-    ]
-
-
-def drowned_reward(rows: Rows) -> list[Alarm]:
-    """A reward function tells the answers of most groups apart and is under a twentieth of what the sum differs by."""
-    found = []
-    for metric in _rewards_with("variance_share", rows):
-        name = metric.rpartition("/")[0]
-        part, equal = trend(rows, metric), trend(rows, f"{name}/frac_zero_std")
-        if part and equal and part.after + 2 * part.after_error < DROWNED and equal.after + 2 * equal.after_error < 0.5:
-            text = (
-                f"check: {_short(name)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of what "
-                "the summed rewards differ by; raise its weight, or set credit.each_reward"
+    for metric in _rewards_with("unscored_share", rows):
+        share = trend(rows, metric)
+        if share and share.surely_over(MOSTLY_UNSCORED):
+            yield Alarm(
+                "unscored",
+                f"check: {_short(metric)} left {share.after:.0%} of what it looks at unscored; see that it finds the "
+                "columns and the format it expects",
+                (metric,),
             )
-            found.append(Alarm("reward drowned", text, (metric,)))
-    return found
 
 
-def truncated(rows: Rows) -> list[Alarm]:
+def drowned_reward(rows: Rows) -> Iterator[Alarm]:
+    """A reward function tells the answers of most groups apart and is under a twentieth of what the sum differs by."""
+    for metric in _rewards_with("variance_share", rows):
+        part, equal = trend(rows, metric), trend(rows, f"rewards/{_short(metric)}/frac_zero_std")
+        if part and equal and part.surely_under(DROWNED) and equal.surely_under(0.5):
+            text = (
+                f"check: {_short(metric)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of "
+                "what the summed rewards differ by; raise its weight, or set credit.each_reward"
+            )
+            yield Alarm("reward drowned", text, (metric,))
+
+
+def truncated(rows: Rows) -> Iterator[Alarm]:
     """All completions of the first 6 rows, or most over the last third of the window, were cut off."""
     shares = _values(rows, "completions/clipped_ratio")
     share = trend(rows, "completions/clipped_ratio")
-    most = share is not None and share.after - 2 * share.after_error > 0.5
-    if not most and (len(shares) < LEAST_SAME or min(shares) < 1):
-        return []
-    limit = max(_values(rows, "completions/max_length"), default=0.0)
-    longer = f" ({2 * limit:.0f}, say)" if limit else ""
-    return [
-        Alarm(
+    if (share and share.surely_over(0.5)) or (len(shares) >= LEAST_SAME and min(shares) == 1):
+        limit = max(_values(rows, "completions/max_length"), default=0.0)
+        longer = f" ({2 * limit:.0f}, say)" if limit else ""
+        yield Alarm(
             "truncated",
             f"check: {shares[-1] if share is None else share.after:.0%} of the completions are cut off at "
             f"{limit:.0f} tokens and what they would have answered is unknown; raise max_completion_length{longer}, or "
             "see in pre-flight whether the end of a turn ends them",
             ("completions/clipped_ratio", "completions/max_length"),
         )
-    ]
 
 
 def _rewards_with(what: str, rows: Rows) -> list[str]:
@@ -429,7 +370,7 @@ def _values(rows: Rows, metric: str) -> list[float]:
     return [row[metric] for row in rows[-WINDOW:] if _finite(row.get(metric))]
 
 
-ALARMS: dict[str, Callable[[Rows], list[Alarm]]] = {
+ALARMS: dict[str, Callable[[Rows], Iterator[Alarm]]] = {
     "not a number": not_finite,
     "accuracy fell": accuracy_fell,
     "reward without accuracy": reward_without_accuracy,
