@@ -6,7 +6,7 @@ answer is the last of ``<answer>…</answer>``, ``<SOLUTION>…</SOLUTION>``, ``
 
 Numbers are compared as numbers: 1,206 and 1\\,206 and +1206 and €1206.00 are equal, 3 1/2 is 3.5, 50 % is 50 or 0.5.
 A unit counts if both sides have one. Other answers are compared as text; case, LaTeX spacing and markup do not matter.
-``math_equality`` compares formulas. Reward functions may import this module.
+``math_equality`` compares formulas. Sums are worked out exactly. Reward functions may import this module.
 """
 
 from __future__ import annotations
@@ -289,6 +289,83 @@ def last_result(text: str) -> Number | None:
     if match is None or re.match(r"\s*[*/+^(\\\d-]|\s?[a-zA-Z]\b", match["rest"]):
         return None
     return read_number(_plain(line)[: match.start("rest")])
+
+
+def work_out(text: str, deepest: int = 50) -> Fraction:
+    """Return the exact value of a sum with + - * / // ( ), signs and %, whatever the spaces and $ in it.
+
+    Nothing is evaluated as code. Raises ValueError for anything else, also for parentheses nested over ``deepest``;
+    ZeroDivisionError for a sum that divides by 0.
+    """
+    parts: list[str] = re.findall(r"\d+\.?\d*|\.\d+|//|[-+*/()%]|[^\s$]", text)
+    at, depth, divides_by_zero = 0, 0, False
+
+    def take(*choices: str) -> str:
+        nonlocal at
+        at += (taken := at < len(parts) and parts[at] in choices)
+        return parts[at - 1] if taken else ""
+
+    def total() -> Fraction:
+        result = product()
+        while sign := take("+", "-"):
+            result = result + product() if sign == "+" else result - product()
+        return result
+
+    def product() -> Fraction:
+        nonlocal divides_by_zero
+        result = factor()
+        while sign := take("*", "/", "//"):
+            other = factor()
+            if sign == "*":
+                result *= other
+            elif not other:
+                divides_by_zero = True  # raised once it is known that this is a sum
+            else:
+                result = result / other if sign == "/" else Fraction(result // other)
+        return result
+
+    def factor() -> Fraction:
+        nonlocal at, depth
+        negative = False
+        while sign := take("+", "-"):
+            negative ^= sign == "-"
+        if take("("):
+            depth += 1
+            if depth > deepest:
+                raise ValueError("nested too deeply")
+            result = total()
+            depth -= 1
+            if not take(")"):
+                raise ValueError(f"a parenthesis of {text!r} is not closed")
+        elif at < len(parts) and re.fullmatch(r"\d+\.?\d*|\.\d+", parts[at]):
+            result = Fraction(parts[at].rstrip("."))
+            at += 1
+        else:
+            raise ValueError(f"a number is missing in {text!r}")
+        while take("%"):
+            result /= 100
+        return -result if negative else result
+
+    value = total()
+    if at < len(parts):
+        raise ValueError(f"{parts[at]!r} is no arithmetic")
+    if divides_by_zero:
+        raise ZeroDivisionError(f"a part of {text!r} is divided by 0")
+    return value
+
+
+_CALL = re.compile(r"(?:\s*(?:[0-9]{1,15}(?:\.[0-9]{1,9})?(?![0-9.])|[-+*/()]))+\s*")
+_NO_CALL = re.compile(r"//|(?:^|[-+*/(])\s*\+")
+
+
+def work_out_call(text: str) -> Fraction:
+    """Return the value of a calculator's call, ``(37+5)*8``: a sum of numbers with + - * / ( ) and minus signs.
+
+    Raises as ``work_out`` does, also for over 200 characters.
+    """
+    if len(text) > 200 or not _CALL.fullmatch(text) or _NO_CALL.search(text):
+        raise ValueError(f"{text[:200]!r} is no call of a calculator")
+    return work_out(text, deepest=100)
 
 
 def call_limited(

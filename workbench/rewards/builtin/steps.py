@@ -164,6 +164,8 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
     import re
     from fractions import Fraction
 
+    from workbench.answers import work_out
+
     def check(note: str) -> bool:
         sides = note.split("=")
         if len(sides) < 2 or len(note) > 2000:
@@ -182,55 +184,8 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
         return max(rounded, max(Fraction(1), abs(truth)) / 10**9)
 
     def value(text: str) -> Fraction:
-        """sum = product ([+-] product)*, product = factor ((*|/|//) factor)*, factor = [+-]* (number | ( sum )) %*"""
-        spelled = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.replace("×", "*").replace("÷", "/").replace("−", "-"))
-        parts: list[str] = re.findall(r"\d+\.?\d*|\.\d+|//|[-+*/()%]|[^\s$]", spelled)
-        at = depth = 0
-
-        def take(*choices: str) -> str:
-            nonlocal at
-            at += (taken := at < len(parts) and parts[at] in choices)
-            return parts[at - 1] if taken else ""
-
-        def total() -> Fraction:
-            result = product()
-            while sign := take("+", "-"):
-                result = result + product() if sign == "+" else result - product()
-            return result
-
-        def product() -> Fraction:
-            result = factor()
-            while sign := take("*", "/", "//"):
-                other = factor()
-                result = result * other if sign == "*" else result / other if sign == "/" else Fraction(result // other)
-            return result
-
-        def factor() -> Fraction:
-            nonlocal at, depth
-            negative = False
-            while sign := take("+", "-"):
-                negative ^= sign == "-"
-            if take("("):
-                depth += 1
-                if depth > 50:
-                    raise ValueError("nested too deeply")
-                result = total()
-                depth -= 1
-                if not take(")"):
-                    raise ValueError("a parenthesis is not closed")
-            elif at < len(parts) and re.fullmatch(r"\d+\.?\d*|\.\d+", parts[at]):
-                result = Fraction(parts[at].rstrip("."))
-                at += 1
-            else:
-                raise ValueError("a number is missing")
-            while take("%"):
-                result /= 100
-            return -result if negative else result
-
-        result = total()
-        if at < len(parts):
-            raise ValueError(f"{parts[at]} is no arithmetic")
-        return result
+        spelled = text.replace("×", "*").replace("÷", "/").replace("−", "-")
+        return work_out(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", spelled))
 
     notes = re.findall(r"<<((?:(?!<<|>>).)*)>>", step)
     return float(all(map(check, notes))) if notes else None
@@ -242,21 +197,17 @@ def call_parses(prompt: object, step: str, **columns: object) -> float | None:
     A call is a line `call: (37+5)*8`, which must be arithmetic, or a `<tool_call>` with a JSON object that has a `name`
     and, where there are any, an object of `arguments`.
     """
-    import ast
     import json
     import re
 
-    tokens = re.compile(r"(?:\s*(?:[0-9]{1,15}(?:\.[0-9]{1,9})?(?![0-9.])|[-+*/()]))+\s*")
-    kinds = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.USub, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Constant)
+    from workbench.answers import work_out_call
 
     def is_arithmetic(text: str) -> bool:
-        if len(text) > 200 or not tokens.fullmatch(text):
-            return False
         try:
-            tree = ast.parse(re.sub(r"(?<![0-9.])0+(?=[0-9])", "", text.strip()), mode="eval")
-        except (SyntaxError, MemoryError, RecursionError):
-            return False
-        return all(isinstance(node, kinds) for node in ast.walk(tree) if not isinstance(node, ast.expr_context))
+            work_out_call(text)
+        except (ValueError, ZeroDivisionError) as error:
+            return isinstance(error, ZeroDivisionError)
+        return True
 
     def is_tool_call(text: str) -> bool:
         try:
