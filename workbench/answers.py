@@ -88,8 +88,19 @@ def spoken_texts(completions: Sequence[object], columns: Mapping[str, object]) -
     of which ``thinking_open`` says for each completion whether its prompt began a ``<think>`` block.
     """
     opened = columns.get("thinking_open") or [False] * len(completions)
-    texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]  # type: ignore[index]
-    return [without_thinking(text, opened=bool(flag)) for text, flag in zip(texts, opened, strict=True)]  # type: ignore[call-overload]
+    pairs = zip(texts_of(completions), opened, strict=True)  # type: ignore[call-overload]
+    return [without_thinking(text, opened=bool(flag)) for text, flag in pairs]
+
+
+def texts_of(completions: Sequence[object]) -> list[str]:
+    """Return the text of each completion, which is the text itself or a list of messages."""
+    return [text if isinstance(text, str) else text[-1]["content"] for text in completions]  # type: ignore[index]
+
+
+def is_filled(text: str, form: str, tags: Sequence[str]) -> bool:
+    """Return whether a text has each tag once and matches ``form``, none of whose groups is blank."""
+    match = re.fullmatch(form, text, re.DOTALL) if all(text.count(tag) == 1 for tag in tags) else None
+    return match is not None and all(group.strip() for group in match.groups())
 
 
 def log_extracted(columns: Mapping[str, object], claims: Sequence[str | None]) -> None:

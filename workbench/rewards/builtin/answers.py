@@ -73,9 +73,10 @@ def gsm8k_integer(
     """0.5 if the text of the one `<answer>` tag is an integer (a sign and commas are allowed), else 0."""
     import re
 
+    from workbench.answers import texts_of
+
     scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
+    for text in texts_of(completions):
         parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
         whole = len(parts) == 2 and re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)", parts[0].strip())
         scores.append(0.5 if whole else 0.0)
@@ -86,16 +87,11 @@ def gsm8k_strict_format(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
     """0.5 for the four tags, each once and on a line of its own, with text between them and none around, else 0."""
-    import re
+    from workbench.answers import is_filled, texts_of
 
     tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-    whole = re.compile(r"<reasoning>\n(.*)\n</reasoning>\n<answer>\n(.*)\n</answer>\n?", re.DOTALL)
-    scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
-        match = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
-        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
-    return scores
+    form = r"<reasoning>\n(.*)\n</reasoning>\n<answer>\n(.*)\n</answer>\n?"
+    return [0.5 * is_filled(text, form, tags) for text in texts_of(completions)]
 
 
 def gsm8k_soft_format(
@@ -105,16 +101,11 @@ def gsm8k_soft_format(
 
     Line breaks do not matter and text may follow, which `gsm8k_xml_count` charges for.
     """
-    import re
+    from workbench.answers import is_filled, texts_of
 
     tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-    begins = re.compile(r"\s*<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>", re.DOTALL)
-    scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
-        match = begins.match(text) if all(text.count(tag) == 1 for tag in tags) else None
-        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
-    return scores
+    form = r"\s*<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>.*"
+    return [0.5 * is_filled(text, form, tags) for text in texts_of(completions)]
 
 
 def gsm8k_xml_count(
@@ -124,9 +115,10 @@ def gsm8k_xml_count(
 
     The charge is 0.001 for each of the two answer tags that scored, as in the recipe; one closing newline is free.
     """
+    from workbench.answers import texts_of
+
     scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
+    for text in texts_of(completions):
         score = 0.125 * (text.count("<reasoning>\n") == 1) + 0.125 * (text.count("\n</reasoning>\n") == 1)
         closed = text.count("\n</answer>") == 1
         after = len(text.split("\n</answer>")[1].removeprefix("\n")) if closed else 0
@@ -143,30 +135,21 @@ def qwen3_format_exact(
 
     Space around is free. The tag that opens the working out may be left out: it is often part of the prompt.
     """
-    import re
+    from workbench.answers import is_filled, texts_of
 
-    tags = ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
-    whole = re.compile(r"\s*(?:<start_working_out>)?(.*)<end_working_out>\s*<SOLUTION>(.*)</SOLUTION>\s*", re.DOTALL)
-    scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
-        once = all(text.count(tag) == 1 for tag in tags) and text.count("<start_working_out>") <= 1
-        match = whole.fullmatch(text) if once else None
-        is_exact = match and "<start_working_out>" not in match[1] and match[1].strip() and match[2].strip()
-        scores.append(3.0 if is_exact else 0.0)
-    return scores
+    start, tags = "<start_working_out>", ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
+    form = rf"\s*(?:{start})?((?:(?!{start}).)*)<end_working_out>\s*<SOLUTION>(.*)</SOLUTION>\s*"
+    return [3.0 * (text.count(start) <= 1 and is_filled(text, form, tags)) for text in texts_of(completions)]
 
 
 def qwen3_format_approximate(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
     """0.5 for each of the last three tags that is there exactly once, −1 for each that is not: −3 to 1.5."""
-    scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
-        tags = ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
-        scores.append(sum(0.5 if text.count(tag) == 1 else -1.0 for tag in tags))
-    return scores
+    from workbench.answers import texts_of
+
+    tags = ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
+    return [sum(0.5 if text.count(tag) == 1 else -1.0 for tag in tags) for text in texts_of(completions)]
 
 
 def qwen3_answer(

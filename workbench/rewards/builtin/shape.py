@@ -11,8 +11,9 @@ def length_target(
     **columns: object,
 ) -> list[float | None]:
     """Minus the distance of the completion's length in characters from the target: −|target − length|."""
-    texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-    return [-abs(float(target_length) - len(text)) for text in texts]
+    from workbench.answers import texts_of
+
+    return [-abs(float(target_length) - len(text)) for text in texts_of(completions)]
 
 
 def overlong(
@@ -27,14 +28,8 @@ def overlong(
     """0 up to a length in tokens, then falling to −1 over the last `soft_punish_cache` of `max_completion_len`."""
     if completion_ids is None:
         raise ValueError("completion_ids are missing; this reward counts tokens")
-    free = max_completion_len - soft_punish_cache
-    scores: list[float | None] = []
-    for ids in completion_ids:
-        if len(ids) <= free:
-            scores.append(0.0)
-        else:
-            scores.append((free - len(ids)) / soft_punish_cache if len(ids) <= max_completion_len else -1.0)
-    return scores
+    over = [len(ids) - (max_completion_len - soft_punish_cache) for ids in completion_ids]
+    return [0.0 if n <= 0 else -1.0 if n > soft_punish_cache else -n / soft_punish_cache for n in over]
 
 
 def repetition(
@@ -46,9 +41,10 @@ def repetition(
     **columns: object,
 ) -> list[float | None]:
     """`max_penalty` times the share of the completion's word n-grams that are repeats of an earlier one."""
+    from workbench.answers import texts_of
+
     scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
+    for text in texts_of(completions):
         words = text.lower().split()
         ngrams = [tuple(words[i : i + ngram_size]) for i in range(len(words) - ngram_size + 1)]
         scores.append(max_penalty * (1 - len(set(ngrams)) / len(ngrams)) if ngrams else 0.0)
@@ -62,11 +58,7 @@ def think_format(
 
     `<think>` may stand at the start or be left out, because chat templates put it into the prompt.
     """
-    scores: list[float | None] = []
-    for completion in completions:
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
-        body = text.lstrip().removeprefix("<think>")
-        thought, _, said = body.partition("</think>")
-        is_format = body.count("</think>") == 1 and "<think>" not in body and thought.strip() and said.strip()
-        scores.append(1.0 if is_format else 0.0)
-    return scores
+    from workbench.answers import is_filled, texts_of
+
+    form = r"\s*(?:<think>)?((?:(?!<think>).)*)</think>((?:(?!<think>).)*)"
+    return [1.0 * is_filled(text, form, ["</think>"]) for text in texts_of(completions)]

@@ -120,14 +120,13 @@ def answer_follows(
 
     Else 0. No score where there is no answer that is a number, or no result before it.
     """
-    from workbench.answers import last_result, log_extracted, read_number, reasoning_and_answer, spoken_texts
+    from workbench.answers import last_result, log_extracted, read_number, reasoning_and_answer, spoken_texts, texts_of
 
     scores: list[float | None] = []
     said = spoken_texts(completions, columns)
     parts = [reasoning_and_answer(text) for text in said]
     log_extracted(columns, [claim for _, claim in parts])
-    for completion, after, (before, claim) in zip(completions, said, parts, strict=True):
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
+    for text, after, (before, claim) in zip(texts_of(completions), said, parts, strict=True):
         number, result = read_number(claim or ""), last_result(text[: text.rfind(after)] + before)
         scores.append(None if number is None or result is None else float(result.equals(number)))
     return scores
@@ -137,16 +136,11 @@ def tag_format(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
     """0.5 for exactly `<reasoning>…</reasoning><answer>…</answer>`, each tag once and none of them empty, else 0."""
-    import re
+    from workbench.answers import is_filled, texts_of
 
     tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-    whole = re.compile(r"<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>", re.DOTALL)
-    scores: list[float | None] = []
-    for completion in completions:
-        text = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
-        match = whole.fullmatch(text) if all(text.count(tag) == 1 for tag in tags) else None
-        scores.append(0.5 if match and match[1].strip() and match[2].strip() else 0.0)
-    return scores
+    form = r"\s*<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>\s*"
+    return [0.5 * is_filled(text, form, tags) for text in texts_of(completions)]
 
 
 def length_and_mistake(prompt: object, step: str, **columns: object) -> float | None:
