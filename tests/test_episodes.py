@@ -276,7 +276,7 @@ def test_a_last_turn_that_says_nothing_is_no_step():
     """The policy answers the last observation with its end-of-sequence token alone."""
     rollout = written("a\n", "= c\n", "", finished=True)
     assert list(rollout.turn_spans) == [(0, 1), (6, 6)]
-    assert [turn.text for turn in turn_texts(rollout)] == ["a\n"]
+    assert [turn.text for turn in turn_texts(rollout)] == ["a\n", ""]
     assert steps_of(rollout, LINES) == ["a\n"]
 
 
