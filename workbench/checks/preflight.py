@@ -313,7 +313,8 @@ def _source(reward: Reward) -> str:
     if reward.code is not None:
         return reward.code
     with suppress(OSError, TypeError):
-        return inspect.getsource(getattr(reward.function, "func", reward.function))
+        function: Any = reward.function
+        return inspect.getsource(getattr(function, "func", function))
     return ""
 
 

@@ -47,7 +47,7 @@ class Reward:
 
     name: str
     kind: RewardKind
-    function: Callable[..., Any]
+    function: Callable[..., Any] | SandboxFunction
     weight: float = 1.0
     code: str | None = None
     waits: bool = False

@@ -190,7 +190,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         functions = [spec.outcome_function if isinstance(spec, Reward) else spec for spec in specs]
         self._rewards = {id(f): spec for f, spec in zip(functions, specs, strict=True) if isinstance(spec, Reward)}
         # TRL does not start without a reward function; this one stands in until it has, and is never called.
-        stand_in = [lambda **batch: []] if self.step_rewards and not functions else []
+        stand_in: list[Any] = [lambda **batch: []] if self.step_rewards and not functions else []
         super().__init__(model, functions + stand_in, args, *others, **kwargs)
         if stand_in:
             for entries in (self.reward_funcs, self.reward_func_names, self.reward_processing_classes):
