@@ -146,7 +146,6 @@ def services(worker: Sandbox, load: Any = None, policy: Any = None) -> Any:
     made.estimating = Works()
     made.models = policy or SimpleNamespace(load=load, busy="")
     made.judges = SimpleNamespace(busy="")  # type: ignore[assignment]
-    made.visitors = None
     made.reward_worker = lambda tab: worker  # type: ignore[method-assign]
     return made
 

@@ -1,4 +1,4 @@
-"""``app``: the page; on a Space of Hugging Face for visitors, unless its owner says otherwise.
+"""``app``: the page; on a Space of Hugging Face a public one, unless its owner says otherwise.
 
 Spaces set SPACE_ID (OWNER/NAME) and SPACE_HOST, the names their proxy answers to
 (https://huggingface.co/docs/hub/spaces-overview#helper-environment-variables), and expect the page at port 7860 of any
@@ -17,8 +17,7 @@ from workbench.errors import ConfigError, shown
 from workbench.files import encode
 from workbench.page_link import PORT
 
-CHOICES = ("on", "off")
-VARIABLE = "WORKBENCH_VISITORS"
+VARIABLE = "WORKBENCH_PUBLIC"
 FRAMED_BY = ("https://huggingface.co",)
 
 
@@ -35,10 +34,11 @@ def app(
         "only who has the link; without it every account of this machine, on its loopback alone",
     ] = True,
     allow_host: Annotated[list[str], "answer to this name too, a proxy's say; repeatable"] = [],  # noqa: B006
-    visitors: Annotated[
-        Literal["on", "off"] | None,
-        "let strangers in, who run no code and small runs; none for $WORKBENCH_VISITORS, else a Space",
+    public: Annotated[
+        bool | None,
+        "let strangers in, without their code, files and models; none for $WORKBENCH_PUBLIC, else on a Space",
     ] = None,
+    visitors: Annotated[Literal["on", "off"] | None, "the same by its name in 0.4"] = None,
     mcp: Annotated[bool, "serve the tools that only read, for MCP clients (needs the package mcp)"] = False,
     workspace: Workspace = None,
     as_json: bool = False,
@@ -47,7 +47,8 @@ def app(
     from workbench.ui.app import launch
     from workbench.ui.door import read_login
 
-    auth, place = auth or os.environ.get("WORKBENCH_AUTH"), place_of(os.environ, visitors)
+    auth = auth or os.environ.get("WORKBENCH_AUTH")
+    place = place_of(os.environ, visitors == "on" if public is None and visitors else public)
     launch(
         host=host or place.host or "127.0.0.1",
         port=port,
@@ -57,7 +58,7 @@ def app(
         token=token,
         allow_hosts=(*allow_host, *place.names),
         mcp=mcp,
-        visitors=place.visitors,
+        public=place.public,
         framed_by=place.framed_by,
         announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if as_json else None,
     )
@@ -66,21 +67,22 @@ def app(
 
 @dataclass(frozen=True)
 class Place:
-    """How the page is served: to visitors or to its owner, at which address, under which names, in whose frames."""
+    """How the page is served: to everybody or to its owner, at which address, under which names, in whose frames."""
 
-    visitors: bool
+    public: bool
     host: str | None = None
     names: tuple[str, ...] = ()
     framed_by: tuple[str, ...] = ()
 
 
-def place_of(environment: Mapping[str, str], visitors: str | None = None) -> Place:
-    """Return the place; ``visitors`` is what the command line says. Raises ConfigError for a word but on and off."""
+def place_of(environment: Mapping[str, str], public: bool | None = None) -> Place:
+    """Return the place; ``public`` is what the command line says. Raises ConfigError for a word but on and off."""
     space = bool(environment.get("SPACE_ID"))
-    chosen = visitors or environment.get(VARIABLE, "").strip().lower() or ("on" if space else "off")
-    if chosen not in CHOICES:
-        raise ConfigError(f"{VARIABLE} is {shown(chosen)}; set it to {' or '.join(CHOICES)}")
+    word = environment.get(VARIABLE) or environment.get("WORKBENCH_VISITORS") or ("on" if space else "off")
+    if word not in ("on", "off"):
+        raise ConfigError(f"{VARIABLE} is {shown(word)}; set it to on or off")
+    public = word == "on" if public is None else public
     if not space:
-        return Place(chosen == "on")
+        return Place(public)
     names = tuple(name.strip() for name in environment.get("SPACE_HOST", "").split(",") if name.strip())
-    return Place(chosen == "on", "0.0.0.0", names, FRAMED_BY if chosen == "on" else ())
+    return Place(public, "0.0.0.0", names, FRAMED_BY if public else ())

@@ -7,6 +7,7 @@ how answers are sampled or trained on. The embedded tasks are here; others are m
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,9 @@ from workbench.schema import Example
 from workbench.schema.numbers import counted
 from workbench.schema.scores import EXTRACTED
 from workbench.steps import PRESETS, StepPattern
+
+SHIPPED_ONLY = "WORKBENCH_SHIPPED_TASKS"
+"""Environment variable; where it is set, no task but the shipped ones is read: no file, nothing of the Hub."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +267,10 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
     name = section.name
     if name in TASKS:
         return _embedded(TASKS[name](), section)
+    if os.environ.get(SHIPPED_ONLY):
+        raise TaskError(
+            f"{shown(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
+        )
     if name.startswith(HUB):
         return task_of_hub(name, section)
     path, kept = local_path(name), _KEPT.get()

@@ -209,6 +209,10 @@ class Judges:
                 self._calls.remove(call)
         return Judged([found[question] for question in questions], call.sent)
 
+    def reach(self, config: JudgeConfig) -> None:
+        """As the function ``reach``."""
+        reach(config)
+
     def cancel(self) -> bool:
         """Cancel what is being asked; whether there was anything. Whoever asked gets a RewardError."""
         with self._lock:

@@ -359,16 +359,17 @@ class SandboxPool:
     one that was not asked for in ``idle_seconds``, when another is. Whoever asks again gets a new one.
     """
 
-    def __init__(self, kept: int = KEPT, idle_seconds: float = IDLE_SECONDS, *, judges: Judges | None = None) -> None:
-        self._kept, self._idle_seconds = kept, idle_seconds
-        self._judges = judges
+    def __init__(
+        self, kept: int = KEPT, idle_seconds: float = IDLE_SECONDS, *, make: Callable[[], Sandbox] = Sandbox
+    ) -> None:
+        self._kept, self._idle_seconds, self._make = kept, idle_seconds, make
         self._lock = threading.Lock()
         self._sandboxes: OrderedDict[str, tuple[Sandbox, float]] = OrderedDict()
 
     def of(self, tab: str) -> Sandbox:
         now = time.monotonic()
         with self._lock:
-            sandbox = self._sandboxes.pop(tab)[0] if tab in self._sandboxes else Sandbox(judges=self._judges)
+            sandbox = self._sandboxes.pop(tab)[0] if tab in self._sandboxes else self._make()
             order = sorted(self._sandboxes, key=lambda key: self._sandboxes[key][0].is_busy)  # each by when it was used
             surplus = max(0, len(order) + 1 - self._kept)
             kept = ((key, *self._sandboxes[key]) for key in order[surplus:])

@@ -40,6 +40,7 @@ from workbench.ui.handlers.models import policy_choices
 from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
+from workbench.ui.public import STYLE, PublicServices, Requests, close
 from workbench.ui.sessions import ClosedTabs, Sessions, tend
 from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
 from workbench.ui.tabs.form import Updates, read
@@ -52,7 +53,6 @@ from workbench.ui.tabs.share_events import READ_KEPT
 from workbench.ui.tabs.train import build_train, inherited_value, wire_train
 from workbench.ui.tabs.widgets import Form, UndoWidgets
 from workbench.ui.theme import theme
-from workbench.ui.visits import Visits, asking
 from workbench.views.fragment import FOLDER as VIEWS
 from workbench.views.fragment import bundle
 
@@ -68,8 +68,6 @@ FIRST_SCRIPT = "frames.js"
 STYLES = ("fonts.css", "heatmap.css", "page.css", "curves.css", "runs.css")
 PLOTLY = "plotly-basic.min.js"
 """Fetched by ``curves.js`` once there is a curve to draw."""
-HIDES = "visitors.css"
-"""Hides from visitors what they cannot use; what they may do is not its business."""
 
 
 def files() -> dict[str, Path]:
@@ -145,13 +143,13 @@ def create_app(
     names: Collection[str] = LOOPBACK_NAMES,
     proxies: Collection[str] = (),
     mcp: bool = False,
-    visitors: bool = False,
+    public: bool = False,
     framed_by: Collection[str] = (),
 ) -> FastAPI:
     """The whole application, for uvicorn to serve; it answers to ``names`` only, see ``door.Door``.
 
-    ``visitors`` are let in without a token, and may do what ``handlers.visitors`` lets them; ``framed_by`` are origins
-    of sites that may show them the page in a frame.
+    A ``public`` page lets everybody in, without a token, to what ``public.allowed`` says; ``framed_by`` are origins of
+    sites that may show it in a frame.
 
     ``token`` is by default the workspace's own, to be sent as a cookie or a header; "" lets everybody in. ``mcp``
     serves the API's functions that only read or compute as tools of the Model Context Protocol, at /gradio_api/mcp.
@@ -160,11 +158,11 @@ def create_app(
     """
     if mcp and find_spec("mcp") is None:
         raise WorkbenchError("--mcp needs the package mcp, which is not installed; pip install 'mcp<2'")
-    services = Services(Path(workspace) if workspace is not None else None, asking if visitors else None)
+    services = (PublicServices if public else Services)(Path(workspace) if workspace is not None else None)
     if token is None:
-        token = "" if visitors else workspace_token(services.root)
+        token = "" if public else workspace_token(services.workspace)
     # Read by Gradio while it builds: files that are uploaded, and all it serves at file=, are the workspace's.
-    os.environ["GRADIO_TEMP_DIR"] = str(services.root / "uploads")
+    os.environ["GRADIO_TEMP_DIR"] = str(services.workspace / "uploads")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -185,16 +183,18 @@ def create_app(
     app.add_middleware(
         FirstScript, script=(Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
     )
-    if visitors:
-        app.add_middleware(Visits, framed=bool(framed_by))
+    if public:
+        app.add_middleware(Requests)
     # Added last, they stand before all others.
     app.add_middleware(Door, token=token or None, login=login, proxies=proxies, framed_by=framed_by)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*names, *proxies], www_redirect=False)
     _add_assets(app)
     add_downloads(app, services)
-    sheets = (*STYLES, HIDES) if visitors else STYLES
+    sheets = (*STYLES, STYLE) if public else STYLES
     links = "".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in sheets)
     page = build(services, mcp=mcp)
+    if public:
+        close(page)
     # Gradio looks for queued events every millisecond, which takes a page that nobody uses 5 % of a core.
     page._queue.sleep_when_free = QUEUE_TICK
     page.api_open = False  # past the queue there is no limit, and nobody hears that a caller has gone
@@ -252,7 +252,7 @@ def launch(
     token: bool = True,
     allow_hosts: Collection[str] = (),
     mcp: bool = False,
-    visitors: bool = False,
+    public: bool = False,
     framed_by: Collection[str] = (),
     announce: Callable[[str], None] | None = None,
 ) -> None:
@@ -260,11 +260,12 @@ def launch(
 
     Whoever can reach the page can run Python on this machine. On this machine's own loopback the token in the link
     says who may (``token`` False: everybody with an account here may). On any other address a ``login`` is needed,
-    because a link gets around and that choice should be made on purpose. ``visitors`` need neither, and run no code.
+    because a link gets around and that choice should be made on purpose. A ``public`` page needs neither.
 
-    Raises WorkbenchError when the port is taken, or the host is not loopback and there are neither login nor visitors.
+    Raises WorkbenchError when the port is taken, or the host is not loopback and there is no login and the page not
+    public.
     """
-    if visitors:
+    if public:
         token, login = False, None
     elif host not in LOOPBACK and (login is None or not token):
         raise WorkbenchError(
@@ -284,7 +285,7 @@ def launch(
         names=(*LOOPBACK_NAMES, *own),
         proxies=allow_hosts,
         mcp=mcp,
-        visitors=visitors,
+        public=public,
         framed_by=framed_by,
     )
     config = uvicorn.Config(

@@ -45,7 +45,6 @@ from workbench.ui.handlers.run_fields import (
     task_fields,
 )
 from workbench.ui.handlers.tree import configuration, default_tree, get, shared_settings, with_path
-from workbench.ui.handlers.visitors import Limits
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
@@ -114,7 +113,6 @@ class Draft:
 
     The group on screen answers ``edited``, or the example's own ``prompt`` where that is None; ``text`` is what the
     prompt's editor holds. ``seed`` and ``reference`` are those of sampling on Inspect, ``compare`` the second scheme.
-    ``limits`` are a visitor's: what goes beyond them may be held, and is refused where something is made of it.
     """
 
     tree: Mapping[str, Any]
@@ -130,7 +128,6 @@ class Draft:
     columns: Mapping[str, Any] = field(default_factory=dict)
     edited: Prompt | None = None
     group: Group | None = None
-    limits: Limits | None = None
 
     # ── from and to a configuration ──────────────────────────────────────────────────────────────────────────────
 
@@ -165,10 +162,7 @@ class Draft:
         if takes(self.method, "rewards"):
             rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.in_run]
             tree = with_path(tree, ROWS, [reward.model_dump() for reward in rewards])
-        config = RunConfig.parse(with_path(tree, CREDIT, self.run_credit) if takes(self.method, "credit") else tree)
-        if self.limits is not None:
-            self.limits.check_run(config)
-        return config
+        return RunConfig.parse(with_path(tree, CREDIT, self.run_credit) if takes(self.method, "credit") else tree)
 
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
 
@@ -242,12 +236,9 @@ class Draft:
         """How the rows of the task, or of another, are read. Raises ConfigError for a field that does not fit."""
         fields = {field: value for field, value in self.tree["task"].items() if field in READING}
         try:
-            section = TaskSection.parse({**fields, "name": (name or self.task).strip()})
+            return TaskSection.parse({**fields, "name": (name or self.task).strip()})
         except ConfigError as error:
             raise ConfigError("\n".join(f"task.{line}" for line in str(error).splitlines())) from error
-        if self.limits is not None:
-            self.limits.check_task(section)
-        return section
 
     def with_rows_as_they_are(self) -> Draft:
         """Without what says how a task's rows are read, which is about the task chosen."""
@@ -317,11 +308,6 @@ class Draft:
         seed = self.seed or 0
         if not isinstance(seed, int | float) or not 0 <= seed <= LARGEST_SEED or seed != int(seed):
             raise ConfigError(f"seed {shown(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
-        if self.limits is not None:
-            self.limits.check_sampling(sampling)
-            self.limits.check_policy("policy.path", self.policy)
-            self.limits.check_policy("page.reference", self.reference.strip())
-            self.limits.check_loading(self.tree["policy"])
         return sampling, int(seed)
 
     def prompting(self) -> PromptSection:
@@ -351,8 +337,6 @@ class Draft:
                     f"{config.name!r} is there twice; rename one of the two functions", reward=config.name
                 )
             names.add(config.name)
-            if self.limits is not None:
-                self.limits.check_reward(config)
             yield row, config
 
 

@@ -21,18 +21,14 @@ from workbench.schema import Example, Group, Prompt
 from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.tree import with_path
-from workbench.ui.handlers.visitors import Limits
 
 CUSTOM = "custom"
 _MOST_FILES = 1000  # of a folder, looked at for changes
 
 
 @cache
-def first_draft(limits: Limits | None = None) -> Draft:
-    """The page as it opens: the group that came with the embedded policy, and its task's defaults.
-
-    ``limits`` are a visitor's.
-    """
+def first_draft() -> Draft:
+    """The page as it opens: the group that came with the embedded policy, and its task's defaults."""
     group = first_group()
     task = find_task("chain-arithmetic")
     config = RunConfig.parse(
@@ -52,7 +48,6 @@ def first_draft(limits: Limits | None = None) -> Draft:
         text=prompt_text(group.prompt),
         columns=group.columns,
         group=group,
-        limits=limits,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.config import JudgeConfig, Leaf, RewardConfig, leaves
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.rewards.judges import key_of, reach
+from workbench.rewards.judges import key_of
 from workbench.ui.handlers.models import free_name
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
@@ -59,10 +59,9 @@ def add_judge(
 ) -> RewardRow | Note:
     """The judge as a row once something listens at its endpoint, or what to put right."""
     try:
-        services.refuse_visitors("ask no judges")
         row = judge_reward(values, kind, rows, place)
         assert row.judge is not None
-        reach(row.judge)
+        services.judges.reach(row.judge)
     except WorkbenchError as error:
         return Note(str(error))
     return row

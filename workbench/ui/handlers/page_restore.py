@@ -27,7 +27,6 @@ from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task
 from workbench.ui.handlers.run_fields import LINES, PAIRS
 from workbench.ui.handlers.tree import configuration, with_path
-from workbench.ui.handlers.visitors import Limits
 
 LARGEST_KEPT = 2_000_000
 """Characters of a browser's own copy that are read."""
@@ -41,17 +40,17 @@ class Restored:
     problems: tuple[str, ...] = ()
 
 
-def restore(stored: str, query: Mapping[str, str], store: GroupStore, limits: Limits | None = None) -> Restored | None:
+def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restored | None:
     """The page that a browser tab kept, or the one of a link's parameters; None where there is neither.
 
     A tab keeps its own address, too: any other one is a link, and shows the same page whatever tab it is opened in.
-    Functions that somebody wrote in the tab stay, switched off. ``limits`` are a visitor's.
+    Functions that somebody wrote in the tab stay, switched off.
     """
     memory = _json(stored)
     link = {name: query[name] for name in LINK if query.get(name)}
     if not memory and not link:
         return None
-    restoring = _Restoring(store, limits)
+    restoring = _Restoring(store)
     if link in ({}, _table(memory.get("address"))):
         restoring.remember(memory)
     else:
@@ -63,8 +62,8 @@ def restore(stored: str, query: Mapping[str, str], store: GroupStore, limits: Li
 class _Restoring:
     """The draft while it is put together, from what was kept or from a link."""
 
-    def __init__(self, store: GroupStore, limits: Limits | None) -> None:
-        self.store, self.draft = store, first_draft(limits)
+    def __init__(self, store: GroupStore) -> None:
+        self.store, self.draft = store, first_draft()
         self.problems: list[str] = []
 
     def remember(self, memory: Mapping[str, Any]) -> None:

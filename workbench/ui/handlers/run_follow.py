@@ -372,8 +372,6 @@ def drawn_credit(run: Run, credit: Credit, services: Services, loss: DrawnLoss |
 def resume(services: Services, name: str) -> Answer:
     """Go on with a run from its newest valid checkpoint; says what it waits for or why it cannot."""
     try:
-        if services.visitors is not None:
-            services.visitors.admit()
         run = open_run(name, services.workspace).resume()
     except WorkbenchError as error:
         return {"message": str(error), "level": "error"}
@@ -383,7 +381,6 @@ def resume(services: Services, name: str) -> Answer:
 def start_now(services: Services, name: str) -> Answer:
     """Start a run that is queued beside the run that it waits for; says so when it waits for none."""
     try:
-        services.refuse_visitors("wait until the runs before theirs are over")
         open_run(name, services.workspace).start_now()
     except WorkbenchError as error:
         return {"message": str(error), "level": "error"}

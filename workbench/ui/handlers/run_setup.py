@@ -9,7 +9,7 @@ from workbench.config import TaskSection
 from workbench.config.run import METHODS
 from workbench.data import HUB
 from workbench.errors import WorkbenchError, redact
-from workbench.runs import default_workspace, start
+from workbench.runs import default_workspace
 from workbench.runs.check import with_absolute_paths
 from workbench.ui.handlers.credit import summary
 from workbench.ui.handlers.draft import Draft
@@ -57,7 +57,7 @@ def rows_found(draft: Draft) -> Note | None:
         return None
     data = draft.tree["task"]["data"]
     name, words = data or draft.task, kind.replace("_", " ")
-    if name.startswith(HUB) and draft.limits is None:
+    if name.startswith(HUB):
         return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
     try:
         task = find_task(_section_of_data(draft) if data else draft.task_section())
@@ -70,10 +70,7 @@ def rows_found(draft: Draft) -> Note | None:
 def _section_of_data(draft: Draft) -> TaskSection:
     """Raises ConfigError for columns that do not fit."""
     task = draft.tree["task"]
-    section = TaskSection.parse({"name": task["data"], "columns": task["data_columns"]})
-    if draft.limits is not None:
-        draft.limits.check_task(section)
-    return section
+    return TaskSection.parse({"name": task["data"], "columns": task["data_columns"]})
 
 
 def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:
@@ -107,13 +104,9 @@ def _reward_line(row: RewardRow) -> str:
 def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None]:
     """Start a run; its name, or what to put right."""
     try:
-        config = draft.config()
-        if services.visitors is not None:
-            services.visitors.admit(config)
-        run = start(config, services.workspace)
+        return services.start(draft.config()).name, None
     except WorkbenchError as error:
         return None, Note(str(error))
-    return run.name, None
 
 
 def notebook(draft: Draft, services: Services) -> str:

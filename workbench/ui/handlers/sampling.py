@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workbench.assets import EMBEDDED
 from workbench.config import SamplingConfig
 from workbench.errors import ChildDied, ConfigError, TaskError, WorkbenchError
 from workbench.places import is_of_run
@@ -161,15 +160,14 @@ def progress_text(event: dict[str, Any]) -> str:
 def policy_status(services: Services, policy: str) -> PolicyStatusPayload:
     """The state of the policy that a page has chosen, "unloaded" while the worker holds another one.
 
-    A page that names none is told of the worker's, visitors of no run's by its name.
+    A page that names none is told of the worker's.
     """
     status = services.models.status()
     unloaded = bool(policy and status.policy and policy != status.policy)
     shown = PolicyStatus("off") if unloaded else status
-    is_named = services.visitors is None or shown.policy in EMBEDDED
     return {
         "state": "unloaded" if unloaded else shown.state,
-        "policy": policy if unloaded else shown.policy if is_named else "of a run",
+        "policy": policy if unloaded else shown.policy,
         "seconds": shown.seconds,
         "message": shown.message,
         "device": shown.device,

@@ -7,21 +7,20 @@ runs the code of the tab's own editor.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from workbench.checks import ProbeReport
-from workbench.errors import ConfigError
+from workbench.config.run import RunConfig
 from workbench.places import is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Sandbox, SandboxPool
 from workbench.rewards.judges import Judges
 from workbench.rewards.watch import CallTimes
-from workbench.runs import default_workspace, find_checkpoint
+from workbench.runs import Run, default_workspace, find_checkpoint, start
 from workbench.schema import Credit
 from workbench.ui.handlers.background_jobs import Recent, Works
 from workbench.ui.handlers.groups import GroupStore
-from workbench.ui.handlers.visitors import Limits, MeteredModels, Visitors
 
 KEPT_PROBES = 8
 """Tabs whose probes are remembered, each with the credit of every cell's worst case."""
@@ -34,18 +33,20 @@ class Services:
     """Workers and workspace of this process. Safe to use from any thread."""
 
     def __init__(
-        self, workspace: Path | None = None, visitor: Callable[[], str] | None = None, limits: Limits | None = None
+        self,
+        workspace: Path | None = None,
+        *,
+        models: type[ModelWorker] = ModelWorker,
+        judges: type[Judges] = Judges,
+        sandbox: type[Sandbox] = Sandbox,
     ) -> None:
-        root = (workspace if workspace is not None else default_workspace()).resolve()
-        self.root = root
-        self.visitors = None if visitor is None else Visitors(root, visitor, limits or Limits())
-        visitors = self.visitors
-        self.models = ModelWorker(self.path_of) if visitors is None else MeteredModels(self.path_of, visitors)
-        self.judges = Judges(root)
-        self._stores: Recent[Path, GroupStore] = Recent(KEPT_CREDITS)
+        self.workspace = (workspace if workspace is not None else default_workspace()).resolve()
+        self.models = models(self.path_of)
+        self.judges = judges(self.workspace)
+        self.groups = GroupStore(self.workspace)
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
-        self._rewards = SandboxPool(judges=self.judges)
+        self._rewards = SandboxPool(make=partial(sandbox, judges=self.judges))
         self.sampling, self.preflight = Works(), Works()
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
@@ -53,49 +54,18 @@ class Services:
         self._probes: Recent[str, ProbeReport] = Recent(KEPT_PROBES)
         self._call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
 
-    @property
-    def workspace(self) -> Path:
-        """The folder of runs, groups and functions; with visitors, that of the one whose request is answered."""
-        return self.root if self.visitors is None else self.visitors.workspace()
-
-    @property
-    def limits(self) -> Limits | None:
-        """What a visitor's settings may be."""
-        return None if self.visitors is None else self.visitors.limits
-
-    @property
-    def groups(self) -> GroupStore:
-        with self._lock:
-            folder = self.workspace
-            store = self._stores[folder] = self._stores.get(folder) or GroupStore(folder)
-            return store
-
-    def refusal(self, what: str) -> str:
-        """Why a visitor who asks does not do ``what``; "" for anybody else."""
-        try:
-            self.refuse_visitors(what)
-        except ConfigError as error:
-            return str(error)
-        return ""
-
-    def refuse_visitors(self, what: str) -> None:
-        """Raises ConfigError where a visitor asks: ``what`` is something that visitors do not do."""
-        if self.visitors is not None:
-            self.visitors.refuse(what)
+    def start(self, config: RunConfig) -> Run:
+        """Start a run in the workspace. Raises as ``runs.start``."""
+        return start(config, self.workspace)
 
     def path_of(self, name: str) -> str:
-        """The folder of a checkpoint where ``name`` is run:NAME of this workspace; any other name as it is.
-
-        Raises ConfigError for a model that is not a visitor's.
-        """
-        if self.limits is not None:
-            self.limits.check_policy("policy", name)
+        """The folder of a checkpoint where ``name`` is run:NAME of this workspace; any other name as it is."""
         return str(find_checkpoint(name, self.workspace)) if is_of_run(name) else name
 
     def reward_worker(self, tab: str, deadline: float | None = None, *, isolate: bool | None = None) -> Sandbox:
-        """The sandbox of a tab, with the deadline of its configuration, but for a visitor's, and isolated or not."""
+        """The sandbox of a tab, with the deadline of its configuration, and isolated or not."""
         worker = self._rewards.of(tab)
-        if deadline is not None and self.limits is None:
+        if deadline is not None:
             worker.deadline = deadline
         if isolate is not None:
             worker.set_isolated(isolate)

@@ -13,8 +13,6 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.visitors import about_limits
 from workbench.ui.payloads import FactsPayload
 
 ASSETS = "workbench-assets"
@@ -71,12 +69,6 @@ def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
 def note(elem_id: str, *, classes: Sequence[str] = ()) -> gr.HTML:
     """A message beside a control, empty at first."""
     return drawn(elem_id, "note", classes=["note", *classes])
-
-
-def visitors_note(services: Services, elem_id: str) -> None:
-    """What visitors may do, where there are any."""
-    if services.limits is not None:
-        drawn(elem_id, "note", note_value(Note(about_limits(services.limits), level="info")), classes=["note"])
 
 
 def note_value(

@@ -17,5 +17,5 @@ def build_help(services: Services) -> None:
         return live(services.credit(tab_of(payload)), payload.get("rollout"), payload.get("token"))
 
     numbers.__name__ = "live"
-    text = guide(str(services.root / TOKEN_FILE), "{origin}")
+    text = guide(str(services.workspace / TOKEN_FILE), "{origin}")
     drawn("help", "help", json.dumps(text), server_functions=[numbers])

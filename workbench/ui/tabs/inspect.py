@@ -17,7 +17,7 @@ from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_probes
-from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table, visitors_note
+from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table
 from workbench.ui.tabs.config_import import build_import
 from workbench.ui.tabs.credit import bound_credit, build_credit_form
 from workbench.ui.tabs.form import pack
@@ -51,14 +51,13 @@ NUMBERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 
 def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     """The widgets, showing the page as it opens: those of the form, but for Train's fields, and the rest."""
-    first = handlers.first_draft(services.limits)
+    first = handlers.first_draft()
     fields: dict[str, Any] = {"draft": gr.State(first)}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
-            visitors_note(services, "visiting")
             task, steps = _example_widgets(first), _step_widgets(first)
             heading("Rewards")
-            rewards = build_reward_list(first.rows, builtin_only=services.limits is not None)
+            rewards = build_reward_list(first.rows)
             build_model_status(services)
             isolation = note("isolation-note")
             credit, sampling = _credit_widgets(first), _sampling_widgets(first)

@@ -305,7 +305,7 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
 
     def start_over(*held: Any) -> Updates:
         before = read(*held)
-        first = handlers.first_draft(before.limits)
+        first = handlers.first_draft()
         return shown(form, before, first, whole=True, undo="reset to defaults")
 
     asked = [note.apply for note in undo.notes]
@@ -361,7 +361,7 @@ def opening(
     """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
     tab = request.session_hash or ""
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
-    restored = restore(kept, query, services.groups, services.limits)
+    restored = restore(kept, query, services.groups)
     draft = restored.draft if restored is not None else before
     worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
     view = rescore(draft, worker, services.models)

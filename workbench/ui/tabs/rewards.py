@@ -104,8 +104,8 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
     gr.on([row.change.click for row in rows], change, form.inputs, changed, **ANY_ROW)
 
     def save(event: gr.EventData, *held: Any) -> Updates:
-        refused, place = services.refusal("keep no functions"), place_of(event)
-        said = Note(refused) if refused else handlers.save_row(services.workspace, read(*held).rows[place])
+        place = place_of(event)
+        said = handlers.save_row(services.workspace, read(*held).rows[place])
         choices = gr.update(choices=saved_rewards(services.workspace))
         return {rows[place].saved: note_value(said), saved.choice: choices}
 
@@ -183,12 +183,11 @@ def watched(services: Services, tab: str, draft: Draft, view: ScoringView) -> tu
     return drawing, [gr.skip() if row is None else said for row, said in zip(draft.rows, notes, strict=True)]
 
 
-def build_reward_list(rows: Sequence[RewardRow | None], *, builtin_only: bool = False) -> dict[str, Any]:
-    """The rows, and what adds one; ``builtin_only``: no code is written, and nothing added that needs a form."""
-    listed = tuple(_row(place, row, editable=not builtin_only) for place, row in enumerate(rows))
-    choices = handlers.builtin_choices() if builtin_only else handlers.reward_choices()
+def build_reward_list(rows: Sequence[RewardRow | None]) -> dict[str, Any]:
+    """The rows, and what adds one."""
+    listed = tuple(_row(place, row) for place, row in enumerate(rows))
     add = gr.Dropdown(
-        [("Add a reward function …", ""), *choices],
+        [("Add a reward function …", ""), *handlers.reward_choices()],
         value="",
         label="Add a reward function",
         show_label=False,
@@ -227,7 +226,7 @@ def _saved_panel() -> SavedWidgets:
     return SavedWidgets(panel, choice, load, said)
 
 
-def _row(i: int, row: RewardRow | None, *, editable: bool) -> RowWidgets:
+def _row(i: int, row: RewardRow | None) -> RowWidgets:
     on, weight, code = (True, 1.0, "") if row is None else (row.on, row.weight, row.code)
     with gr.Column(visible=row is not None, elem_id=f"reward-{i}", elem_classes=["slot"], min_width=0) as holder:
         with gr.Row(elem_classes=["slot-head"]):
@@ -243,7 +242,7 @@ def _row(i: int, row: RewardRow | None, *, editable: bool) -> RowWidgets:
             show_label=False,
             elem_id=f"reward-code-{i}",
             elem_classes=["slot-code"],
-            interactive=editable,
+            interactive=True,
             lines=3,
             max_lines=18,
         )

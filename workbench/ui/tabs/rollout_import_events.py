@@ -48,9 +48,6 @@ class RolloutImportEvents:
         part, form = self.part, self.form
 
         def open_file(request: gr.Request, path: str, upload: str | None, *how: Any) -> Iterator[list[Any]]:
-            if refused := self.services.refusal("open no files"):
-                yield [note_value(Note(refused)), *start_and_cancel(False), False, gr.skip()]
-                return
             source = handlers.ImportForm(path or "", upload, *how)
             for view in handlers.open_file(source, self.services.workspace, self.readings, _page(request)):
                 failed = view.running is False and view.note.level == "error"

@@ -18,7 +18,7 @@ from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
-from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value, visitors_note
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
 from workbench.ui.tabs.form import form_note_value, read
 from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.run_form import build_run_form
@@ -30,7 +30,6 @@ def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
     """The form of the run, and the rest of the tab."""
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
-            visitors_note(services, "train-visiting")
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
             heading("Next run")

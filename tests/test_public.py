@@ -1,0 +1,328 @@
+"""A public page: every door is asked as a forged request would ask it, and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.drafts import draft_of, own_row
+from tests.stored_runs import store
+from workbench.cli.page import Place, place_of
+from workbench.config import JudgeConfig, RewardConfig, SamplingConfig
+from workbench.config.run import METHODS, RunConfig
+from workbench.data.tasks import SHIPPED_ONLY
+from workbench.errors import ConfigError, PolicyError, RewardError, RunError, TaskError
+from workbench.schema import Example
+from workbench.ui import app as page
+from workbench.ui.handlers.draft import SAMPLING
+from workbench.ui.handlers.example import find_task, first_draft, first_group
+from workbench.ui.handlers.run_setup import start_run
+from workbench.ui.handlers.sampling import sample
+from workbench.ui.handlers.scoring import rescore
+from workbench.ui.handlers.tree import with_path
+from workbench.ui.public import ABOUT, MOST_BYTES, WAITING, PublicServices, allowed, tokens_of
+
+CODE = "def mine(prompt, step, **columns):\n    return 1.0\n"
+EXTERNAL = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+PRM = {"path": "Qwen/Qwen2.5-Math-PRM-7B", "format": "extra-0"}
+HOST = "ada-workbench.hf.space"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> Iterator[None]:
+    """What a public page sets of its process is undone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SHIPPED_ONLY, "")
+        yield
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[PublicServices]:
+    services = PublicServices(tmp_path)
+    yield services
+    services.close()
+
+
+# ── the rule ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_page_as_it_opens_is_allowed_with_every_method() -> None:
+    for name in METHODS:
+        allowed(RunConfig.parse({"method": name}))
+    allowed(first_draft().config())
+    allowed(RunConfig.parse({"policy": "run:mine@20", "task": "gsm8k", "run": {"steps": 100}, "method": {"beta": 0.1}}))
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("policy.path", {"policy": "Qwen/Qwen2.5-0.5B-Instruct"}),
+    ("policy.path", {"policy": "/etc"}),
+    ("policy.adapter", {"policy": {"path": "tiny", "adapter": "/etc"}}),
+    ("policy.trust_remote_code", {"policy": {"path": "tiny", "trust_remote_code": True}}),
+    ("policy.lora", {"policy": {"path": "tiny", "lora": {"r": 8}}}),
+    ("task.name", {"task": "hub:openai/gsm8k"}),
+    ("task.name", {"task": "/etc/passwd"}),
+    ("task.data", {"method": "sft", "task": {"data": "/etc/passwd"}}),
+    ("task.filter", {"task": {"filter": "answer != ''"}}),
+    ("run.steps", {"run": {"steps": 101}}),
+    ("run.epochs", {"run": {"epochs": 2}}),
+    ("run.ranks", {"run": {"ranks": 2}}),
+    ("run.report_to", {"run": {"report_to": ["wandb"]}}),
+    ("run.eval_prompts", {"run": {"eval_prompts": 201}}),
+    ("rows of a step", {"method": {"prompts_per_step": 9}}),
+    ("method.trl", {"method": {"trl": {"push_to_hub": True}}}),
+    ("method.resample_flat", {"method": {"resample_flat": 4}}),
+    ("num_generations", {"method": {"sampling": {"num_generations": 17}}}),
+    ("max_completion_length", {"method": {"sampling": {"max_completion_length": 257}}}),
+    ("tokens", {"run": {"eval_every": 1}, "method": {"sampling": {"max_completion_length": 256}}}),
+    ("environment.max_turns", {"task": "calculator", "environment": {"name": "calculator", "max_turns": 9}}),
+    ("environment.code", {"environment": {"name": "mine", "code": "class mine:\n    pass\n"}}),
+    ("mine", {"method": {"rewards": [{"name": "mine", "code": CODE}]}}),
+    ("judge", {"method": {"rewards": [{"name": "judge", "judge": EXTERNAL}]}}),
+    ("prm", {"method": {"rewards": [{"name": "prm", "model": PRM}]}}),
+    ("values", {"method": {"rewards": [{"name": "values", "monte_carlo": {"continuations": 4}}]}}),
+]
+
+
+@pytest.mark.parametrize(("named", "data"), REFUSED, ids=[f"{name} {i}" for i, (name, _) in enumerate(REFUSED)])
+def test_what_is_not_allowed_is_refused_with_its_field(named: str, data: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=named):
+        allowed(RunConfig.parse(data))
+
+
+def test_tokens_of_a_run_are_counted_at_their_full_length() -> None:
+    config = RunConfig.parse(
+        {
+            "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 10}},
+            "run": {"steps": 8, "eval_every": 4, "eval_prompts": 5, "watch_every": 4, "watch_prompts": 1},
+        }
+    )
+    # 8 steps of 8 completions, 2 + 2 measures of 5, 2 + 2 looks at 4, of 10 tokens each
+    assert tokens_of(config) == (64 + 20 + 16) * 10
+
+
+# ── the services ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("policy.path", "Qwen/Qwen2.5-0.5B-Instruct"),
+        ("policy.adapter", "/etc"),
+        ("method.sampling.num_generations", 64),
+        ("method.sampling.max_completion_length", 4096),
+    ],
+)
+def test_sampling_and_training_refuse_what_a_forged_form_holds(path: str, value: Any, services: PublicServices) -> None:
+    draft = draft_of()
+    draft = replace(draft, tree=with_path(draft.tree, path, value))
+    assert list(sample(draft, services, "tab"))[-1].note.level == "error"  # type: ignore[union-attr]
+    started, note = start_run(draft, services)
+    assert started is None
+    assert note is not None
+    assert services.models.status().state == "off"
+
+
+def test_models_code_judges_and_foreign_tasks_are_refused_where_they_would_be_used(services: PublicServices) -> None:
+    with pytest.raises(PolicyError):
+        services.path_of("org/model")
+    with pytest.raises(ConfigError):
+        services.models.sample("tiny", Example("1 + 1"), SamplingConfig(num_generations=17))
+    with pytest.raises(PolicyError):
+        services.models.with_reference("org/model", first_group())
+    for outcome, k in ((RewardConfig(name="mine", kind="outcome", code=CODE), 8), (RewardConfig(name="x"), 9)):
+        with pytest.raises(ConfigError):
+            services.models.step_values("tiny", first_group(), draft_of().pattern(), outcome, k=k)
+    with pytest.raises(RewardError):
+        services.reward_worker("tab").function(CODE, "mine")
+    with pytest.raises(RewardError):
+        services.reward_worker("tab").environment(CODE, "mine", {}, 1.0)
+    with pytest.raises(RewardError):
+        services.judges.judged("judge", JudgeConfig(**EXTERNAL), [])
+    with pytest.raises(RewardError):
+        services.judges.reach(JudgeConfig(**EXTERNAL))
+    for name in ("hub:openai/gsm8k", "/etc/passwd", __file__):
+        with pytest.raises(TaskError):
+            find_task(name)
+
+
+def test_built_in_functions_score_and_code_does_not(services: PublicServices) -> None:
+    worker = services.reward_worker("tab")
+    assert rescore(draft_of(), worker, services.models).credit is not None
+    view = rescore(draft_of(own_row(CODE)), worker, services.models)
+    assert view.credit is None
+    assert view.rows[0] is not None
+
+
+def test_runs_wait_in_one_queue_and_go_after_a_day(services: PublicServices, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.ui.handlers.session.start", lambda config, workspace: store(workspace, "new"))
+    for i in range(WAITING - 1):
+        store(services.workspace, f"waits-{i}", state="queued", made=2e9)
+    services.start(RunConfig())
+    store(services.workspace, "last", state="queued", made=2e9)
+    with pytest.raises(RunError):
+        services.start(RunConfig())
+    services.groups.keep(first_group())
+    services.groups.keep_recent(replace(first_group(), policy="other"))
+    services.sweep(now=time.time() + 25 * 3600)
+    assert not list(services.groups.folder.rglob("*.json"))
+    assert not (services.workspace / "runs" / "new").exists()
+    assert (services.workspace / "runs" / "last").exists()
+
+
+# ── where the page is ────────────────────────────────────────────────────────────────────────────────────────────────
+
+SPACE = {"SPACE_ID": "ada/workbench", "SPACE_HOST": f"{HOST},example.org"}
+
+
+def test_a_space_is_public_unless_its_owner_says_otherwise() -> None:
+    names = (HOST, "example.org")
+    assert place_of(SPACE) == Place(True, "0.0.0.0", names, ("https://huggingface.co",))
+    assert place_of({**SPACE, "WORKBENCH_PUBLIC": "off"}) == Place(False, "0.0.0.0", names)
+    assert place_of({**SPACE, "WORKBENCH_VISITORS": "off"}).public is False
+    assert place_of(SPACE, False).public is False
+    assert place_of({}) == Place(False)
+    assert place_of({}, True) == Place(True)
+    with pytest.raises(ConfigError, match="WORKBENCH_PUBLIC"):
+        place_of({"WORKBENCH_PUBLIC": "perhaps"})
+
+
+# ── requests sent by hand ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def application(folder: Path, **options: Any) -> Any:
+    async def make() -> Any:  # Gradio makes locks while it is built, and leaves a loop open where none is running
+        return page.create_app(folder, proxies=[HOST], **options)
+
+    return asyncio.run(make())
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """The real application as a Space serves it: HTTPS ends at the proxy, and huggingface.co frames the page."""
+    app = application(tmp_path_factory.mktemp("space"), public=True, framed_by=["https://huggingface.co"])
+    with TestClient(app, base_url=f"http://{HOST}", follow_redirects=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def config(served: TestClient) -> dict[str, Any]:
+    return served.get("/config").json()  # type: ignore[no-any-return]
+
+
+def element(config: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(part for part in config["components"] if part["props"].get("elem_id") == name)
+
+
+def send(
+    client: TestClient, config: dict[str, Any], name: str, event: str, changes: dict[Any, Any], *, tab: str = "forged"
+) -> dict[str, Any]:
+    """The answer to an event of an element. ``changes`` are values of elements by elem_id, and of paths in forms."""
+    target = element(config, name)["id"]
+    parts = {part["id"]: part for part in config["components"]}
+    functions = [one for one in config["dependencies"] if [target, event] in one["targets"] and one["backend_fn"]]
+    function = max(functions, key=lambda one: len(one["inputs"]))
+    data = []
+    for part in (parts[number] for number in function["inputs"]):
+        value = changes.get(part["props"].get("elem_id"), part["props"].get("value"))
+        if isinstance(value, str) and value.startswith('{"'):
+            form = json.loads(value)
+            for form_name, paths in (("sampling", SAMPLING),):
+                if form_name in form:
+                    form[form_name] = [changes.get(path, old) for path, old in zip(paths, form[form_name], strict=True)]
+            if isinstance(form.get("run"), dict):
+                form["run"] |= {path: changes[path] for path in form["run"].keys() & changes.keys()}
+            value = json.dumps(form)
+        data.append(value)
+    body = {"fn_index": function["id"], "data": data, "session_hash": tab, "trigger_id": target}
+    assert client.post("/gradio_api/queue/join", json=body).status_code == 200
+    lines = client.get("/gradio_api/queue/data", params={"session_hash": tab}).text.splitlines()
+    told = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    return {"text": json.dumps(told), "runs": client.app.state.services.workspace / "runs"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")  # Gradio's queue sets it
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("start", {"policy.path": "Qwen/Qwen2.5-0.5B-Instruct"}),
+        ("start", {"policy.path": "/etc"}),
+        ("start", {"run.steps": 5000}),
+        ("start", {"task.data": "/etc/passwd", "method.name": "sft"}),
+        ("sample", {"policy.path": "Qwen/Qwen2.5-0.5B-Instruct"}),
+        ("sample", {"method.sampling.num_generations": 64}),
+        ("sample", {"page.reference": "org/model"}),
+    ],
+)
+def test_a_forged_event_starts_nothing(
+    served: TestClient, config: dict[str, Any], name: str, changes: dict[str, Any]
+) -> None:
+    answer = send(served, config, name, "click", changes)
+    assert "public page" in answer["text"]
+    assert not answer["runs"].exists()
+
+
+@pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")
+@pytest.mark.parametrize("name", ["hub:openai/gsm8k", "/etc/passwd"])
+def test_a_forged_task_is_not_read(served: TestClient, config: dict[str, Any], name: str) -> None:
+    told = send(served, config, "task", "input", {"task": name})["text"]
+    assert "root:" not in told
+    assert '"success": false' in told
+
+
+@pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")
+@pytest.mark.parametrize(
+    ("function", "data"),
+    [
+        ("sample", ["1 + 1", "Qwen/Qwen2.5-0.5B-Instruct"]),
+        ("sample", ["1 + 1", "/etc"]),
+        ("sample", ["1 + 1", "tiny", 64]),
+        ("sample", ["1 + 1", "tiny", 8, 4096]),
+        ("score", [{}, ["mine"]]),
+    ],
+)
+def test_the_api_refuses_them_too(served: TestClient, function: str, data: list[Any]) -> None:
+    event = served.post(f"/gradio_api/call/{function}", json={"data": data}).json()["event_id"]
+    answer = served.get(f"/gradio_api/call/{function}/{event}").text
+    assert "event: error" in answer
+    assert "complete" not in answer
+
+
+def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -> None:
+    called = {number for one in config["dependencies"] for number, _ in one["targets"]}
+    for name in ("import-open", "open-config", "model-add", "judge-add", "saved-load", "reward-code-0", "isolate"):
+        assert element(config, name)["id"] not in called, name
+    for name in ("importing", "open-config", "reward-code-0", "isolate"):
+        assert element(config, name)["props"]["visible"] is False
+
+
+def test_functions_that_change_what_others_see_are_not_there(served: TestClient, config: dict[str, Any]) -> None:
+    for name, function in (("runs", "remove"), ("runs", "say_of"), ("live", "stop"), ("drawing", "mark_step")):
+        body = {"component_id": element(config, name)["id"], "fn_name": function, "session_hash": "x", "data": {}}
+        assert served.post("/gradio_api/component_server", json=body).status_code == 404, function
+    body = {"component_id": element(config, "runs")["id"], "fn_name": "table", "session_hash": "x", "data": {}}
+    assert served.post("/gradio_api/component_server", json=body).status_code == 200
+
+
+def test_it_lets_everybody_in_framed_and_says_what_it_is(served: TestClient, config: dict[str, Any]) -> None:
+    framed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+    answer = served.get("/", headers={"Accept": "text/html", **framed})
+    assert answer.status_code == 200
+    assert "frame-ancestors https://huggingface.co" in answer.headers["content-security-policy"]
+    assert ABOUT in element(config, "public")["props"]["value"]
+    assert served.post("/gradio_api/queue/join", json={}, headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+def test_files_and_long_requests_stop_at_the_door(served: TestClient) -> None:
+    for path in ("/gradio_api/upload", "/upload", "/gradio_api/file=/etc/passwd", "/gradio_api/deep_link"):
+        answer = served.post(path, content=b"x") if "file" not in path else served.get(path)
+        assert answer.status_code == 403, path
+    assert served.get("/workbench-runs/mine/model.zip").status_code == 403
+    assert served.post("/gradio_api/queue/join", content=b"x" * (MOST_BYTES + 1)).status_code == 403
