@@ -172,8 +172,8 @@ def what_a_run_would_take_is_told_of_what_is_chosen_last(page: Page) -> None:
     with page.expect_request(is_event):
         page.get_by_role("tab", name="Inspect").click()
         page.get_by_role("tab", name="Train").click()
-    page.get_by_label("Method", exact=True).select_option("dpo")
-    page.wait_for_function('Object.values(sessionStorage).some((kept) => kept.includes(\'"method.name":"dpo"\'))')
+    with page.expect_request(is_event):
+        page.get_by_label("Method", exact=True).select_option("dpo")
     holds = False
     for route in reversed(asked):
         with page.expect_response(lambda answer, at=route.request: answer.request == at):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+import workbench
 from tests.configs import config_of
+from tests.drafts import draft_of
 from workbench.config import SharedConfig, leaves
 from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import Leaf
 from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
+from workbench.ui.handlers.notebook import inspect_code
+from workbench.ui.handlers.tree import with_path
 
 TEXTS: dict[str, Any] = {
     "name": "other", "policy.merge": {"run:taught": 0.5}, "policy.lora.targets": "q_proj",
@@ -126,8 +130,21 @@ def test_the_trainer_is_told_of_the_optimiser_the_sampling_and_the_pattern(path:
     )
 
 
-def test_a_field_of_the_step_pattern_is_a_field_of_the_configuration() -> None:
-    pattern = StepPattern("x", "ends", True)
-    for part in fields(StepPattern):
-        config = RunConfig.parse({"method": {"pattern": {part.name: getattr(pattern, part.name)}}})
-        assert config.grpo.pattern == replace(StepPattern(), **{part.name: getattr(pattern, part.name)})
+@pytest.mark.parametrize("part", fields(StepPattern), ids=lambda part: part.name)
+def test_a_field_of_the_step_pattern_is_one_of_the_configuration_the_trainer_and_notebook_code(
+    part: Any, tmp_path: Path
+) -> None:
+    from workbench.training.config import ProcessGRPOConfig
+
+    pattern = replace(StepPattern(), **{part.name: getattr(StepPattern("x", "ends", True), part.name)})
+    config = RunConfig.parse({"method": {"pattern": asdict(pattern)}, "run": {"device": "cpu"}})
+    assert config.grpo.pattern == pattern
+    given = ProcessGRPOConfig(**trainer_arguments(config, tmp_path))
+    assert given.pattern == pattern
+    assert json.loads(given.to_json_string())["step_pattern"] == asdict(pattern)
+    assert StepPattern(*pattern.parts) == pattern
+    draft = draft_of()
+    code = inspect_code(replace(draft, tree=with_path(draft.tree, "method.pattern", asdict(pattern))), tmp_path)
+    found: dict[str, Any] = {"wb": workbench}
+    exec(next(line for line in code.splitlines() if line.startswith("pattern = ")), found)
+    assert found["pattern"] == pattern

@@ -14,14 +14,14 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.config_import import take_over
-from workbench.ui.handlers.draft import RUN, SAMPLING, Draft
+from workbench.ui.handlers.draft import RUN, Draft, Tab
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump, link_of
 from workbench.ui.handlers.run_fields import INSPECTED, NUMBER, method_fields, own_defaults
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.tabs.form import form_note_value, packed_run, read
+from workbench.ui.tabs.form import form_note_value, packed_run, read_form
 from workbench.ui.tabs.run_form import spec
 
 CHANGED: dict[str, dict[str, Any]] = {
@@ -74,12 +74,12 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     opened, _ = take_over(draft_of(), "c.yaml", RunConfig.from_yaml(config.to_yaml()))
     assert opened.config() == config
     values = draft.values()
-    run = {path: values[path] for path in RUN}
-    assert json.loads(packed_run(draft))["run"] == run
+    assert json.loads(packed_run(draft))["run"] == {path: values[path] for path in RUN}
     assert packed_run(draft) != packed_run(draft)  # told anew, which the same value given twice is not
-    assert read(draft_of(), packed_run(draft)) == draft
-    kept = {"scoring": dump(draft_of(), ""), "run": run, "sampling": {path: values[path] for path in SAMPLING}}
-    for memory, query in ((kept, {}), ({"scoring": dump(draft, "")}, {}), ({}, link_of(draft, ""))):
+    tab = Tab(draft_of())
+    assert read_form(tab, packed_run(draft)) == (draft != draft_of())
+    assert tab.draft == draft
+    for memory, query in (({"page": dump(draft, "")}, {}), ({}, link_of(draft, ""))):
         restored = restore(json.dumps(memory) if memory else "", query, store)
         assert restored is not None
         assert (restored.problems, restored.draft.config()) == ((), config)
@@ -95,7 +95,7 @@ def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStor
     assert (back.config().grpo.beta, back.config().task.data) == (0.5, None)
     assert back.with_values({"method.name": "dpo"}).config() == draft.config()
     for restored in (
-        restore(json.dumps({"scoring": dump(back, "")}), {}, store),
+        restore(json.dumps({"page": dump(back, "")}), {}, store),
         restore("", link_of(back, ""), store),
     ):
         assert restored is not None

@@ -20,7 +20,7 @@ from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
 from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.credit import credit_section
-from workbench.ui.handlers.draft import RUN, SAMPLING, Draft
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.group_export import export
 from workbench.ui.handlers.groups import GroupStore
@@ -260,7 +260,7 @@ def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: G
     assert draft.with_values(draft.values()) == draft
     # A browser that keeps it gives it back, to the last field.
     shown = draft_of().with_config(config)
-    restored = restore(json.dumps({"scoring": dump(shown, "")}), {}, store)
+    restored = restore(json.dumps({"page": dump(shown, "")}), {}, store)
     assert restored is not None
     assert (restored.problems, restored.draft.config()) == ((), config)
     # Notebook code is the same configuration.
@@ -294,10 +294,7 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
 
 def kept(draft: Draft, saved: str = "", **fields: Any) -> str:
     """What a browser tab keeps of a page, whose address is a link to it."""
-    values = draft.values() | fields
-    parts = {"sampling": SAMPLING, "run": RUN}
-    forms = {part: {path: values[path] for path in paths} for part, paths in parts.items()}
-    return json.dumps({"scoring": dump(draft, saved), "address": link_of(draft, saved), **forms})
+    return json.dumps({"page": dump(draft.with_values(fields), saved), "address": link_of(draft, saved)})
 
 
 def test_a_reload_brings_everything_back(store: GroupStore) -> None:

@@ -13,7 +13,7 @@ from tests.drafts import draft_of
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.credit import credit_section, with_settings
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.example import choose_example
 from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import inspect_code
@@ -22,7 +22,7 @@ from workbench.ui.handlers.page_state import dump
 from workbench.ui.handlers.rollout_import import ImportForm, Readings, open_file
 from workbench.ui.handlers.task_rows import preview, read_as
 from workbench.ui.handlers.tree import with_path
-from workbench.ui.tabs.form import packed_task, read
+from workbench.ui.tabs.form import packed_task, read_form
 
 COLUMNS = "prompt=q,answer=truth.value"
 
@@ -37,7 +37,9 @@ def file(tmp_path: Path) -> str:
 def typed(draft: Draft, **fields: Any) -> Draft:
     """The draft with what was typed into the fields, as the page sends it."""
     values = json.loads(packed_task(draft))["task"] | {f"task.{name}": value for name, value in fields.items()}
-    return read(draft, json.dumps({"task": values}))
+    tab = Tab(draft)
+    read_form(tab, json.dumps({"task": values}))
+    return tab.draft
 
 
 def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> None:
@@ -103,7 +105,7 @@ def test_a_column_that_is_no_prompt_is_told_of_in_the_pages_words(tmp_path: Path
 def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) -> None:
     draft = Draft.of(RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}}))
     draft = choose_example(draft, 2)
-    kept = json.dumps({"scoring": dump(draft, "")})
+    kept = json.dumps({"page": dump(draft, "")})
     restored = restore(kept, {}, GroupStore(tmp_path))
     assert restored is not None
     assert (restored.problems, restored.draft.text) == ((), "2 + 1?")

@@ -8,7 +8,7 @@ the patterns stand the presets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
@@ -66,8 +66,11 @@ class StepPattern:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """Its arguments, without a last one that is as by default."""
-        return (self.regex, self.kind, True) if self.leave_out_thinking else (self.regex, self.kind)
+        """Its arguments by position, without those at the end that are as by default."""
+        values = [(getattr(self, one.name), one.default) for one in fields(self)]
+        while len(values) > 2 and values[-1][0] == values[-1][1]:
+            del values[-1]
+        return tuple(value for value, _ in values)
 
     @property
     def by_tokens(self) -> bool:

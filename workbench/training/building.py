@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -299,9 +299,7 @@ def _sampled_arguments(config: SharedConfig, method: SampledSection) -> dict[str
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "repetition_penalty": sampling.repetition_penalty,
-        "step_pattern": method.pattern.regex,
-        "step_pattern_kind": method.pattern.kind,
-        "leave_out_thinking": method.pattern.leave_out_thinking,
+        "step_pattern": asdict(method.pattern),
         "stop": list(sampling.stop),
         "chat_template_kwargs": dict(config.prompt.template_kwargs) or None,
     }

@@ -7,14 +7,14 @@ assume one advantage a sequence, which schemes that give each token its own do n
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trl import GRPOConfig
 
 from workbench.credit import SCHEMES, SHARED, assign_credit
 from workbench.errors import ConfigError, CreditError
-from workbench.steps import PatternKind, StepPattern
+from workbench.steps import StepPattern
 
 _log = logging.getLogger(__name__)
 
@@ -27,20 +27,11 @@ class ProcessGRPOConfig(GRPOConfig):
     unless ``credit_options`` say otherwise, and ``reward_weights`` weighs the outcome rewards, as in TRL.
     """
 
-    step_pattern: str = field(
+    step_pattern: dict[str, Any] | str | StepPattern | None = field(
         default=r"(?m)^Step \d+:",
-        metadata={"help": "Regular expression that finds the steps of a completion, or numbers, by the kind."},
-    )
-    step_pattern_kind: PatternKind = field(
-        default="starts",
         metadata={
-            "help": "What a match is: it 'starts' a step, 'ends' one, or 'is' one; every turn of an episode is one, "
-            "'turns'; or how tokens cut: by 'surprise', 'entropy' or number, 'tokens'."
+            "help": "Regular expression that begins each step of a completion, or a StepPattern, or its fields by name."
         },
-    )
-    leave_out_thinking: bool = field(
-        default=False,
-        metadata={"help": "Leave <think> blocks out of the steps, and out of what reward functions read."},
     )
     stop: list[str] | None = field(
         default=None, metadata={"help": "Texts that end a completion, whose tokens belong to it."}
@@ -82,6 +73,8 @@ class ProcessGRPOConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.step_pattern, StepPattern):
+            self.step_pattern = asdict(self.step_pattern)  # plain values, which are stored and logged as JSON
         if self.loss_type == "cispo" and (cap := self.epsilon if self.epsilon_high is None else self.epsilon_high) < 1:
             _log.warning(
                 "loss_type 'cispo' caps the ratio itself at epsilon_high, here %g, and so scales every gradient down; "
@@ -100,7 +93,8 @@ class ProcessGRPOConfig(GRPOConfig):
     @property
     def pattern(self) -> StepPattern:
         """What cuts completions into steps."""
-        return StepPattern(self.step_pattern, self.step_pattern_kind, self.leave_out_thinking)
+        given = self.step_pattern or {}
+        return StepPattern(given) if isinstance(given, str) else StepPattern(**given)
 
     @property
     def sequence_modes(self) -> list[str]:

@@ -36,6 +36,7 @@ from workbench.ui.api import add_api
 from workbench.ui.blocks import Page, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, Door, FirstScript, workspace_token
 from workbench.ui.downloads import add_downloads
+from workbench.ui.handlers.draft import Tab
 from workbench.ui.handlers.models import policy_choices
 from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
@@ -112,9 +113,9 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         for shows in (page.load, inspect_tab.select):
             shows(suggested, None, policies, queue=False, **PRIVATE)
 
-        def opened(request: gr.Request, kept: str, *held: Any) -> Updates:
+        def opened(request: gr.Request, kept: str, tab: Tab) -> Updates:
             wanted = _wanted_tab(request.query_params or {})
-            draft, updates = opening(services, form, inspect, request, kept or "", read(*held))
+            draft, updates = opening(services, form, inspect, request, kept or "", read(tab))
             updates |= {train.inherited: inherited_value(draft)}
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 

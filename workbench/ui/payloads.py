@@ -172,11 +172,9 @@ class FilePayload(TypedDict):
 
 
 class PagePayload(TypedDict, total=False):
-    """What the browser tab keeps of the draft, in parts."""
+    """What the browser tab keeps of the draft, and the link to it."""
 
-    scoring: Mapping[str, Any]
-    sampling: Mapping[str, Any]
-    run: Mapping[str, Any]
+    page: Mapping[str, Any]
     link: Mapping[str, str]
     tab: str
     first: bool

@@ -1,7 +1,7 @@
 // What the address and the browser tab's own storage say of Inspect: its controls, the pin, and the colours.
 //
-// The tab's copy lives in sessionStorage, so that two tabs never restore each other's. Its value comes from the server
-// in parts, see PagePayload.
+// The tab's copy lives in sessionStorage, so that two tabs never restore each other's. Its value comes from the
+// server, see PagePayload.
 
 /** @import { PagePayload } from "../../views/payloads.d.ts" */
 /** @import { Heatmap } from "../../views/drawing/heatmap.js" */
@@ -95,15 +95,13 @@ class Address {
   }
 
   /** @param {PagePayload} value The address is kept beside it: any other one is a link to follow. */
-  store({ scoring, sampling, run }) {
+  store({ page }) {
     try {
       const stored = JSON.parse(sessionStorage.getItem(STORED) ?? "{}");
-      if (!scoring && !sampling && !run && !Object.keys(stored).length) return; // the page is as it opened
+      if (!page && !Object.keys(stored).length) return; // the page is as it opened
       const parts = {
         ...stored,
-        ...(scoring ? { scoring } : {}),
-        ...(sampling ? { sampling } : {}),
-        ...(run ? { run } : {}),
+        ...(page ? { page } : {}),
         address: linkIn(new URL(location.href).searchParams),
       };
       sessionStorage.setItem(STORED, JSON.stringify(parts));

@@ -8,8 +8,9 @@ widget stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 
 from workbench.config import (
@@ -44,7 +45,7 @@ from workbench.ui.handlers.run_fields import (
     takes,
     task_fields,
 )
-from workbench.ui.handlers.tree import configuration, default_tree, get, shared_settings, with_path
+from workbench.ui.handlers.tree import configuration, default_tree, get, leaves, shared_settings, value_at, with_path
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
@@ -128,6 +129,7 @@ class Draft:
     columns: Mapping[str, Any] = field(default_factory=dict)
     edited: Prompt | None = None
     group: Group | None = None
+    tab: Tab | None = field(default=None, compare=False, repr=False)
 
     # ── from and to a configuration ──────────────────────────────────────────────────────────────────────────────
 
@@ -268,8 +270,7 @@ class Draft:
     @property
     def pattern_parts(self) -> tuple[Any, ...]:
         """The arguments of its ``StepPattern``, as ``StepPattern.parts`` has them."""
-        left_out = self.tree["method"]["pattern"]["leave_out_thinking"]
-        return (self.regex, self.kind, True) if left_out else (self.regex, self.kind)
+        return StepPattern(**self.tree["method"]["pattern"]).parts
 
     @property
     def run_credit(self) -> Section:
@@ -292,7 +293,7 @@ class Draft:
             raise PatternError("the pattern is empty and would match empty text; write what a step begins with")
         if len(self.regex) > LONGEST_PATTERN:
             raise PatternError(f"the pattern has {len(self.regex):,} characters; the limit is {LONGEST_PATTERN:,}")
-        return StepPattern(*self.pattern_parts)
+        return StepPattern(**self.tree["method"]["pattern"])
 
     def sampling(self) -> tuple[SamplingConfig, int]:
         """The options of sampling on Inspect, and its seed. Raises ConfigError with the field's path."""
@@ -338,6 +339,63 @@ class Draft:
                 )
             names.add(config.name)
             yield row, config
+
+
+class Tab:
+    """What one browser tab holds, on the server: an event changes it, and no answer to an earlier event undoes that.
+
+    Safe to use from any thread.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._lock = threading.Lock()
+        self._draft = replace(draft, tab=self)
+        self._asked = 0
+
+    def __deepcopy__(self, memo: Any) -> Tab:
+        """One of its own for each session, which opens as the first did."""
+        return Tab(self._draft)
+
+    @property
+    def draft(self) -> Draft:
+        return self._draft
+
+    def change(self, changed: Callable[[Draft], Draft]) -> bool:
+        """Change what is held by now, and say whether it differs."""
+        with self._lock:
+            before = self._draft
+            self._draft = replace(changed(before), tab=self)
+            return before != self._draft
+
+    def set(self, path: str, value: Any) -> bool:
+        """Set what a field holds, and say whether it is news."""
+        return self.change(lambda draft: draft.with_values({path: value}))
+
+    def put(self, before: Draft, after: Draft) -> None:
+        """Take over what an event changed from ``before`` to ``after``; what was changed meanwhile stays."""
+        self.change(lambda now: after if now is before else _merged(now, before, after))
+
+    def asks(self) -> Callable[[], bool]:
+        """Return a function that says whether nothing was asked of the tab since this call."""
+        with self._lock:
+            self._asked = asked = self._asked + 1
+        return lambda: self._asked == asked
+
+
+def _merged(now: Draft, before: Draft, after: Draft) -> Draft:
+    changes: dict[str, Any] = {}
+    for part in fields(Draft):
+        old, new = getattr(before, part.name), getattr(after, part.name)
+        if old is not new and old != new:
+            changes[part.name] = new
+    tree = now.tree
+    for path, value in leaves(changes.pop("tree", {})):
+        if value != value_at(before.tree, path):
+            tree = with_path(tree, path, value)
+    if "rows" in changes and len(now.rows) == len(before.rows) == len(after.rows):
+        rows = zip(now.rows, before.rows, after.rows, strict=True)
+        changes["rows"] = tuple(new if new != old else here for here, old, new in rows)
+    return replace(now, tree=tree, **changes)
 
 
 def _credit_values(prefix: str, section: Section | None) -> dict[str, Any]:

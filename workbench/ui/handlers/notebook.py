@@ -12,6 +12,7 @@ import ast
 import builtins
 import pprint
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -266,9 +267,11 @@ def _top_level(code: str) -> set[str] | None:
 
 
 def _scored(pattern: StepPattern, specs: list[str]) -> str:
-    thinking = ", leave_out_thinking=True" if pattern.leave_out_thinking else ""
+    more = {part.name: getattr(pattern, part.name) for part in fields(pattern)[1:]}
+    usual = asdict(StepPattern()) | {"kind": None}  # which is always said
+    given = "".join(f", {name}={value!r}" for name, value in more.items() if value != usual[name])
     return (
-        f"pattern = wb.StepPattern({text_literal(pattern.regex)}, kind={pattern.kind!r}{thinking})\n"
+        f"pattern = wb.StepPattern({text_literal(pattern.regex)}{given})\n"
         f"rewards = [{_listed(specs)}]\n"
         "scored = wb.score_group(group, pattern, rewards=rewards)"
     )

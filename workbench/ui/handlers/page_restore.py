@@ -19,14 +19,14 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.steps import PRESETS
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, credit_section, visible_fields
-from workbench.ui.handlers.draft import FIELDS, RUN, SAMPLING, TASK, Draft
+from workbench.ui.handlers.draft import FIELDS, PAGE_FIELDS, TASK, Draft
 from workbench.ui.handlers.example import choose_example, find_task, first_draft
 from workbench.ui.handlers.groups import GroupStore
-from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked, leaves, value_at
+from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task
 from workbench.ui.handlers.run_fields import LINES, PAIRS
-from workbench.ui.handlers.tree import configuration, with_path
+from workbench.ui.handlers.tree import configuration, leaves, value_at, with_path
 
 LARGEST_KEPT = 2_000_000
 """Characters of a browser's own copy that are read."""
@@ -55,7 +55,7 @@ def restore(stored: str, query: Mapping[str, str], store: GroupStore) -> Restore
         restoring.remember(memory)
     else:
         restoring.follow(link)
-        restoring.keep_written(_table(memory.get("scoring")).get("rewards"))
+        restoring.keep_written(_table(memory.get("page")).get("rewards"))
     return Restored(restoring.draft, tuple(restoring.problems))
 
 
@@ -67,21 +67,19 @@ class _Restoring:
         self.problems: list[str] = []
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        scoring = _table(memory.get("scoring"))
-        if scoring:
-            tree = _table(scoring.get("config"))
-            read_as = {path: value_at(tree, path) for path in TASK}
-            self._fields({path: value for path, value in read_as.items() if value is not None})
-            self._example(_text(value_at(tree, "task.name")), _index(scoring.get("index")))
-            self._settings(tree)
-            self._group(_text(scoring.get("saved")))
-            self._whose(bool(scoring.get("imported")), bool(scoring.get("edited")))
-            credit = _section(_table(scoring.get("credit"))) or self.draft.credit
-            self.draft = replace(self.draft, credit=credit, compare=_section(_table(scoring.get("compare"))))
-            if isinstance(scoring.get("rewards"), list):
-                self.draft = replace(self.draft, rows=self._rows(scoring["rewards"]))
-        for part, paths in (("sampling", SAMPLING), ("run", RUN)):
-            self._fields({path: value for path, value in _table(memory.get(part)).items() if path in paths})
+        page = _table(memory.get("page"))
+        tree = _table(page.get("config"))
+        read_as = {path: value_at(tree, path) for path in TASK}
+        self._fields({path: value for path, value in read_as.items() if value is not None})
+        self._example(_text(value_at(tree, "task.name")), _index(page.get("index")))
+        self._settings(tree)
+        self._group(_text(page.get("saved")))
+        self._whose(bool(page.get("imported")), bool(page.get("edited")))
+        credit = _section(_table(page.get("credit"))) or self.draft.credit
+        self.draft = replace(self.draft, credit=credit, compare=_section(_table(page.get("compare"))))
+        if isinstance(page.get("rewards"), list):
+            self.draft = replace(self.draft, rows=self._rows(page["rewards"]))
+        self._fields({path: value for path, value in _table(page.get("fields")).items() if path in PAGE_FIELDS})
 
     def follow(self, query: Mapping[str, str]) -> None:
         task = query.get("task")

@@ -1,7 +1,6 @@
 """What a browser tab keeps of the page, and the link to it: a tab's draft as plain values.
 
-A browser tab keeps its draft itself (``share.js``) in parts: ``scoring`` is the draft as scored last, ``sampling`` and
-``run`` are what the fields of those forms hold, by path, and ``address`` the link that the tab's address is. A link
+A browser tab keeps its draft itself (``share.js``) as ``page``, and as ``address`` the link that its address is. A link
 holds the draft as far as it fits into an address, and never code, a policy, a file's path nor a Hub id. Groups are kept
 in the workspace under the hash of what they hold. ``page_restore`` reads all of it back.
 """
@@ -9,7 +8,7 @@ in the workspace under the hash of what they hold. ``page_restore`` reads all of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,11 +16,11 @@ from workbench.config.run import METHODS
 from workbench.data import TASKS
 from workbench.schema import Group
 from workbench.ui.handlers.credit import changed
-from workbench.ui.handlers.draft import FIELDS, Draft
+from workbench.ui.handlers.draft import PAGE_FIELDS, Draft
 from workbench.ui.handlers.example import CUSTOM, find_task, first_draft, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import with_task
-from workbench.ui.handlers.tree import get
+from workbench.ui.handlers.tree import leaves, value_at
 
 LONGEST_REGEX = 300
 """Characters of a pattern that go into a link."""
@@ -50,6 +49,7 @@ def dump(draft: Draft, saved: str) -> dict[str, Any]:
         "credit": draft.credit,
         "compare": draft.compare,
         "rewards": [_row_dump(row) for row in draft.rows],
+        "fields": {path: getattr(draft, name) for path, name in PAGE_FIELDS.items()},
         "index": draft.index,
         "saved": saved,
         "imported": group is not None and _is_example_of(draft, group),
@@ -114,21 +114,3 @@ def _row_dump(row: RewardRow | None) -> dict[str, Any] | None:
 def is_linked(path: str) -> bool:
     """Whether a link may hold the setting of a path."""
     return path.startswith(_LINKED) and not path.startswith(_NOT_LINKED)
-
-
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree with its dotted path; what one field holds is one value."""
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and path not in FIELDS:
-            yield from leaves(value, f"{path}.")
-        else:
-            yield path, value
-
-
-def value_at(tree: Mapping[str, Any], path: str) -> Any:
-    """The value at a path; None where there is none."""
-    try:
-        return get(tree, path)
-    except KeyError:
-        return None

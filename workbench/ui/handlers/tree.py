@@ -5,7 +5,7 @@ It knows neither the fields of the page nor rewards and credit, which a draft ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -14,7 +14,10 @@ from workbench.config import LoraConfig, SamplingConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.config.task import text_of_columns
 from workbench.steps import StepPattern
-from workbench.ui.handlers.run_fields import COLUMNS, FIRST, LORA_RANK, own_defaults, takes
+from workbench.ui.handlers.run_fields import COLUMNS, FIRST, LORA_RANK, MERGE, own_defaults, takes
+
+TABLES = ("prompt.template_kwargs", MERGE)
+"""Paths of values by name that one field holds."""
 
 
 def get(tree: Mapping[str, Any], path: str) -> Any:
@@ -68,3 +71,21 @@ def default_tree() -> Mapping[str, Any]:
     inspected["isolate_rewards"] = False
 
     return {**shared_settings(RunConfig()), "method": inspected, **{name: own_defaults(name) for name in METHODS}}
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree with its dotted path; what one field holds is one value."""
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and path not in TABLES:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def value_at(tree: Mapping[str, Any], path: str) -> Any:
+    """The value at a path; None where there is none."""
+    try:
+        return get(tree, path)
+    except KeyError:
+        return None

@@ -1,49 +1,37 @@
-"""The draft and the page's widgets: what they hold makes the draft, and a changed draft sets those that differ.
+"""The draft of a browser tab and the page's widgets.
 
-One input of an event stands in place of many: a field nobody sees that always holds the values of a whole form.
-Gradio's page visits every input of an event several times per call, and once more per later call of any event; for the
-widgets of Inspect that takes longer than scoring does.
+Each field's event sets its own part of the draft, which is held on the server (``draft.Tab``); a draft that an event
+changes otherwise sets the widgets that differ.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import gradio as gr
 
 from workbench.credit import SCHEMES
-from workbench.errors import ConfigError
 from workbench.ui.handlers.credit import visible_fields
-from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, SAMPLING, SCORING, TASK, Draft, credit_paths
+from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, TASK, Draft, Tab, credit_paths
 from workbench.ui.handlers.example import columns_text, pattern_label, preset_of
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import row_classes, row_facts, row_label
 from workbench.ui.handlers.run_fields import FIRST, run_fields, task_fields
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.task_rows import preview
-from workbench.ui.tabs.common import PRIVATE, facts_value, note_value
+from workbench.ui.tabs.common import facts_value, note_value
 from workbench.ui.tabs.widgets import CreditWidgets, Form, RowWidgets
 
-FORMS = {"scoring": SCORING, "sampling": SAMPLING}
-"""The paths of the fields of each form of Gradio's widgets, in order."""
 Updates = dict[Any, Any]
 """What an event sets, by widget; the others stay."""
 
 
-def pack(name: str, widgets: Mapping[str, Any]) -> gr.Textbox:
-    """A form's fields in one, which changes whenever one of them does: one event, however many an event has set."""
-    listed = [widgets[path] for path in FORMS[name]]
-    form = gr.Textbox(packed(name, [widget.value for widget in listed]), visible=False, max_lines=1)
-    for widget in listed:  # an event of its own each: Gradio visits every trigger of an event, too
-        widget.change(None, listed, form, js=f"(...values) => JSON.stringify({{ {name}: values }})", **PRIVATE)
-    return form
-
-
-def packed(name: str, values: list[Any]) -> str:
-    return json.dumps({name: values}, separators=(",", ":"), ensure_ascii=False)
+def changes(widget: Any) -> Any:
+    """The event of a widget that somebody set; a text that is pasted tells of itself by ``change`` alone."""
+    return widget.input if isinstance(widget, gr.Checkbox | gr.Dropdown) else widget.change
 
 
 def packed_run(draft: Draft) -> str:
@@ -64,28 +52,25 @@ def _told(name: str, draft: Draft, paths: Iterable[str]) -> str:
     return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
 
 
-def read(draft: Draft, *forms: str) -> Draft:
-    """The draft as it stands, of ``Form.inputs`` or the first of them. Raises ConfigError for what no form holds."""
-    for form in forms:
-        try:
-            packs = [
-                {**values} if name in ("run", "task") else dict(zip(FORMS[name], values, strict=True))
-                for name, values in json.loads(form).items()
-                if name != "told"
-            ]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ConfigError("the page sent a form that it does not have; reload it") from error
-        for values in packs:
-            draft = draft.with_values(values)
-    return draft
+def read(tab: Tab) -> Draft:
+    """The draft that a tab holds by now."""
+    return tab.draft
+
+
+def read_form(tab: Tab, form: str) -> bool:
+    """Set what a form that a script draws holds, and say whether anything of it is news."""
+    (values,) = (values for name, values in json.loads(form).items() if name != "told")
+    return tab.change(lambda draft: draft.with_values(values))
 
 
 def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False, undo: str = "") -> Updates:
     """What to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
-    ``whole`` sets the packed forms too: fields of a tab that is not on screen tell nobody that they changed. ``undo``
-    says what was replaced or removed, beside a button that brings ``before`` back.
+    The tab holds ``after`` then, with what was typed since ``before``. ``whole`` sets the forms that scripts draw, too.
+    ``undo`` says what was replaced or removed, beside a button that brings ``before`` back.
     """
+    assert before.tab is not None
+    before.tab.put(before, after)
     old, new = before.values(), after.values()
     differ = {path for path, value in new.items() if value != old[path]}
     updates: Updates = {widget: gr.update(value=new[path]) for path, widget in form.bound.items() if path in differ}
@@ -111,12 +96,9 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False, undo:
         updates[form.task_rows] = packed_task(after)
     if whole or after.task != before.task or not differ.isdisjoint(TASK):
         updates[form.task_preview] = preview(after)
-    if whole:
-        packs = {"scoring": form.scoring, "sampling": form.sampling}
-        updates |= {packs[name]: packed(name, [new[path] for path in paths]) for name, paths in FORMS.items()}
     if undo:
         updates |= form.undo.values(before, note_value(Note(undo, level="info"), action="Undo"))
-    return updates | {form.draft: after, form.columns: note_value(columns_text(after.columns))}
+    return updates | {form.columns: note_value(columns_text(after.columns))}
 
 
 def form_note_value(form: Form, note: Note | None, method: str = FIRST) -> str:

@@ -12,7 +12,7 @@ from workbench.data import TASKS
 from workbench.steps import PRESETS
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import NONE
-from workbench.ui.handlers.draft import COMPARE, CREDIT, ISOLATE, SAMPLING, Draft
+from workbench.ui.handlers.draft import COMPARE, CREDIT, ISOLATE, SAMPLING, Draft, Tab
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
@@ -20,7 +20,6 @@ from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table
 from workbench.ui.tabs.config_import import build_import
 from workbench.ui.tabs.credit import bound_credit, build_credit_form
-from workbench.ui.tabs.form import pack
 from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.models import build_model_status
 from workbench.ui.tabs.rewards import bound_rows, build_reward_list, build_reward_sources
@@ -52,7 +51,7 @@ NUMBERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     """The widgets, showing the page as it opens: those of the form, but for Train's fields, and the rest."""
     first = handlers.first_draft()
-    fields: dict[str, Any] = {"draft": gr.State(first)}
+    fields: dict[str, Any] = {"draft": gr.State(Tab(first))}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
             task, steps = _example_widgets(first), _step_widgets(first)
@@ -92,9 +91,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
         **bound_credit(COMPARE, fields["compare"]),
         **bound_rows(fields["rewards"]),
     }
-    fields["scoring"] = pack("scoring", bound)
     sampled = {"page.text": task.pop("prompt")} | {path: sampling.pop(path) for path in SAMPLING if path in sampling}
-    fields["sampling"] = pack("sampling", sampled)
     fields["bound"] = bound | sampled
     widgets = InspectWidgets(
         **task, **steps, **credit, **actions, isolation=isolation, strip=strip, drawing=drawing, probes=probes,

@@ -6,19 +6,19 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import gradio as gr
 
 from workbench.data import HUB
 from workbench.errors import WorkbenchError
-from workbench.steps import PRESETS, PatternKind, StepPattern
+from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.draft import ISOLATE, Draft
+from workbench.ui.handlers.draft import ISOLATE, SCORING, Draft, Tab
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.rewards import with_task
-from workbench.ui.handlers.sampling import adopt, sample
+from workbench.ui.handlers.sampling import Sampled, adopt, sample
 from workbench.ui.handlers.scoring import Note, ScoringView, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.task_rows import in_page_words, refused
@@ -26,7 +26,7 @@ from workbench.ui.tabs.checks import wire_probes
 from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel, table_value
 from workbench.ui.tabs.config_import import wire_import
 from workbench.ui.tabs.credit import wire_credit
-from workbench.ui.tabs.form import Updates, form_note_value, read, shown
+from workbench.ui.tabs.form import Updates, changes, form_note_value, read, read_form, shown
 from workbench.ui.tabs.judges import wire_judges
 from workbench.ui.tabs.models import wire_models
 from workbench.ui.tabs.rewards import watched, wire_rewards
@@ -36,6 +36,8 @@ from workbench.ui.tabs.step_values import wire_values
 from workbench.ui.tabs.task_rows import wire_task_rows
 from workbench.ui.tabs.widgets import Form, InspectWidgets
 
+LAST: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **PRIVATE}
+"""Of an event of which only the newest of several that wait is asked."""
 ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
 
@@ -58,7 +60,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     def then_score(event: Any) -> None:
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
-    _wire_scoring(form, widgets, services, again)
+    _wire_scoring(form, widgets, services, again, then_score)
     _wire_isolation(form, widgets, services)
     _wire_remedies(form, widgets, services, then_score)
     wire_credit(form.credit)
@@ -92,18 +94,22 @@ def _wire_isolation(form: Form, widgets: InspectWidgets, services: Services) -> 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again: gr.State) -> None:
+def _wire_scoring(
+    form: Form, widgets: InspectWidgets, services: Services, again: gr.State, then_score: ThenScore
+) -> None:
     rewards = form.rewards
     regex, kind = form.bound["method.pattern.regex"], form.bound["method.pattern.kind"]
 
-    def score(request: gr.Request, *held: Any) -> Any:
+    def score(request: gr.Request, held: Tab) -> Any:
         tab = request.session_hash or ""
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
             return gr.skip()
-        draft = read(*held)
+        draft, is_last = read(held), held.asks()
         view = rescore(
             draft, services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates), services.models
         )
+        if not is_last():  # a change that came later is answered, or soon will be
+            return gr.skip()
         services.keep_credit(tab, view.credit, view.other)
         watch, row_notes = watched(services, tab, draft, view)
         return [
@@ -123,65 +129,84 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         widgets.drawing, widgets.strip, form.preset, widgets.pattern_note, widgets.presets, widgets.credit_note,
         widgets.formula, rewards.watch, *rewards.notes, widgets.share.kept,
     ]  # fmt: skip
-    gr.on(
-        [again.change, form.scoring.change],
-        score,
-        form.inputs,
-        outputs,
-        queue=False,
-        trigger_mode="always_last",
-        **PRIVATE,
-    )
+    again.change(score, form.inputs, outputs, **LAST)
 
-    pattern = [regex, kind]
+    def set_and_score(path: str) -> Any:
+        def change(request: gr.Request, tab: Tab, value: Any) -> Any:
+            return score(request, tab) if tab.set(path, value) else gr.skip()
+
+        return change
+
+    def set_and_keep(path: str) -> Any:
+        return lambda tab, value: kept_value(services, read(tab)) if tab.set(path, value) else gr.skip()
+
+    kept = widgets.share.kept
+    for path, widget in form.bound.items():
+        if widget is kind:
+            continue
+        change, sets = (set_and_score, outputs) if path in SCORING else (set_and_keep, kept)
+        changes(widget)(change(path), [form.draft, widget], sets, **LAST)
+
+    def keep_run(tab: Tab, text: str) -> str:
+        read_form(tab, text)
+        return kept_value(services, read(tab))
+
+    form.run.change(keep_run, [form.draft, form.run], kept, **LAST)
+
     answer = gr.Textbox(visible=False, max_lines=1)
 
-    def put(event: Any) -> None:
-        event.then(None, [answer, *pattern], pattern, js=PUT_PATTERN, **PRIVATE)
+    def choose(chosen: Callable[..., tuple[str, str]]) -> Any:
+        """An event that sets the pattern, unless that was typed into since: a field of choices says twice that it was
+        chosen from, and once more when it is left."""
 
-    def choose_preset(name: str, *before: str) -> str:
+        def change(held: Tab, typed: str, *given: Any) -> Any:
+            before = read(held)
+            pattern = chosen(before, *given)
+            if typed != before.regex or pattern == (before.regex, before.kind):
+                return {answer: ""}
+            updates = shown(form, before, before.with_pattern(*pattern))
+            return updates | {answer: json.dumps([typed, updates.pop(regex, {})])}
+
+        return change
+
+    def preset_named(draft: Draft, name: str) -> tuple[str, str]:
         preset = PRESETS.get(name)
-        return _pattern_answer(before, before if preset is None else (preset.pattern.regex, preset.pattern.kind))
+        return (draft.regex, draft.kind) if preset is None else (preset.pattern.regex, preset.pattern.kind)
 
-    put(form.preset.input(choose_preset, [form.preset, *pattern], answer, queue=False, **PRIVATE))
+    def picked(event: gr.EventData, held: Tab, regex: str) -> Any:
+        return choose(preset_named)(held, regex, str(event._data.get("name")))
 
-    def list_presets(request: gr.Request, *held: Any) -> Any:
-        draft = read(*held)
+    def by_kind(draft: Draft, kind: str) -> tuple[str, str]:
+        return handlers.regex_for(kind, draft.regex), kind
+
+    def ends(draft: Draft) -> tuple[str, str]:
+        return draft.regex, "ends" if _is_separator(draft) else draft.kind
+
+    given, sets = [form.draft, regex], [answer, *form.outputs]
+    for event in (
+        form.preset.input(choose(preset_named), [*given, form.preset], sets, queue=False, **PRIVATE),
+        kind.input(choose(by_kind), [*given, kind], sets, queue=False, **PRIVATE),
+        widgets.pattern_note.apply(choose(ends), given, sets, queue=False, **PRIVATE),
+        widgets.presets.apply(picked, given, sets, queue=False, **PRIVATE),
+    ):
+        event.then(None, [answer, regex], regex, js=PUT_REGEX, **PRIVATE)
+        then_score(event)
+
+    def list_presets(request: gr.Request, held: Tab) -> Any:
+        draft = read(held)
         if _is_separator(draft):
             return gr.skip()
         return table_value(preset_rows(draft, services.reward_worker(request.session_hash or "")))
 
     widgets.pattern_note.apply(list_presets, form.inputs, widgets.presets, queue=False, **PRIVATE)
 
-    def end_steps(*before: str) -> str:
-        is_separator = StepPattern(before[0], cast(PatternKind, before[1])).is_separator
-        return _pattern_answer(before, (before[0], "ends") if is_separator else before)
 
-    put(widgets.pattern_note.apply(end_steps, pattern, answer, queue=False, **PRIVATE))
-
-    def pick_preset(event: gr.EventData, *before: str) -> str:
-        return choose_preset(str(event._data.get("name")), *before)
-
-    put(widgets.presets.apply(pick_preset, pattern, answer, queue=False, **PRIVATE))
-
-    def choose_kind(*before: str) -> str:
-        return _pattern_answer(before, (handlers.regex_for(before[1], before[0]), before[1]))
-
-    put(kind.input(choose_kind, pattern, answer, queue=False, **PRIVATE))
-
-
-PUT_PATTERN = """(answer, ...now) => {
-  const { before, after, label } = JSON.parse(answer), stays = { __type__: "update" };
-  if (`${now}` === `${before}`) return [{ ...stays, value: after[0], label }, after[1]];
-  return [now[1] === after[1] ? { ...stays, label } : stays, stays];
+PUT_REGEX = """(answer, now) => {
+  const stays = { __type__: "update" }, [before, { value, ...more }] = JSON.parse(answer || "[null, {}]");
+  if (before === null) return stays;
+  return now === before && value !== undefined ? { ...stays, ...more, value } : { ...stays, ...more };
 }"""
-"""Sets the pattern and its kind to what was answered, unless they changed since it was asked: what somebody types
-meanwhile stays. A field of choices says twice that it was chosen from, and once more whenever it is left."""
-
-
-def _pattern_answer(before: tuple[str, ...], after: tuple[str, ...]) -> str:
-    """What ``PUT_PATTERN`` takes: the regex and its kind when asked and as answered, and what the field is called."""
-    return json.dumps({"before": before, "after": after, "label": handlers.pattern_label(after[1])})
+"""Sets the regex, and what it is called, to what was answered; what somebody typed meanwhile stays."""
 
 
 def _pattern_value(draft: Draft, view: ScoringView) -> str:
@@ -225,7 +250,7 @@ def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -
 
     def move(by: int) -> Any:
         def step(index: float | None, *held: Any) -> Any:
-            if by == 0 and index == held[0].index:  # leaving the field unchanged keeps an edited prompt
+            if by == 0 and index == read(*held).index:  # leaving the field unchanged keeps an edited prompt
                 return gr.skip()
             return choose(held, lambda draft: handlers.choose_example(draft, index, by=by))
 
@@ -337,7 +362,11 @@ def _wire_sampling(
     outputs = [widgets.drawing, sampled_group, seed, widgets.sample_note, widgets.sample, widgets.cancel]
     asked = [widgets.sample.click, sample_now.change]
     sampled = gr.on(asked, run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
-    then_score(sampled.then(adopt, [form.draft, sampled_group], form.draft, queue=False, **PRIVATE))
+
+    def take(tab: Tab, group: Sampled | None) -> None:
+        tab.change(lambda draft: adopt(draft, group))
+
+    then_score(sampled.then(take, [form.draft, sampled_group], None, queue=False, **PRIVATE))
 
     def stop(request: gr.Request) -> None:
         services.sampling.cancel(request.session_hash or "")

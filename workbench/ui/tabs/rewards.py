@@ -15,7 +15,7 @@ import gradio as gr
 from workbench.errors import ConfigError
 from workbench.rewards.source import saved_rewards
 from workbench.ui.handlers import rewards as handlers
-from workbench.ui.handlers.draft import Draft, row_paths
+from workbench.ui.handlers.draft import Draft, Tab, row_paths
 from workbench.ui.handlers.models import form_of
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
 from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
@@ -139,9 +139,9 @@ def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]
 def _wire_label(form: Form, place: int, row: RowWidgets) -> None:
     """A switch is labelled with what its function is called and scores, which its code may have changed."""
 
-    def edited(draft: Draft, *values: Any) -> list[Any]:
+    def edited(tab: Tab, *values: Any) -> list[Any]:
         """Of the row alone: its code changes at every key."""
-        row = draft.with_values(dict(zip(row_paths(place), values, strict=True))).rows[place]
+        row = read(tab).with_values(dict(zip(row_paths(place), values, strict=True))).rows[place]
         if row is None:
             return ["", gr.skip()]
         return ["", gr.update(label=handlers.row_label(row), elem_classes=handlers.row_classes(row))]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from workbench.errors import WorkbenchError, redact
-from workbench.ui.handlers.draft import SAMPLING, Draft
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import is_first_group
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import dump, link_of
@@ -33,13 +33,6 @@ def wire_share(widgets: ShareWidgets, form: Form, services: Services) -> None:
             return json.dumps({"problem": redact(f"There is no code for this yet: {error}")})
 
     widgets.notebook.click(code, form.inputs, widgets.code, queue=False, **PRIVATE)
-    # What the browser tab keeps of a form, made by the page itself: the fields' values by path.
-    by_path = f"Object.fromEntries({json.dumps(SAMPLING)}.map((path, i) => [path, JSON.parse(form).sampling[i]]))"
-    kept = f"(form) => JSON.stringify({{ sampling: {by_path} }})"
-    form.sampling.change(None, form.sampling, widgets.kept, js=kept, **PRIVATE)
-    form.run.change(
-        None, form.run, widgets.kept, js="(form) => JSON.stringify({ run: JSON.parse(form).run })", **PRIVATE
-    )
 
 
 def kept_value(services: Services, draft: Draft, **marks: Any) -> str:
@@ -49,4 +42,4 @@ def kept_value(services: Services, draft: Draft, **marks: Any) -> str:
         saved = "" if group is None or is_first_group(group) else services.groups.keep_recent(group)
     except WorkbenchError:  # a full disk must not keep anybody from scoring; the link goes without the group
         saved = ""
-    return json.dumps({"scoring": dump(draft, saved), "link": link_of(draft, saved), **marks})
+    return json.dumps({"page": dump(draft, saved), "link": link_of(draft, saved), **marks})

@@ -9,10 +9,10 @@ import gradio as gr
 
 from workbench.errors import WorkbenchError
 from workbench.ui.handlers import task_rows as handlers
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.run_fields import task_fields
 from workbench.ui.tabs.common import PRIVATE, drawn
-from workbench.ui.tabs.form import Updates, packed_task, read, shown
+from workbench.ui.tabs.form import Updates, packed_task, read, read_form, shown
 from workbench.ui.tabs.run_form import spec_of
 from workbench.ui.tabs.widgets import Form
 
@@ -28,11 +28,14 @@ def build_task_rows(first: Draft) -> dict[str, Any]:
 
 
 def wire_task_rows(form: Form, then_score: Callable[[Any], None]) -> None:
-    def read_again(name: str, *held: Any) -> Updates:
+    def read_again(name: str, tab: Tab, typed: str) -> Updates:
         """The rows of the task that is typed, which may be one that could not be read without this."""
-        draft = read(*held)
+        before = read(tab)
+        if not read_form(tab, typed):
+            return {form.task_preview: gr.skip()}
+        draft = tab.draft
         try:
-            after = handlers.read_as(draft, name, held[0])
+            after = handlers.read_as(draft, name, before)
         except WorkbenchError as error:
             return {form.task_preview: handlers.refused(error)}
         if after is None:
@@ -41,7 +44,7 @@ def wire_task_rows(form: Form, then_score: Callable[[Any], None]) -> None:
 
     changed = form.task_rows.change(
         read_again,
-        [form.task, *form.inputs],
+        [form.task, form.draft, form.task_rows],
         form.outputs,
         concurrency_limit=None,
         trigger_mode="always_last",

@@ -14,12 +14,12 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.handlers import held_out, run_follow, run_setup
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
-from workbench.ui.tabs.form import form_note_value, read
+from workbench.ui.tabs.form import form_note_value, read, read_form
 from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.run_form import build_run_form
 from workbench.ui.tabs.widgets import Form, TrainWidgets
@@ -64,9 +64,10 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
     widgets.notebook.click(as_code, form.inputs, widgets.code, queue=False, **PRIVATE)
     wire_preflight(widgets.preflight, form, services)
 
-    def describe(*held: Any) -> list[Any]:
+    def describe(tab: Tab, typed: str) -> list[Any]:
         """What the run takes over from Inspect, what it trains on, and what it would take."""
-        draft = read(*held)
+        read_form(tab, typed)
+        draft = read(tab)
         checked = gr.update(visible=run_setup.samples(draft))
         return [
             inherited_value(draft),
@@ -80,7 +81,7 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
     # The end of the run that was watched tells its pace.
     asks = [*shows, form.run.change, widgets.live.end]
     outputs = [widgets.inherited, form.run, widgets.estimate, widgets.preflight.go, widgets.preflight.cancel]
-    gr.on(asks, describe, form.inputs, outputs, queue=False, trigger_mode="always_last", **PRIVATE)
+    gr.on(asks, describe, [form.draft, form.run], outputs, queue=False, trigger_mode="always_last", **PRIVATE)
 
 
 def inherited_value(draft: Draft) -> str:

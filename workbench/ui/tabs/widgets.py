@@ -147,8 +147,7 @@ class UndoWidgets:
 class Form:
     """The draft and the widgets bound to paths of it, with all that shows a part of it.
 
-    ``scoring`` and ``sampling`` always hold what the fields of those forms do, as text (``form.pack``); ``run`` is
-    Train's form itself, which the page's script draws (``run_form.build_run_form``), and ``task_rows`` that of the
+    ``draft`` holds the ``Tab``. ``run`` is Train's form, which the page's script draws, and ``task_rows`` that of the
     fields that say how the task's rows are read, the first of which ``task_preview`` shows; they are folded away in
     ``task_fold``, which is in ``more``.
     """
@@ -162,8 +161,6 @@ class Form:
     credit: CreditWidgets
     compare: CreditWidgets
     rewards: RewardWidgets
-    scoring: gr.Textbox
-    sampling: gr.Textbox
     task_rows: gr.HTML
     task_preview: gr.HTML
     task_fold: gr.Accordion
@@ -173,8 +170,8 @@ class Form:
 
     @property
     def inputs(self) -> list[Any]:
-        """What ``form.read`` makes the draft of."""
-        return [self.draft, self.task_rows, self.scoring, self.sampling, self.run]
+        """What ``form.read`` takes."""
+        return [self.draft]
 
     @property
     def outputs(self) -> list[Any]:
@@ -182,8 +179,8 @@ class Form:
         credit = [w for widgets in (self.credit, self.compare) for w in (widgets.before, widgets.options)]
         rows = [widget for row in self.rewards.rows for widget in (row.holder, row.schedule, row.facts)]
         example = [self.task, self.example, self.columns, self.preset]
-        packs = [self.scoring, self.sampling, self.run, self.task_rows, self.task_preview]
-        return [self.draft, *example, *self.bound.values(), *credit, *rows, *packs, *self.undo.outputs]
+        drawn = [self.run, self.task_rows, self.task_preview]
+        return [*example, *self.bound.values(), *credit, *rows, *drawn, *self.undo.outputs]
 
 
 @dataclass(frozen=True)
