@@ -94,6 +94,7 @@ class ProcessGRPOConfig(GRPOConfig):
     def pattern(self) -> StepPattern:
         """What cuts completions into steps."""
         given = self.step_pattern or {}
+        assert not isinstance(given, StepPattern)
         return StepPattern(given) if isinstance(given, str) else StepPattern(**given)
 
     @property
