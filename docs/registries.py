@@ -21,11 +21,11 @@ from workbench.config import Section
 from workbench.config.run import METHODS, RunConfig
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.data.formats import FORMATS
+from workbench.metrics import METRICS, SYMBOLS
 from workbench.rewards import BUILTINS, score_group
 from workbench.steps import PRESETS
 from workbench.views.curves import Chart, Line, figure
 from workbench.views.heatmap import heatmap
-from workbench.views.metrics import METRICS, SYMBOLS
 
 REFERENCE = {
     "Tasks, policies, groups": """

@@ -15,11 +15,11 @@ from workbench.checks.edits import FILLER, INSERTED, Target, spliced
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit, credit_groups
 from workbench.errors import CreditError
+from workbench.metrics import group_metrics
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.rewards.watch import tell_apart
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, split_preview, split_steps
-from workbench.training.metrics import group_metrics
 
 STARTS = StepPattern(r"(?m)^Step \d+:", kind="starts")
 ENDS = StepPattern(r"\n", kind="ends")

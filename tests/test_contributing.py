@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = re.compile(
-    r"<!-- (?P<file>[\w/.]+)(?:, (?P<where>before|at the end of|replace): (?P<line>.+?))? -->\n"
+    r"<!-- (?P<file>[\w/.]+)(?:, (?P<where>before|at the end of): (?P<line>.+?))? -->\n"
     r"```\w+\n(?P<code>.*?)^```",
     re.DOTALL | re.MULTILINE,
 )
@@ -32,7 +32,7 @@ NOT_COPIED = (
 )
 SEEING = (
     *("test_structure.py", "test_alpaca_eval.py", "test_credit.py", "test_credit_unused.py", "test_figures.py"),
-    *("test_config.py", "test_passed_on.py"),
+    *("test_config.py", "test_passed_on.py", "test_longest_step.py", "test_ui_help.py", "test_public_names.py"),
 )
 """Tests of every scheme, method, metric and format, and of the tree; the others know them by name."""
 
@@ -55,16 +55,12 @@ class Edit:
         source = path.read_text(encoding="utf-8")
         found = list(re.finditer(f"^ *{re.escape(self.line)}.*\n", source, re.MULTILINE))
         assert len(found) == 1, f"{self.file} has {len(found)} lines that begin with {self.line!r}"
-        start, end = found[0].start(), found[0].start()
-        if self.where == "replace":
-            end = found[0].end()
+        place = found[0].start()
         if self.where == "at the end of":  # before the first line that closes a bracket and is indented as much
             indent = len(found[0][0]) - len(found[0][0].lstrip())
-            start = end = next(
-                re.compile(f"^ {{{indent}}}[])}}]", re.MULTILINE).finditer(source, found[0].end())
-            ).start()
+            place = next(re.compile(f"^ {{{indent}}}[])}}]", re.MULTILINE).finditer(source, found[0].end())).start()
         apart = "\n\n" if self.code.startswith("def ") else ""
-        path.write_text(source[:start] + self.code + apart + source[end:], encoding="utf-8")
+        path.write_text(source[:place] + self.code + apart + source[place:], encoding="utf-8")
 
 
 def walks() -> dict[str, list[Edit]]:
@@ -129,15 +125,13 @@ def test_a_new_curve_is_computed_explained_and_drawn(tree: Path) -> None:
 import json
 from pathlib import Path
 import workbench as wb
-from workbench.training.metrics import group_metrics
-from workbench.views.metrics import PANELS, find_metric
+from workbench.metrics import PANELS, group_metrics
 
 group = wb.Group.from_json(json.loads(Path("assets/first-group.json").read_text()))
 scored = wb.score_group(group, wb.load_task("chain-arithmetic").pattern, rewards=["step_correctness"])
 longest = max(last - first + 1 for row in scored.scored for first, last in row.spans)
 assert group_metrics([wb.credit_group(scored)])["longest_step"] == longest > 1
-assert find_metric("longest_step").meaning
-assert any(metric.name == "longest_step" for panel in PANELS for metric in panel.metrics)
+assert [panel.title for panel in PANELS for line in panel.metrics if line.name == "longest_step"] == ["Longest step"]
 """
     in_tree(tree, "-c", code)
 

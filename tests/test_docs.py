@@ -17,8 +17,8 @@ from workbench.cli.arguments import read_arguments
 from workbench.config import Section
 from workbench.config.run import METHODS
 from workbench.credit import SCHEMES
+from workbench.metrics import METRICS
 from workbench.rewards import BUILTINS
-from workbench.views.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"^ *(?:OMP_NUM_THREADS=1 )?python -m workbench ([a-z].*)$", re.MULTILINE)

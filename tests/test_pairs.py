@@ -34,7 +34,7 @@ from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.training.building import HeldOutRows
 from workbench.training.methods import dpo, reward
-from workbench.training.metrics import pair_metrics
+from workbench.training.watching import pair_metrics
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]
 

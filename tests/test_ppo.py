@@ -19,6 +19,7 @@ from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
 from workbench.credit import gae
 from workbench.errors import RunError
+from workbench.metrics import find_metric
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.training.methods import METHODS
@@ -26,7 +27,6 @@ from workbench.training.methods.base import Listeners
 from workbench.training.methods.ppo import build as build_trainer
 from workbench.training.ppo import ProcessPPOTrainer, value_losses
 from workbench.views.heatmap import credit_payload
-from workbench.views.metrics import find_metric
 
 pytestmark = pytest.mark.training
 

@@ -20,6 +20,7 @@ from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from tests.waiting import wait_for
 from workbench.config.run import METHODS
+from workbench.metrics import find_metric
 from workbench.process import train
 from workbench.process.train import NotANumberError, Recorder, main
 from workbench.rundir import RunDir
@@ -27,7 +28,6 @@ from workbench.runs import spawn
 from workbench.runs.processes import members
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer
-from workbench.views.metrics import find_metric
 
 pytestmark = pytest.mark.training
 

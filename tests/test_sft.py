@@ -13,11 +13,11 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.data import load_task
 from workbench.data.kinds import Demonstration, LabelledSteps, Pair
 from workbench.errors import TaskError
+from workbench.metrics import find_metric
 from workbench.policies.load import load_policy
 from workbench.runs import Run
 from workbench.training.methods.sft import token_rows
 from workbench.ui.handlers.run_follow import describe
-from workbench.views.metrics import find_metric
 
 SMALL: dict[str, Any] = {
     "seed": 3,

@@ -8,8 +8,8 @@ import pytest
 
 from tests.credits import worked_credit
 from workbench.credit import SCHEMES
+from workbench.metrics import METRICS, PANELS, find_metric
 from workbench.ui.handlers.help import guide, live
-from workbench.views.metrics import METRICS, PANELS, find_metric
 
 
 def test_the_first_token_is_explained_where_none_is_pinned() -> None:

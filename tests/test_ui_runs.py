@@ -23,6 +23,7 @@ from tests.stored_runs import learning, store
 from workbench.config import LoraConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RunError
+from workbench.metrics import is_drawn
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, trashed
 from workbench.ui.door import Door
@@ -34,7 +35,6 @@ from workbench.ui.handlers.run_estimate import Pace, estimate, measured_pace
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.train import _live_value
 from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
-from workbench.views.metrics import is_drawn
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 

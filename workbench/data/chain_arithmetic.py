@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Literal
 
 from workbench.schema import Example
@@ -42,11 +43,8 @@ class Chain:
     @cached_property
     def values(self) -> tuple[int, ...]:
         """The running value after each operation."""
-        values, value = [], self.start
-        for operation, operand in self.operations:
-            value = apply(operation, value, operand)
-            values.append(value)
-        return tuple(values)
+        steps = accumulate(self.operations, lambda value, step: apply(step[0], value, step[1]), initial=self.start)
+        return tuple(steps)[1:]
 
     @property
     def answer(self) -> int:
@@ -58,14 +56,7 @@ class Chain:
 
 
 def apply(operation: str, value: int, operand: int) -> int:
-    match operation:
-        case "add":
-            return value + operand
-        case "subtract":
-            return value - operand
-        case "multiply by":
-            return value * operand
-    raise ValueError(f"unknown operation {operation!r}; choose one of {', '.join(SYMBOL)}")
+    return {"add": value + operand, "subtract": value - operand, "multiply by": value * operand}[operation]
 
 
 def draw_chain(rng: random.Random, operations: Sequence[int] = range(4, 9)) -> Chain:
@@ -146,24 +137,14 @@ def wrong_answer(chain: Chain, rng: random.Random, style: Style = "steps") -> st
 
 def noisy_results(chain: Chain, rng: random.Random, wrong: float) -> list[int]:
     """What the noisy teacher claims after each operation; a wrong value that would leave 0 to 99 later is not drawn."""
-    results: list[int] = []
-    value = chain.start
+    results, value = list[int](), chain.start
     for k, (operation, operand) in enumerate(chain.operations):
-        right = apply(operation, value, operand)
-        value = right
+        value = right = apply(operation, value, operand)
         if rng.random() < wrong:
             near = [right + d for d in (-10, -3, -2, -1, 1, 2, 3, 10)]
-            fitting = [n for n in near if _stays_inside(n, chain.operations[k + 1 :])]
+            fitting = [
+                n for n in near if all(LOW <= m <= HIGH for m in (n, *Chain(n, chain.operations[k + 1 :]).values))
+            ]
             value = rng.choice(fitting) if fitting else right
         results.append(value)
     return results
-
-
-def _stays_inside(value: int, operations: Sequence[tuple[str, int]]) -> bool:
-    if not LOW <= value <= HIGH:
-        return False
-    for operation, operand in operations:
-        value = apply(operation, value, operand)
-        if not LOW <= value <= HIGH:
-            return False
-    return True

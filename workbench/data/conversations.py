@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any, TypeGuard
 
 from workbench.errors import TaskError, shown
@@ -79,9 +81,16 @@ def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     turns = values.get("conversations")
     if is_conversation(turns):  # some files have messages under this name
         return with_system([{"role": turn["role"], "content": turn["content"]} for turn in turns], values)
-    if not isinstance(turns, list) or not turns or not all(map(_is_turn, turns)):
+    if not isinstance(turns, list) or not turns:
         return None
-    return with_system([_spoken(turn["from"], turn["value"]) for turn in turns], values)
+    messages: list[dict[str, Any]] = []
+    for turn in turns:
+        speaker, said = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
+        if not isinstance(said, str) or speaker not in (*_ROLES, _CALL):
+            return None
+        call = {"role": ASSISTANT, "content": "", "tool_calls": [said]}
+        messages.append(call if speaker == _CALL else {"role": _ROLES[speaker], "content": said})
+    return with_system(messages, values)
 
 
 def with_system(messages: list[dict[str, Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -90,16 +99,6 @@ def with_system(messages: list[dict[str, Any]], values: Mapping[str, Any]) -> li
     if isinstance(system, str) and system and messages[0]["role"] != "system":
         return [{"role": "system", "content": system}, *messages]
     return messages
-
-
-def _is_turn(turn: Any) -> bool:
-    return isinstance(turn, dict) and turn.get("from") in (*_ROLES, _CALL) and isinstance(turn.get("value"), str)
-
-
-def _spoken(speaker: str, value: str) -> dict[str, Any]:
-    if speaker != _CALL:
-        return {"role": _ROLES[speaker], "content": value}
-    return {"role": ASSISTANT, "content": "", "tool_calls": [value]}
 
 
 def read_messages(where: str, name: str, value: Any) -> list[Message]:
@@ -202,17 +201,17 @@ def _messages(where: str, values: Mapping[str, Any]) -> list[Message]:
     for name in ("tool_call_id", "name"):
         if isinstance(values.get(name), str):
             message[name] = values[name]
-    unplaced = [name for name, value in values.items() if value and not _is_placed(name, value)]
+    unplaced = [
+        name
+        for name, value in values.items()
+        if value and (name not in _PLACED or (name in THOUGHTS and not isinstance(value, str)))
+    ]
     if left_out := [*unplaced, *parts.left_out]:
         message["left_out"] = left_out
     said = message["content"] or calls or thoughts or parts.left_out
     if content is None and not said and ("content" not in values or role not in (ASSISTANT, TOOL)):
         raise TaskError(f"{where} has no 'content'; give it the text that was said")
     return [*parts.answers, *([message] if said or not parts.answers else [])]
-
-
-def _is_placed(name: str, value: Any) -> bool:
-    return name in _PLACED and (name not in THOUGHTS or isinstance(value, str))
 
 
 @dataclass(frozen=True)
@@ -248,30 +247,25 @@ def _parts(where: str, content: Sequence[Any]) -> _Parts:
 
 
 def _call(where: str, call: Any) -> dict[str, Any]:
-    if isinstance(call, str):
-        try:
-            call = json.loads(call)
-        except (ValueError, RecursionError):
-            call = None
+    """Return a call as chat templates read it; its arguments are an object, or the text that stands in place of one."""
+    call = _object(call)
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise TaskError(f"{where}: a call in 'tool_calls' names no function; each needs a 'name' and 'arguments'")
-    read = {"type": "function", "function": {"name": function["name"], "arguments": _arguments(function)}}
+    arguments = _object(function.get("arguments"))
+    if isinstance(function.get("arguments"), dict):  # a table has null for what another call takes
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+    elif not isinstance(arguments, str | dict):
+        arguments = {}
+    read = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
     return {"id": call["id"], **read} if isinstance(call.get("id"), str) else read
 
 
-def _arguments(function: Mapping[str, Any]) -> Any:
-    """An object, or the text that the policy wrote in place of one. A table has null for what another call takes."""
-    arguments = function.get("arguments")
-    if isinstance(arguments, dict):
-        return {name: value for name, value in arguments.items() if value is not None}
-    if not isinstance(arguments, str):
-        return {}
-    try:
-        read = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    return read if isinstance(read, dict) else arguments
+def _object(value: Any) -> Any:
+    """Return the object that a text is as JSON; any other value as it is."""
+    with suppress(ValueError, RecursionError, TypeError):
+        return read if isinstance(read := json.loads(value), dict) else value
+    return value
 
 
 def _answered(where: str, message: Message, calls: list[Mapping[str, Any]]) -> None:
@@ -311,7 +305,8 @@ def templated_pieces(
         before = render(messages[:turn], tools, to_answer=True)
         written = render(messages[: turn + 1], tools, to_answer=False)
         begin = _shared(before, written)
-        end = _end_of_turn(written, begin, ends)
+        places = (written.rfind(end, begin) + len(end) for end in ends if written.rfind(end, begin) >= 0)
+        end = max(places, default=len(written))
         pieces.append((ASSISTANT, written[begin:end]))
         leaves_out |= not _holds(written[begin:end], messages[turn])
         if following == turn + 1:
@@ -343,13 +338,7 @@ def _bare(text: str) -> str:
 
 def _shared(text: str, other: str) -> int:
     """How many characters two texts begin with alike."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(text), len(other)))
-
-
-def _end_of_turn(written: str, begin: int, ends: Sequence[str]) -> int:
-    places = [written.rfind(end, begin) + len(end) for end in ends if written.rfind(end, begin) >= 0]
-    return max(places, default=len(written))
+    return len(commonprefix([text, other]))  # noqa: RUF071 (these are no paths)
 
 
 def _end_in(after: str, written: str, begin: int) -> int:

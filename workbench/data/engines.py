@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -56,43 +57,27 @@ _TOOLS_ANSWER = re.compile(
 
 def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of ``{step}.jsonl``: ``score`` is the reward, ``gts`` the right answer; a step's groups are apart."""
-    rest = dict(values)
-    prompt, completion = (
-        prompt_text(where, rest.pop("input"), "input"),
-        checked(where, "output", rest.pop("output"), TEXT),
-    )
-    pieces = _parted_by_tools(completion)
-    rest["reward"] = rest.pop("score")
+    rest = {**values, "reward": values["score"]}
+    del rest["score"]
     check_reward(where, rest, "score")
     step = rest.pop("step", None)
     if rest.get("gts") is not None:
         rest["answer"] = rest.pop("gts")
     if step is not None:
         rest["training_step"] = step
-    return [
-        Record(
-            where, prompt, completion, finished=is_finished(rest), series=f"{step}", columns=rest, pieces=pieces or None
-        )
-    ]
-
-
-def _parted_by_tools(output: str) -> tuple[tuple[str, str], ...]:
-    """(role, text) of the turns and the tools' answers of an output; nothing where no tool answered.
-
-    The file has neither the mask nor the chat template's special tokens. What remains of them around an answer, in the
-    template of Qwen's models and those with its ``<tool_response>``, is the names of the roles.
-    """
-    parts = _TOOLS_ANSWER.split(output)
-    return tuple((ASSISTANT if i % 2 == 0 else TOOL, part) for i, part in enumerate(parts)) if len(parts) > 1 else ()
+    [record] = read_openrlhf(where, rest)
+    # The file has neither the mask nor the chat template's special tokens. What remains of them around a tool's answer,
+    # in the template of Qwen's models and those with its ``<tool_response>``, is the names of the roles.
+    parts = _TOOLS_ANSWER.split(record.completion or "")
+    pieces = tuple((ASSISTANT if i % 2 == 0 else TOOL, part) for i, part in enumerate(parts))
+    return [replace(record, series=f"{step}", pieces=pieces if len(pieces) > 1 else None)]
 
 
 def read_openrlhf(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``input`` and ``output``, with a ``reward`` where a reward model scored them."""
     rest = dict(values)
-    prompt, completion = (
-        prompt_text(where, rest.pop("input"), "input"),
-        checked(where, "output", rest.pop("output"), TEXT),
-    )
+    prompt = prompt_text(where, rest.pop("input"), "input")
+    completion = checked(where, "output", rest.pop("output"), TEXT)
     check_reward(where, rest)
     return [Record(where, prompt, completion, finished=is_finished(rest), columns=rest)]
 
@@ -194,12 +179,8 @@ def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 def _lm_eval_prompt(text: str) -> Prompt:
     """A prompt; with ``--apply_chat_template`` of an API's model it is a list of messages as JSON."""
-    if text.startswith("[{"):
-        try:
-            messages = json.loads(text)
-        except ValueError:
-            return text
-        if is_conversation(messages):
+    with suppress(ValueError):
+        if text.startswith("[{") and is_conversation(messages := json.loads(text)):
             return [{"role": message["role"], "content": message["content"]} for message in messages]
     return text
 
@@ -227,9 +208,9 @@ def _trace(where: str, trace: Mapping[str, Any]) -> Record | None:
     tools = [{"type": "function", "function": tool} for tool in trace.get("tools") or ()]
     conversation = conversation_of(where, "nodes", messages[:first], messages[first:], tools)
     columns = _columns(trace) | ({"branches": branches} if branches > 1 else {})
-    record = Record(
-        where, conversation.prompt, conversation=conversation, finished=not _is_truncated(trace), columns=columns
-    )
+    calls = [call for call in trace.get("calls") or () if call.get("error") is None]
+    is_cut = trace.get("stop_condition") in _TRUNCATED or (bool(calls) and calls[-1].get("finish_reason") == "length")
+    record = Record(where, conversation.prompt, conversation=conversation, finished=not is_cut, columns=columns)
     if all(node.get("token_ids") for node in path if node.get("sampled")):
         return _with_tokens(record, path, conversation)
     if any(node.get("advantages") for node in path):
@@ -243,13 +224,11 @@ def _last_path(where: str, nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Map
     for number, parent in enumerate(parents):
         if parent is not None and (type(parent) is not int or not 0 <= parent < number):
             raise TaskError(f"{where}: node {number} has the parent {parent!r}, which is no node before it")
-    leaves = [number for number in range(len(nodes)) if number not in parents]
-    path: list[Mapping[str, Any]] = []
-    at: int | None = leaves[-1] if leaves else None
+    path, at = list[Mapping[str, Any]](), len(nodes) - 1 if nodes else None  # the last one is a leaf
     while at is not None:
         path.append(nodes[at])
         at = parents[at]
-    return path[::-1], len(leaves)
+    return path[::-1], len(set(range(len(nodes))) - set(parents))
 
 
 def _with_tokens(record: Record, path: Sequence[Mapping[str, Any]], conversation: Conversation) -> Record:
@@ -325,11 +304,6 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _is_truncated(trace: Mapping[str, Any]) -> bool:
-    calls = [call for call in trace.get("calls") or () if call.get("error") is None]
-    return trace.get("stop_condition") in _TRUNCATED or (bool(calls) and calls[-1].get("finish_reason") == "length")
-
-
 _AGREES = 0.99
 """Least mean correlation of the sum with the logged advantage that counts as the same."""
 _BESIDE = ("logged_advantage", "training_step")
@@ -350,7 +324,15 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], str]:
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record.series + json.dumps(record.prompt), []).append(record)
-    agreement = {count: _agreement(numeric[:count], list(groups.values())) for count in range(1, len(numeric) + 1)}
+    agreement = {}  # of the first so many: the mean correlation of their sum with the advantage, in groups with one
+    for count in range(1, len(numeric) + 1):
+        found = []
+        for group in groups.values():
+            pairs = [(_sum(record, numeric[:count]), record.columns["logged_advantage"]) for record in group]
+            known = [(total, advantage) for total, advantage in pairs if total is not None and is_number(advantage)]
+            if len(known) > 1:
+                found.append(_correlation(*zip(*known, strict=True)))
+        agreement[count] = sum(found) / len(found) if found else 1.0
     best = max(agreement.values())
 
     def rank(count: int) -> tuple[bool, bool, int]:
@@ -364,30 +346,16 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], str]:
         said += ", but the logged advantages are not of this sum: they may have weights, which the file does not hold"
     if others := numeric[len(rewards) :]:
         said += f"; taken for no reward: {', '.join(others)}"
-    return [_with_reward(record, rewards) for record in records], said
-
-
-def _with_reward(record: Record, rewards: Sequence[str]) -> Record:
-    columns = dict(record.columns)
-    if "reward" in columns:  # a function of that name is one of them
-        columns["logged_reward"] = columns["reward"]
-    return replace(record, columns=columns | {"reward": _sum(record, rewards)})
+    summed = []
+    for record in records:
+        logged = {"logged_reward": record.columns["reward"]} if "reward" in record.columns else {}  # a function's name
+        summed.append(replace(record, columns={**record.columns, **logged, "reward": _sum(record, rewards)}))
+    return summed, said
 
 
 def _sum(record: Record, rewards: Sequence[str]) -> float | None:
     scores = [record.columns[name] for name in rewards if record.columns.get(name) is not None]
     return sum(scores) if scores else None
-
-
-def _agreement(rewards: Sequence[str], groups: Sequence[Sequence[Record]]) -> float:
-    """Return the mean correlation of the rewards' sum with the advantage, over the groups that show one; else 1."""
-    found = []
-    for group in groups:
-        pairs = [(_sum(record, rewards), record.columns["logged_advantage"]) for record in group]
-        known = [(total, advantage) for total, advantage in pairs if total is not None and is_number(advantage)]
-        if len(known) > 1:
-            found.append(_correlation(*zip(*known, strict=True)))
-    return sum(found) / len(found) if found else 1.0
 
 
 def _correlation(sums: Sequence[Any], advantages: Sequence[Any]) -> float:

@@ -175,11 +175,10 @@ def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """TRL's log: a reward that scored nothing is NaN there, ``None`` here. ``with_rewards`` adds ``reward``."""
-    rest = dict(values)
-    step, rest["logged_advantage"] = rest.pop("step"), rest.pop("advantage")
-    [record] = _read_plain(where, rest)
-    record.columns["training_step"] = step
-    return [replace(record, series=str(step))]
+    rest = {"training_step": values["step"], "logged_advantage": values["advantage"]}
+    [record] = _read_plain(where, {**values, **rest})
+    columns = {name: value for name, value in record.columns.items() if name not in ("step", "advantage")}
+    return [replace(record, series=str(values["step"]), columns=columns)]
 
 
 def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -213,7 +212,11 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
         if "texts" in rollout:
             columns = {name: value for name, value in rollout.items() if name not in _OF_ROLLOUT} | columns
             each_token(at, "mask", rollout.get("mask"), MASK, len(rollout["texts"]))
-            record = Record(where, prompt, rollout=_kept(at, {"finished": False, **rollout, "columns": columns}))
+            try:
+                kept = Rollout.from_json({"finished": False, **rollout, "columns": columns})
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise TaskError(f"{at}: {error}; give 'token_ids' and 'texts', one text an id") from error
+            record = Record(where, prompt, rollout=kept)
         else:
             row = {name: value for name, value in rollout.items() if name != "columns"} | {"prompt": prompt}
             [record] = _read_plain(at, row)
@@ -223,17 +226,6 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 
 _OF_ROLLOUT = {field.name for field in fields(Rollout)}
-
-
-def _kept(where: str, values: Mapping[str, Any]) -> Rollout:
-    try:
-        return Rollout.from_json(values)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TaskError(f"{where}: {error}; give 'token_ids' and 'texts', one text an id") from error
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _is_solution(value: Any) -> bool:

@@ -136,7 +136,8 @@ def pair(where: str, columns: Mapping[str, Any]) -> Pair:
     chosen, rejected = _column(where, columns, "chosen"), _column(where, columns, "rejected")
     if (name and _words(chosen) and _words(chosen) == _words(rejected)) or chosen == rejected:
         raise TaskError(f"{where}: 'chosen' and 'rejected' are the same text, which prefers neither; remove the row")
-    if not name or _begins_with_the_prompt(chosen):
+    # A side may be the whole conversation, also beside a column ``prompt``, as in several data sets of the Hub.
+    if not name or (not isinstance(chosen, str) and chosen and chosen[0]["role"] != "assistant"):
         prompt = _shared_prompt(where, columns)
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     if not _words(chosen):
@@ -176,11 +177,6 @@ def _shared_prompt(where: str, columns: Mapping[str, Any]) -> Prompt:
             "these begin differently; add the column 'prompt'"
         )
     return chosen[:same]
-
-
-def _begins_with_the_prompt(side: Prompt) -> bool:
-    """Whether a side is the whole conversation, also beside a column ``prompt``, as in several data sets of the Hub."""
-    return not isinstance(side, str) and bool(side) and side[0]["role"] != "assistant"
 
 
 def _words(side: Prompt) -> str:

@@ -353,7 +353,7 @@ class Run:
     def figure(self, *panels: str) -> Figure:
         """The run's curves as a Plotly figure, to restyle and export.
 
-        ``panels`` are keys of ``views.metrics.PANELS``; all by default. Raises ValueError if none has a value.
+        ``panels`` are keys of ``metrics.PANELS``; all by default. Raises ValueError if none has a value.
         """
         from workbench.views.curves import columns_of, figure, run_charts
 

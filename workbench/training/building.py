@@ -30,7 +30,7 @@ from workbench.policies.load import Policy, load_policy, pick_device, prepared
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.policies.stacked import local_adapter, read_lora
-from workbench.rewards import ErrorBudget, Reward, Sandbox, load_reward
+from workbench.rewards import ErrorBudget, Sandbox, load_reward
 from workbench.rewards.models.load import LocalModels
 from workbench.rewards.protocol import columns_left_out
 from workbench.schema import Prompt
@@ -156,21 +156,18 @@ def with_lora(model: Any, policy: PolicySection) -> Any:
         return model
     from peft import get_peft_model
 
-    heads = [] if model.get_output_embeddings() is not None else _heads(model)
+    heads = [  # a classifier's modules beside its body that have weights
+        name
+        for name, child in model.named_children()
+        if model.get_output_embeddings() is None
+        and name != model.base_model_prefix
+        and any(True for _ in child.parameters())
+    ]
     inside = [name for head in heads for name, _ in model.named_modules() if name.split(".")[0] == head]
     whole = [*heads, *policy.lora.modules_to_save]
     return get_peft_model(
         model, lora_config(policy, None, exclude_modules=inside or None, modules_to_save=whole or None)
     )
-
-
-def _heads(model: Any) -> list[str]:
-    """A classifier's modules beside its body that have weights."""
-    return [
-        name
-        for name, child in model.named_children()
-        if name != model.base_model_prefix and any(True for _ in child.parameters())
-    ]
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -181,7 +178,16 @@ def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
     method = config.method
     arguments = shared_arguments(config, output_dir, method.rows_per_step // config.run.ranks)
     if isinstance(method, SampledSection):
-        arguments |= _sampled_arguments(config, method)
+        arguments |= {
+            "activation_checkpointing": config.optimiser.gradient_checkpointing,
+            "num_iterations": method.num_iterations,
+            "remove_unused_columns": False,
+            "trust_remote_code": config.policy.trust_remote_code,  # for the reference, which TRL loads itself
+            "mask_truncated_completions": method.mask_truncated_completions,
+            **method.sampling.model_dump(),
+            "step_pattern": asdict(method.pattern),
+            "chat_template_kwargs": dict(config.prompt.template_kwargs) or None,
+        }
     else:
         arguments["gradient_checkpointing"] = config.optimiser.gradient_checkpointing
     own = arguments | method.own_arguments(config)
@@ -238,24 +244,19 @@ def _trl_fields(method: MethodSection, own: Mapping[str, Any]) -> dict[str, Any]
     return read
 
 
-def _mixed_precision(policy: PolicySection, device: torch.device) -> dict[str, bool]:
-    """What the trainer computes in: bfloat16 where a GPU can and nothing else is said, else as the weights are."""
-    if policy.dtype == "float16":
-        return {"bf16": False, "fp16": True}
-    half = device.type == "cuda" and torch.cuda.is_bf16_supported() and policy.path not in EMBEDDED
-    return {"bf16": policy.dtype == "bfloat16" or (policy.dtype == "auto" and half)}
-
-
 def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) -> dict[str, Any]:
     """Arguments of transformers' ``TrainingArguments`` that any method takes; a step has ``rank_batch`` rows a rank."""
-    optimiser, run = config.optimiser, config.run
+    optimiser, run, dtype = config.optimiser, config.run, config.policy.dtype
     device = pick_device(run.device)
     micro_batch = run.micro_batch_size or rank_batch
+    # bfloat16 where a GPU can and nothing else is said, else as the weights are
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported() and config.policy.path not in EMBEDDED
     return {
         "output_dir": str(output_dir),
         "seed": config.seed,
         "use_cpu": device.type == "cpu",
-        **_mixed_precision(config.policy, device),
+        "bf16": dtype == "bfloat16" or (dtype == "auto" and half),
+        **({"fp16": True} if dtype == "float16" else {}),
         "max_steps": run.steps,
         "per_device_train_batch_size": micro_batch,
         "gradient_accumulation_steps": rank_batch // micro_batch,
@@ -281,27 +282,6 @@ def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) ->
         "project": run.project,
         "disable_tqdm": True,
         "dataloader_pin_memory": device.type == "cuda",
-    }
-
-
-def _sampled_arguments(config: SharedConfig, method: SampledSection) -> dict[str, Any]:
-    sampling = method.sampling
-    return {
-        "activation_checkpointing": config.optimiser.gradient_checkpointing,
-        "num_iterations": method.num_iterations,
-        "num_generations": sampling.num_generations,
-        "remove_unused_columns": False,
-        "trust_remote_code": config.policy.trust_remote_code,  # for the reference, which TRL loads itself
-        "max_completion_length": sampling.max_completion_length,
-        "mask_truncated_completions": method.mask_truncated_completions,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repetition_penalty": sampling.repetition_penalty,
-        "step_pattern": asdict(method.pattern),
-        "stop": list(sampling.stop),
-        "chat_template_kwargs": dict(config.prompt.template_kwargs) or None,
     }
 
 
@@ -358,12 +338,14 @@ def stored_trainer(
         WorkbenchError: for bad rows, and where none fits ``method.max_length``.
     """
     disable_progress_bars()  # nobody who reads a run's log can act on them
-    watched = watched_rows(config, tokens)
+    watched, method = watched_rows(config, tokens), config.method
+    assert isinstance(method, StoredSection)
+    measured = _fitting(method, method.held_out_rows(config), tokens) if numbers else []
     trainer = trainer_class(
         model=model,
         args=arguments_class(**trainer_arguments(config, output_dir)),
-        train_dataset=_training_set(config, tokens, cut),
-        eval_dataset=(_held_out_set(config, tokens) if numbers else {}) | watched_sets(watched, tokens),
+        train_dataset=_training_set(config, method, tokens, cut),
+        eval_dataset=({MEASURED: Dataset.from_list(measured)} if measured else {}) | watched_sets(watched, tokens),
         processing_class=tokenizer,
         callbacks=list(listeners.callbacks),
         **more,
@@ -379,9 +361,10 @@ def stored_trainer(
     return trainer
 
 
-def _training_set(config: SharedConfig, tokens: TokenRows, cut: Callable[[Any], Any] | None) -> Dataset:
-    """The run's rows as tokens. Raises TaskError for bad rows and ConfigError where none fits ``max_length``."""
-    method = _stored_section(config)
+def _training_set(
+    config: SharedConfig, method: StoredSection, tokens: TokenRows, cut: Callable[[Any], Any] | None
+) -> Dataset:
+    """Return the run's rows as tokens. Raises TaskError for bad rows, ConfigError if none fits ``max_length``."""
     stored = method.training_rows(config)
     doubts = Counter(doubt for row in stored if (doubt := getattr(row, "doubt", "")))
     for doubt, count in doubts.items():
@@ -394,13 +377,6 @@ def _training_set(config: SharedConfig, tokens: TokenRows, cut: Callable[[Any], 
     if len(rows) < method.batch_size:
         _say(f"note: a step takes {len(rows)} {method.unit}, all there are, and not {method.batch_size}")
     return Dataset.from_list(rows)
-
-
-def _held_out_set(config: SharedConfig, tokens: TokenRows) -> dict[str, Dataset]:
-    """The rows as tokens that the run is measured on; none where there are none. Raises TaskError and ConfigError."""
-    method = _stored_section(config)
-    rows = _fitting(method, method.held_out_rows(config), tokens)
-    return {MEASURED: Dataset.from_list(rows)} if rows else {}
 
 
 def _fitting(method: StoredSection, rows: Sequence[Any], token_rows: TokenRows) -> list[dict[str, Any]]:
@@ -454,9 +430,11 @@ def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, liste
     return [HeldOutAccuracy(trainer, sampler, task, config.run, task.pattern, on_answers=listeners.on_answers)]
 
 
-def _stored_section(config: SharedConfig) -> StoredSection:
-    assert isinstance(config.method, StoredSection)
-    return config.method
+def rename_metrics(trainer: Any, names: Mapping[str, str]) -> None:
+    """Call what TRL has just logged of a batch by this project's names; its ``margin`` is not the held-out pairs'."""
+    logged = trainer._metrics["train"]
+    for name, ours in names.items():
+        logged[ours] += logged.pop(name, [])
 
 
 # -- trainers that sample ----------------------------------------------------------------------------------------------
@@ -481,7 +459,14 @@ def sampled_trainer(
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0].prompt):
         _say(f"note: {note}")
     worker = Sandbox(method.reward_deadline, isolate=method.isolate_rewards)
-    rewards = _rewards(config, policy, worker)
+    models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
+    values: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": method.pattern}
+    rewards = [
+        load_reward(reward, worker, models=models, pattern=method.pattern)
+        if reward.monte_carlo is None
+        else monte_carlo_reward(reward, policy, method.sampling, config.seed, **values)
+        for reward in method.rewards
+    ]
     budget = None  # the first error of a reward function stops the run
     if method.on_reward_error == "unscored":
         budget = ErrorBudget(method.max_reward_errors, lambda error: print(f"unscored: {error}", flush=True))
@@ -523,24 +508,6 @@ def sampled_trainer(
     if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer
-
-
-def _rewards(config: SharedConfig, policy: Policy, worker: Sandbox) -> list[Reward]:
-    method = section_of(config)
-    models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
-    return [
-        load_reward(reward, worker, models=models, pattern=method.pattern)
-        if reward.monte_carlo is None
-        else monte_carlo_reward(
-            reward,
-            policy,
-            method.sampling,
-            config.seed,
-            template_kwargs=config.prompt.template_kwargs,
-            pattern=method.pattern,
-        )
-        for reward in method.rewards
-    ]
 
 
 def _if_stored(method: SampledSection, listener: Callable[..., None] | None, first_step: Callable[..., int]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -76,37 +77,28 @@ class Passes:
         beside: BesidePolicy,
     ) -> None:
         """A micro-batch ``inputs``, of which the rows ``trained`` went through the policy, (B, T) ``logps`` and all."""
-        number, masks, bonus = len(self._losses), self._weights(trained), self._bonus(trained, beside)
+        number, trainer = len(self._losses), self._trainer
+        factors = list(trainer.loss_masks.values())  # what else the policy term is multiplied with
+        if "importance_sampling_ratio" in trained:
+            factors.append(trained["importance_sampling_ratio"])  # (B, T) or (B, 1)
+        mask = trained["completion_mask"]
+        weights = prod(factors, start=torch.ones_like(mask, dtype=torch.float32)) if factors else None  # (B, T)
+        bonus = None
+        if beside.coef is not None and beside.entropies is not None:  # -coef H / N, N the micro-batch's counted tokens
+            counted = mask * trained.get("tool_mask", 1) * trainer.loss_masks.get("get_high_entropy_mask", 1)
+            bonus = -beside.coef * beside.entropies.detach() * counted / counted.sum().clamp(min=1.0)
         seen: dict[int, list[torch.Tensor | None]] = {}
         for i, row in enumerate(trained[ROW].tolist()):
             length = int(trained["completion_mask"][i].sum())  # 0 for a masked completion, which adds nothing
-            numbers = (logps, trained.get("old_per_token_logps"), masks, bonus)
+            numbers = (logps, trained.get("old_per_token_logps"), weights, bonus)
             seen[row] = [None if values is None else values[i, :length].float().cpu() for values in numbers]
             if not length:
                 seen[row] = [None] * 4
         self._rows += [(row, number, seen.get(row, [None] * 4)) for row in inputs[ROW].tolist()]
         self._losses.append(float(loss.detach()))
         self._routers.append(0.0 if beside.router is None else float(beside.router.detach()))
-        if self._trainer.accelerator.sync_gradients:
+        if trainer.accelerator.sync_gradients:
             self._finish(inputs)
-
-    def _weights(self, inputs: Mapping[str, Any]) -> torch.Tensor | None:
-        """What else the policy term is multiplied with, (B, T); None for 1."""
-        factors = list(self._trainer.loss_masks.values())
-        if "importance_sampling_ratio" in inputs:
-            factors.append(inputs["importance_sampling_ratio"])  # (B, T) or (B, 1)
-        whole = torch.ones_like(inputs["completion_mask"], dtype=torch.float32)
-        for factor in factors:
-            whole = whole * factor
-        return whole if factors else None
-
-    def _bonus(self, inputs: Mapping[str, Any], beside: BesidePolicy) -> torch.Tensor | None:
-        """-coef H / N of each token, (B, T), N the micro-batch's counted tokens; None without an entropy bonus."""
-        if beside.coef is None or beside.entropies is None:
-            return None
-        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
-        mask = mask * self._trainer.loss_masks.get("get_high_entropy_mask", 1)
-        return -beside.coef * beside.entropies.detach() * mask / mask.sum().clamp(min=1.0)
 
     def _finish(self, inputs: Mapping[str, Any]) -> None:
         trainer = self._trainer

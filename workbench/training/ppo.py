@@ -30,7 +30,6 @@ from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
 from workbench.errors import ConfigError, RunError
 from workbench.schema import Credit, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.metrics import gae_metrics
 from workbench.training.scoring import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -181,8 +180,6 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         for name, key in (("value", "old_values"), ("return", "returns")):
             rows = [row for credit in credits for row in credit.values[name]]
             output[key] = self._padded(rows, output["completion_ids"])
-        for name, number in gae_metrics(credits).items():
-            self._metrics[self._mode][name].append(number)
         return credits
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
@@ -223,9 +220,8 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
 
     def _batch_of(self, group: ScoredGroup) -> dict[str, Any]:
         """A group as the loss would get it; its prompt is the same in all rows, and needs no padding."""
-        rollouts = group.group.rollouts
-        prompt = torch.tensor([self.sample.encode(group.group.prompt)] * len(rollouts))
-        rows = [torch.tensor(rollout.token_ids) for rollout in rollouts]
+        rows = [torch.tensor(rollout.token_ids) for rollout in group.group.rollouts]
+        prompt = torch.tensor([self.sample.encode(group.group.prompt)] * len(rows))
         pad = int(self._tokenizer.pad_token_id)
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
         lengths = torch.tensor([len(row) for row in rows])

@@ -19,7 +19,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -82,7 +82,13 @@ class Resumable(Trainer):
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # the other ranks' random generators are files of it too
             if self.args.should_save:
-                self._finish(self._aside / name, folder / name)
+                draft = self._aside / name
+                (draft / _ARGUMENTS).unlink(missing_ok=True)
+                if getattr(self.args, "sync_ref_model", False) and self._reference is not None:
+                    weights = self.accelerator.unwrap_model(self._reference).named_parameters()
+                    save_file({name: p.detach().cpu().clone() for name, p in weights}, draft / _REFERENCE)
+                self.seal(draft, folder / name)
+                shutil.rmtree(self._aside)
                 if self.args.save_total_limit:
                     checkpoints.prune(folder, self.args.save_total_limit)
         except Exception as error:
@@ -91,14 +97,6 @@ class Resumable(Trainer):
         finally:
             self._aside = None
         self.accelerator.wait_for_everyone()
-
-    def _finish(self, draft: Path, target: Path) -> None:
-        (draft / _ARGUMENTS).unlink(missing_ok=True)
-        if getattr(self.args, "sync_ref_model", False) and self._reference is not None:
-            reference = self.accelerator.unwrap_model(self._reference)
-            save_file({name: p.detach().cpu().clone() for name, p in reference.named_parameters()}, draft / _REFERENCE)
-        self.seal(draft, target)
-        shutil.rmtree(draft.parent)
 
     def seal(self, draft: Path, target: Path) -> None:
         """Make the files in ``draft`` a valid checkpoint at ``target``."""
@@ -158,24 +156,22 @@ class Resumable(Trainer):
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        self._refuse_other_words(Path(resume_from_checkpoint))
+        checkpoint = Path(resume_from_checkpoint)
+        self._refuse_other_words(checkpoint)
         trained = {name: weight.dtype for name, weight in self.model.named_parameters() if weight.requires_grad}
-        with self._own_part(Path(resume_from_checkpoint), trained) as folder:
+        alone: AbstractContextManager[Path] = nullcontext(checkpoint)
+        if self.under and (checkpoint / ADAPTER).is_file():  # without the merged ones that are in it
+            end = A.replace(".weight", ".default.weight")
+            ours = (name for name in trained if name.endswith(end))
+            ranks = {name.removesuffix(end): len(self.model.get_parameter(name)) for name in ours}
+            alone = trained_alone(checkpoint, ranks)
+        with alone as folder:
             super()._load_from_checkpoint(str(folder), model)
         for name, dtype in trained.items():  # PEFT reads an adapter in float32, which TRL trains in bfloat16 on 4 bits
             weight = self.model.get_parameter(name)
             weight.data = weight.data.to(dtype)
-        reference = Path(resume_from_checkpoint) / _REFERENCE
-        if reference.is_file() and self._reference is not None:
+        if (reference := checkpoint / _REFERENCE).is_file() and self._reference is not None:
             self.accelerator.unwrap_model(self._reference).load_state_dict(load_file(reference), strict=False)
-
-    def _own_part(self, checkpoint: Path, trained: Iterable[str]) -> AbstractContextManager[Path]:
-        """The checkpoint, of an adapter over merged ones without these."""
-        if not self.under or not (checkpoint / ADAPTER).is_file():
-            return nullcontext(checkpoint)
-        end = A.replace(".weight", ".default.weight")
-        ours = [name for name in trained if name.endswith(end)]
-        return trained_alone(checkpoint, {name.removesuffix(end): len(self.model.get_parameter(name)) for name in ours})
 
     def _refuse_other_words(self, checkpoint: Path) -> None:
         """Raises RunError where the policy's tokenizer is not the one that the checkpoint's weights have learnt with.

@@ -38,6 +38,12 @@ class Member:
     rollout: Rollout
     scores: StepScores
 
+    def with_logprobs(self, **rows: Sequence[float]) -> Member:
+        """The same with these log-probabilities of its sampled tokens, each row padded to the batch's length."""
+        length, of_sampled = len(self.rollout), self.rollout.of_sampled
+        rollout = replace(self.rollout, **{name: of_sampled(row[:length]) for name, row in rows.items()})
+        return replace(self, rollout=rollout)
+
 
 @dataclass(frozen=True)
 class Share:
@@ -56,9 +62,7 @@ class Share:
         if reference is None or not self.members:
             return self
         members = [
-            member
-            if finished_only and member.rollout.truncated
-            else replace(member, rollout=_with_reference(member.rollout, row))
+            member if finished_only and member.rollout.truncated else member.with_logprobs(ref_logprobs=row)
             for member, row in zip(self.members, reference.tolist(), strict=True)
         ]
         return replace(self, members=members)
@@ -73,32 +77,18 @@ class Share:
             return self
         known = torch.where(sampling.isnan(), trained, sampling).tolist()
         members = [
-            member
-            if member.rollout.logprobs is not None
-            else replace(
-                member,
-                rollout=replace(
-                    member.rollout,
-                    logprobs=member.rollout.of_sampled(theirs[: len(member.rollout)]),
-                    raw_logprobs=member.rollout.of_sampled(ours[: len(member.rollout)]),
-                ),
-            )
+            member if member.rollout.logprobs is not None else member.with_logprobs(logprobs=theirs, raw_logprobs=ours)
             for member, theirs, ours in zip(self.members, known, trained.tolist(), strict=True)
         ]
         return replace(self, members=members)
 
     def outcomes(self, names: Sequence[str], count: int) -> torch.Tensor:
         """Outcome scores as TRL logs them: (``count``, F) float32, NaN where there is no score."""
-        table = torch.full((count, len(names)), torch.nan)
-        for row, member in enumerate(self.members):
-            for column, name in enumerate(names):
-                if (score := member.scores.outcome_scores[name]) is not None:
-                    table[row, column] = score
-        return table
-
-
-def _with_reference(rollout: Rollout, row: Sequence[float]) -> Rollout:
-    return replace(rollout, ref_logprobs=rollout.of_sampled(row[: len(rollout)]))
+        scores = [[member.scores.outcome_scores[name] for name in names] for member in self.members]
+        rows = [
+            [torch.nan if score is None else score for score in row] for row in scores or [[None] * len(names)] * count
+        ]
+        return torch.tensor(rows, dtype=torch.float32)
 
 
 def score_share(
@@ -121,12 +111,10 @@ def score_share(
         scores, summaries = score_completions(
             prompts, rollouts, columns, pattern, rewards, completions=completions, opened=opened, **options
         )
-    except WorkbenchError as error:
-        return Share(failure=error)
     except Exception as raised:
         failure = RewardError(f"scoring raised {type(raised).__name__}: {raised}")
         failure.__cause__ = raised
-        return Share(failure=failure)
+        return Share(failure=raised if isinstance(raised, WorkbenchError) else failure)
     rows = zip(columns, rollouts, scores, strict=True)
     members = [Member(_text_of(prompt), *row) for prompt, row in zip(prompts, rows, strict=True)]
     return Share(members, summaries, reward_errors=budget.new() if budget is not None else 0)

@@ -45,19 +45,19 @@ from transformers import Trainer
 from trl import GRPOTrainer
 from trl.data_utils import apply_chat_template, is_conversational
 from trl.extras.profiling import profiling_context
-from trl.trainer.utils import is_async_callable
+from trl.trainer.utils import is_async_callable, nanstd
 
 from workbench.config import SamplingConfig
 from workbench.credit import SCHEMES, credit_groups
 from workbench.environments import Environment
 from workbench.errors import ConfigError
+from workbench.metrics import group_metrics
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ErrorBudget, Reward, Sandbox, load_reward
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, Example, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.metrics import group_metrics, kl_estimators, leave_unscored_out
 from workbench.training.passes import ROW, BesidePolicy, Passes
 from workbench.training.sampling import PolicySampler
 from workbench.training.saving import Resumable
@@ -196,7 +196,12 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             for entries in (self.reward_funcs, self.reward_func_names, self.reward_processing_classes):
                 del entries[0]
             self.reward_weights = self.reward_weights[1:]
-        self._settle_outcomes([spec.weight if isinstance(spec, Reward) else 1.0 for spec in specs])
+        weights = [spec.weight if isinstance(spec, Reward) else 1.0 for spec in specs]
+        stated = (self.args.reward_weights or weights)[: len(weights)]
+        self.reward_weights[: len(stated)] = torch.tensor(stated)  # an environment's come after them
+        self._outcome_weights = [*stated, *self.reward_weights[len(stated) :].tolist()]
+        self.reward_func_names = distinct_names(self.reward_func_names, [reward.name for reward in self.step_rewards])
+        self._settle_credit()
         self._policy_name = policy_name or str(self.model.config._name_or_path)
         self.step_pattern = args.pattern
         # Not validated: TRL's config has checked these, and allows larger groups than a form does.
@@ -217,16 +222,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         if environment is not None:
             self._check_sampler("environment")
             self.rollout_func = self._play
-
-    def _settle_outcomes(self, weights: list[float]) -> None:
-        """Names and weights of the outcome rewards, an environment's included."""
-        stated = (self.args.reward_weights or weights)[: len(weights)]
-        self.reward_weights[: len(stated)] = torch.tensor(stated)
-        self._outcome_weights = [*stated, *self.reward_weights[len(stated) :].tolist()]
-        self.reward_func_names = distinct_names(
-            self.reward_func_names, taken=[reward.name for reward in self.step_rewards]
-        )
-        self._settle_credit()
 
     def _settle_credit(self) -> None:
         """The scheme that fits the rewards. Raises ConfigError where nothing would be learnt."""
@@ -374,7 +369,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         places, tried = list(range(total)), set[str]()
         flat_groups = groups = redrawn = rounds = 0
         while True:
-            self._draw_places(drawn, places, first, seed if not rounds else _seed_of_round(seed, rounds))
+            of_round = int(SeedSequence([seed, rounds]).generate_state(1)[0]) if rounds else seed  # far from any other
+            self._draw_places(drawn, places, first, of_round)
             credits: list[Credit] = self.credited(self.gathered(drawn.share))
             flat = [i for i, credit in enumerate(credits) if not credit.spread]
             asked = {place // size for place in places}
@@ -594,8 +590,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         what it has not sampled.
         """
         mask = output["completion_mask"]  # (B, T)
-        counted = ~torch.tensor(left_out, device=mask.device)  # (B,)
-        output[name] = output.get(name, torch.ones_like(mask)) * counted[:, None].int()
+        output[name] = output.get(name, torch.ones_like(mask)) * ~torch.tensor(left_out, device=mask.device)[:, None]
         loss_mask = output["completion_mask"] * output.get("tool_mask", 1)
         output["num_items_in_batch"] = self.accelerator.gather(loss_mask.sum()).sum()
 
@@ -610,12 +605,15 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             logged[name].append(value)
         # TRL has looked for spread in outcome rewards, whatever the scheme compares.
         logged["frac_reward_zero_std"][-1] = metrics["zero_spread_share"]
-        leave_unscored_out(credits, logged)
-        for name in slower_than(self.reward_seconds, self._sampling_seconds):
-            if name not in self._named_slow:
-                self._named_slow.add(name)
-                message = "reward %r took %.2g s and sampling %.2g s: it sets the pace of this run"
-                _log.warning(message, name, self.reward_seconds[name], self._sampling_seconds)
+        # A completion's sum has 0 in TRL's ``reward`` and ``reward_std`` for a score that it lacks.
+        scored = [row for credit in credits for row in credit.scored.scored]
+        if any(row.outcome is None and any(s is not None for s in row.outcome_scores.values()) for row in scored):
+            sums = torch.tensor([torch.nan if row.outcome is None else row.outcome for row in scored])
+            logged["reward"][-1], logged["reward_std"][-1] = sums.nanmean().item(), nanstd(sums).item()
+        for name in {*slower_than(self.reward_seconds, self._sampling_seconds)} - self._named_slow:
+            self._named_slow.add(name)
+            message = "reward %r took %.2g s and sampling %.2g s: it sets the pace of this run"
+            _log.warning(message, name, self.reward_seconds[name], self._sampling_seconds)
         # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
         means = [float(credit.of(i).mean()) for credit in credits for i in range(len(credit.scored.group))]
         column = self._logs["advantages"]
@@ -730,7 +728,10 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         trained = self._trained_rows(inputs) if self.model.training else None
         of_rows = inputs if trained is None else trained.inputs
-        coef = self._next_entropy_coef()  # TRL may change it at the end of the step
+        coef = None
+        if self._entropy_bonus_enabled:  # TRL may change it at the end of the step
+            too_sure = not self.use_adaptive_entropy or self._last_world_entropy <= self.args.entropy_target
+            coef = float(self.entropy_coef) if too_sure else 0.0
         with self._keeping_masks():
             loss = super()._compute_loss(model, of_rows)
         if trained is not None:
@@ -747,13 +748,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
                 summed = self.accelerator.reduce(value, reduction="sum")  # (2,): sum over tokens, tokens
                 self._metrics[self._mode][name].append((summed[0] / summed[1].clamp(min=1.0)).item())
         return loss
-
-    def _next_entropy_coef(self) -> float | None:
-        """The coefficient that the next micro-batch's entropy bonus is multiplied with; None without a bonus."""
-        if not self._entropy_bonus_enabled:
-            return None
-        too_sure = not self.use_adaptive_entropy or self._last_world_entropy <= self.args.entropy_target
-        return float(self.entropy_coef) if too_sure else 0.0
 
     @property
     def can_leave_rows_out(self) -> bool:
@@ -784,10 +778,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             return None
         rows = has_signal.int().argsort(descending=True, stable=True)[:count].sort().values
         tokens, all_tokens = float(mask[rows].sum()), float(mask.sum())
-        factor = 1.0
-        if self.loss_type in _BY_ROWS:
-            factor = count / len(mask)
-        elif self.loss_type in _BY_TOKENS:
+        factor = count / len(mask) if self.loss_type in _BY_ROWS else 1.0
+        if self.loss_type in _BY_TOKENS:
             factor = max(tokens, 1.0) / max(all_tokens, 1.0)
         trained = {
             name: value[rows] if torch.is_tensor(value) and value.dim() else value for name, value in inputs.items()
@@ -817,11 +809,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 def examples_of(inputs: Sequence[Mapping[str, Any]]) -> list[Example]:
     """Rows of the data set as what an environment begins with."""
     return [Example(row["prompt"], {name: value for name, value in row.items() if name != "prompt"}) for row in inputs]
-
-
-def _seed_of_round(seed: int, number: int) -> int:
-    """Far from any generation's own."""
-    return int(SeedSequence([seed, number]).generate_state(1)[0])
 
 
 def _key(prompt: Any) -> str:
@@ -873,3 +860,16 @@ def forward_by_length(
     places = torch.tensor([row for part in parts for row in part], device=input_ids.device).argsort()
     logps, *rest = (torch.cat(values)[places] for values in zip(*found, strict=True))
     return logps, rest[0] if rest else None, None
+
+
+def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """k1, k2 and k3 of KL(policy || reference) on the sampled tokens.
+
+    With d = log pi_ref - log pi_theta: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - d - 1 (Schulman,
+    http://joschu.net/blog/kl-approx.html). Inputs are (B, T); each result is (2,): the sum over unmasked tokens, and
+    their number, so that ranks can be added before dividing.
+    """
+    d = (reference - policy).float()
+    estimators = {"kl/k1": -d, "kl/k2": d.square() / 2, "kl/k3": d.exp() - d - 1}
+    count = mask.sum().float()
+    return {name: torch.stack([(value * mask).sum(), count]) for name, value in estimators.items()}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import TrainerCallback
 
+from workbench.checks.difficulty import calibration_error
 from workbench.config import RunSection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_rows, load_task
 from workbench.data.tasks import prompted
@@ -133,45 +136,32 @@ class HeldOutAccuracy:
         self._prompt_ids = [sampler.encode(row.prompt) for row in self._rows]
         self._chunk = max(1, sampler.rows_at_once or self._share)
 
-    def measure(self) -> float:
-        """The accuracy now."""
-        return self()["accuracy"]
-
     def __call__(self) -> dict[str, float]:
         """Sample and check the held-out rows now."""
         trainer = self._trainer
         matched, measured = 0, list[HeldOutAnswer]()
         for start in range(0, len(self._rows), self._chunk):
             chunk = slice(start, start + self._chunk)
-            first = self._first + start
-            place = {"first_row": first, "total_rows": self._count}
-            examples = self._rows[chunk]
-            sampled = self._sampler(self._prompt_ids[chunk], ACCURACY_SEED, examples=examples, measuring=True, **place)
+            rows, place = self._rows[chunk], {"first_row": self._first + start, "total_rows": self._count}
+            sampled = self._sampler(self._prompt_ids[chunk], ACCURACY_SEED, examples=rows, measuring=True, **place)
             rollouts = [self._sampler.rollout(row) for row in sampled]
-            rows, texts = self._rows[chunk], [rollout.text for rollout in rollouts]
-            prompts = [row.prompt for row in rows]
-            opened = self._sampler.all_thinking_open(prompts)
+            opened = self._sampler.all_thinking_open([row.prompt for row in rows])
             answers = texts_after_thinking(rollouts, self._read, opened)
-            for text, answer, row in zip(texts, answers, rows, strict=True):
+            for rollout, answer, row in zip(rollouts, answers, rows, strict=True):
                 right, found = self._task.checked(answer, row.columns)
-                measured.append(HeldOutAnswer(prompt_text(row.prompt), text, right, found))
+                measured.append(HeldOutAnswer(prompt_text(row.prompt), rollout.text, right, found))
             if self._pattern is not None:
                 splits = split_rollouts(rollouts, self._pattern, split_leniently, opened=opened)
                 matched += sum(split.matched for split in splits)
-        self._tell(measured)
+        if self._on_answers is not None:  # ranks have consecutive rows: one after the other, theirs are in order
+            everyone = gather_object(measured)
+            if trainer.accelerator.is_main_process:
+                self._on_answers(trainer.state.global_step, everyone)
         counts = [sum(row.right for row in measured), sum(row.answer == "" for row in measured), matched]
         sums = trainer.accelerator.reduce(torch.tensor(counts, device=trainer.accelerator.device), reduction="sum")
         right, without, matched = sums.tolist()
         share = {} if self._pattern is None else {"match_share": matched / self._count}
         return {"accuracy": right / self._count, "no_answer_share": without / self._count, **share}
-
-    def _tell(self, measured: list[HeldOutAnswer]) -> None:
-        """Ranks have consecutive rows, so that theirs one after the other are all in order."""
-        if self._on_answers is None:
-            return
-        everyone = gather_object(measured)
-        if self._trainer.accelerator.is_main_process:
-            self._on_answers(self._trainer.state.global_step, everyone)
 
 
 WATCHED_SEED = 1_000_033
@@ -322,16 +312,6 @@ class WatchedRows(Looks):
         return WatchedRow(seen.prompt, texts, self._view.measures, dict(seen.numbers), step)
 
 
-def _steps_of(rollout: Rollout, pattern: StepPattern) -> Sequence[Step]:
-    """One unmatched step where the pattern asks for what a stored text does not have: how sure a policy was of it."""
-    try:
-        return split_rollouts([rollout], pattern, split_leniently)[0].steps
-    except PatternError:
-        if not pattern.by_tokens:
-            raise
-        return unsplit(rollout.text).steps
-
-
 def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedText:
     """A text with its tokens' own texts and its steps."""
     rollout = Rollout(
@@ -343,7 +323,12 @@ def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedTex
     )
     steps = text.steps
     if steps is None:
-        steps = _steps_of(rollout, pattern) if rollout.texts else []
+        try:
+            steps = split_rollouts([rollout], pattern, split_leniently)[0].steps if rollout.texts else []
+        except PatternError:
+            if not pattern.by_tokens:
+                raise
+            steps = unsplit(rollout.text).steps  # how sure a policy was of it is not stored
     scored = StepScores(
         steps=tuple(steps),
         spans=tuple(align_steps(rollout.texts, steps)),
@@ -367,6 +352,25 @@ def completion(
     first = int(under.nonzero()[0]) if under.any() else len(under)
     numbers = [row[under[1:]].float().tolist() for row in per_token]
     return input_ids[:first].tolist(), input_ids[under].tolist(), numbers
+
+
+def pair_metrics(margins: Sequence[float]) -> dict[str, float]:
+    """``pair_accuracy`` (a margin of 0 counts half), ``margin`` and ``calibration_error`` of pairs.
+
+    The probability that calibration is about is sigma(margin), and the chosen side is always the better one.
+    """
+    values = np.asarray(margins, dtype=np.float64)
+    probabilities = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+    return {
+        "pair_accuracy": float(np.mean((values > 0) + 0.5 * (values == 0))),
+        "margin": float(np.mean(values)),
+        "calibration_error": calibration_error(probabilities.tolist(), [1] * len(values)),
+    }
+
+
+def pair_numbers(margin: float) -> dict[str, float]:
+    """What is shown above a watched pair."""
+    return {"margin": margin, "σ(margin)": 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))}
 
 
 def watched_rows(config: SharedConfig, token_rows: TokenRows) -> list[Any]:

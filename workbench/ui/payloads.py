@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from workbench.checks import Finding
+from workbench.metrics import Metric
 from workbench.rewards.watch import Correlation, Distribution, Watched
-from workbench.views.metrics import Metric
 from workbench.views.payloads import GroupPayload, NoSpreadPayload
 
 Pairs = Sequence[tuple[str, str]]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.views.metrics import Panel, expanded, panels_of
+from workbench.metrics import Panel, expanded, panels_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

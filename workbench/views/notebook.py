@@ -169,7 +169,7 @@ class Watch:
 def watch(run: Run, *panels: str, every: float = 0.5) -> Watch:
     """What a notebook cell shows of a run while it goes: curves, state, a stop button.
 
-    ``panels`` are keys of ``views.metrics.PANELS``, those of ``WATCHED`` by default.
+    ``panels`` are keys of ``metrics.PANELS``, those of ``WATCHED`` by default.
     """
     return Watch(run, panels or WATCHED, every)
 

@@ -74,7 +74,8 @@ class Method:
     """``metrics`` are the names of ``metrics.jsonl`` that its page shows first; ``has_rollouts``: it stores groups.
 
     ``settings`` are the fields of its section that its form shows first; the others are folded away. All where none are
-    named. ``when`` says what it needs and when to choose it, in a sentence or two for its form.
+    named. ``when`` says what it needs and when to choose it, in a sentence or two for its form. Lists are in the
+    ``order`` of methods.
     """
 
     section: type[MethodSection]
@@ -83,6 +84,7 @@ class Method:
     has_rollouts: bool = False
     settings: tuple[str, ...] = ()
     when: str = ""
+    order: int = 100
 
     @property
     def name(self) -> str:
@@ -152,8 +154,19 @@ class SampledSection(MethodSection):
                 f"task.data: {self.name} trains on prompts, which task.name gives; leave it out, or choose a method "
                 "that trains on stored rows"
             )
-        self._check_rewards(config.run.ranks)
-        if config.environment.name is not None and (values := [r for r in self.rewards if r.monte_carlo is not None]):
+        if not self.rewards:
+            raise ValueError("method.rewards: give at least one reward function")
+        names = [reward.name for reward in self.rewards]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"method.rewards: {sorted(twice)[0]!r} is given twice; give each function its own name")
+        values = [reward for reward in self.rewards if reward.monte_carlo is not None]
+        grouped = [reward.name for reward in values if reward.monte_carlo and reward.monte_carlo.progress]
+        if grouped and self.prompts_per_step % config.run.ranks:
+            raise ValueError(
+                f"method.prompts_per_step: {self.prompts_per_step} prompts on {config.run.ranks} ranks split a group, "
+                f"and {grouped[0]!r} needs its whole group on one; make it a multiple of {config.run.ranks}"
+            )
+        if config.environment.name is not None and values:
             raise ValueError(
                 f"environment.name: {values[0].name!r} samples on from the end of a step, where "
                 f"{config.environment.name!r} would have to be played again up to there; leave one of the two out"
@@ -166,21 +179,6 @@ class SampledSection(MethodSection):
         check_language_model(config.policy.path)
         if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them
             self.rows_of(config, load_task(config.task))
-
-    def _check_rewards(self, ranks: int) -> None:
-        if not self.rewards:
-            raise ValueError("method.rewards: give at least one reward function")
-        names = [reward.name for reward in self.rewards]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"method.rewards: {sorted(twice)[0]!r} is given twice; give each function its own name")
-        grouped = [
-            reward.name for reward in self.rewards if reward.monte_carlo is not None and reward.monte_carlo.progress
-        ]
-        if grouped and self.prompts_per_step % ranks:
-            raise ValueError(
-                f"method.prompts_per_step: {self.prompts_per_step} prompts on {ranks} ranks split a "
-                f"group, and {grouped[0]!r} needs its whole group on one; make it a multiple of {ranks}"
-            )
 
     def rows_wanted(self, config: SharedConfig) -> int:
         """As many rows as a run will ask for, and at least a thousand."""
@@ -216,10 +214,9 @@ class SampledSection(MethodSection):
             ) from error
 
     def facts(self) -> list[tuple[str, str]]:
-        rewards = (f"{r.name}{r.weight_text}" for r in self.rewards)
         return [
             ("pattern", f"{self.pattern.regex}  ({self.pattern.kind})"),
-            ("rewards", ", ".join(rewards)),
+            ("rewards", ", ".join(f"{reward.name}{reward.weight_text}" for reward in self.rewards)),
             ("batch", f"{counted(self.prompts_per_step, 'prompt')} × {self.sampling.num_generations}"),
         ]
 

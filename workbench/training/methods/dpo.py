@@ -92,10 +92,9 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     """Load pairs, policy and reference, and put them into TRL's trainer; nothing is sampled but held-out answers."""
     from trl import DPOConfig, DPOTrainer
 
-    from workbench.training.building import load_trained_policy, lora_config, stored_trainer
-    from workbench.training.metrics import pair_metrics, rename_metrics
+    from workbench.training.building import load_trained_policy, lora_config, rename_metrics, stored_trainer
     from workbench.training.saving import Resumable
-    from workbench.training.watching import View
+    from workbench.training.watching import View, pair_metrics
 
     class ResumableDPOTrainer(Resumable, DPOTrainer):
         def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
@@ -145,17 +144,12 @@ def token_rows(
             for pair in pairs
         ]
 
-    def completion(text: Any) -> list[int]:
-        return [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-
-    rows = [
-        {
-            "prompt_ids": encode_prompt(tokenizer, pair.prompt),
-            "chosen_ids": completion(pair.chosen),
-            "rejected_ids": completion(pair.rejected),
-        }
-        for pair in pairs
-    ]
+    rows = []
+    for pair in pairs:
+        row = {"prompt_ids": encode_prompt(tokenizer, pair.prompt)}
+        for side, text in (("chosen_ids", pair.chosen), ("rejected_ids", pair.rejected)):
+            row[side] = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        rows.append(row)
     return [row for row in rows if len(row["prompt_ids"]) < max_length]
 
 
@@ -197,8 +191,7 @@ IMPLICIT_REWARD = TokenMeasure(
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
     """A watched pair: each token's implicit reward (arXiv 2305.18290, section 4), which add up to the margin."""
-    from workbench.training.metrics import pair_numbers
-    from workbench.training.watching import Seen, Text, completion
+    from workbench.training.watching import Seen, Text, completion, pair_numbers
 
     policy, reference = log_ratios(trainer, batch)
     texts, prompt = [], list[int]()
@@ -232,4 +225,5 @@ METHOD = Method(
         "Off-policy; policy and reference, nothing is sampled. For preferences that are there already; the "
         "policy's own later answers are not seen."
     ),
+    order=4,
 )

@@ -52,20 +52,7 @@ class GRPOSection(SampledSection):
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)
-        self._check_credit()
-        if self.sync_ref_model and self.beta == 0:
-            raise ValueError("method.sync_ref_model: there is no reference policy to move while beta is 0; set beta")
-        if self.sync_ref_model and config.policy.lora is not None:
-            raise ValueError("method.sync_ref_model: an adapter's reference is the policy without it; turn one off")
-        if self.loss_type == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
-            raise ValueError(
-                f"method.epsilon_high: {self.epsilon_high} would cap cispo's ratio below 1 and scale every "
-                "gradient down; cispo's cap is the ratio itself, set it to 5"
-            )
-
-    def _check_credit(self) -> None:
-        kinds = self.reward_kinds
-        scheme, needs = self.credit.scheme, self.credit.of_scheme.needs
+        kinds, scheme, needs = self.reward_kinds, self.credit.scheme, self.credit.of_scheme.needs
         if "outcome" in needs and "outcome" not in kinds:
             raise ValueError(
                 f"method.credit.scheme: {scheme!r} needs an outcome reward and every one given scores steps; add one "
@@ -80,6 +67,15 @@ class GRPOSection(SampledSection):
             raise ValueError(
                 f"method.credit.outcome_weight: {self.credit.outcome_weight} weighs an outcome reward and there is "
                 "none; add one, or set it to 0"
+            )
+        if self.sync_ref_model and self.beta == 0:
+            raise ValueError("method.sync_ref_model: there is no reference policy to move while beta is 0; set beta")
+        if self.sync_ref_model and config.policy.lora is not None:
+            raise ValueError("method.sync_ref_model: an adapter's reference is the policy without it; turn one off")
+        if self.loss_type == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
+            raise ValueError(
+                f"method.epsilon_high: {self.epsilon_high} would cap cispo's ratio below 1 and scale every "
+                "gradient down; cispo's cap is the ratio itself, set it to 5"
             )
 
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
@@ -165,4 +161,5 @@ METHOD = Method(
         "prompt, so there is no critic. For answers that can be checked, where some of a group are right and some "
         "are not."
     ),
+    order=1,
 )

@@ -84,9 +84,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.training.building import sampled_trainer, trainer_arguments
     from workbench.training.ppo import ProcessPPOConfig, ProcessPPOTrainer
 
-    return sampled_trainer(
-        ProcessPPOTrainer, config, ProcessPPOConfig(**trainer_arguments(config, output_dir)), listeners
-    )
+    arguments = ProcessPPOConfig(**trainer_arguments(config, output_dir))
+    return sampled_trainer(ProcessPPOTrainer, config, arguments, listeners)
 
 
 METHOD = Method(
@@ -117,4 +116,5 @@ METHOD = Method(
         "one answer to a prompt is enough. For rewards that compare badly within a group; dearest, and the most "
         "to set."
     ),
+    order=2,
 )

@@ -123,4 +123,5 @@ METHOD = Method(
         "Trains no policy. For step rewards where no rule can score a step, but labels of steps are there or can "
         "be made."
     ),
+    order=6,
 )

@@ -66,10 +66,16 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.policies.find import base_and_adapters
     from workbench.policies.load import prepared
     from workbench.rewards.models.load import load_trained_classifier
-    from workbench.training.building import held_weights, in_full, lora_config, stored_trainer, whole_modules_as_loaded
-    from workbench.training.metrics import pair_metrics, rename_metrics
+    from workbench.training.building import (
+        held_weights,
+        in_full,
+        lora_config,
+        rename_metrics,
+        stored_trainer,
+        whole_modules_as_loaded,
+    )
     from workbench.training.saving import MergedAtTheEnd
-    from workbench.training.watching import View
+    from workbench.training.watching import View, pair_metrics
 
     class ResumableRewardTrainer(MergedAtTheEnd, RewardTrainer):
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
@@ -109,17 +115,16 @@ def token_rows(
     """Rows for TRL: the ids that the reward model will read when it scores. Pairs with a longer side are left out."""
     from workbench.rewards.models.model import classifier_ids
 
-    def read(pair: Pair, side: str) -> list[int]:
-        return classifier_ids(tokenizer, pair.prompt, getattr(pair, side), end_token=end_token)
-
-    rows = [{f"{side}_ids": read(pair, side) for side in ("chosen", "rejected")} for pair in pairs]
+    read = partial(classifier_ids, tokenizer, end_token=end_token)
+    rows = [
+        {f"{side}_ids": read(pair.prompt, getattr(pair, side)) for side in ("chosen", "rejected")} for pair in pairs
+    ]
     return [row for row in rows if max(map(len, row.values())) <= max_length]
 
 
 def scores(trainer: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The scores of a batch from TRL's collator, (2B,): those of the chosen sides, then those of the rejected ones."""
-    logits: torch.Tensor = trainer.model_wrapped(**batch, use_cache=False).logits
-    return logits.squeeze(-1)
+    return trainer.model_wrapped(**batch, use_cache=False).logits.squeeze(-1)
 
 
 def margins(trainer: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -139,8 +144,7 @@ SCORE = TokenMeasure(
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
     """A watched pair: the score of each side, on all its tokens, and the margin."""
-    from workbench.training.metrics import pair_numbers
-    from workbench.training.watching import Seen, Text
+    from workbench.training.watching import Seen, Text, pair_numbers
 
     tokenizer, texts, prompt = trainer.processing_class, [], ""
     of_sides = scores(trainer, batch).float().tolist()
@@ -156,9 +160,9 @@ def prompt_length(tokenizer: Any, prompt: Prompt, ids: Sequence[int]) -> int:
     """How many of the ids that a classifier reads are the prompt's alone; 0 where they do not begin with it."""
     from workbench.steps import token_texts
 
-    template = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
-    beginning: str = prompt if isinstance(prompt, str) else template(prompt)
-    texts = token_texts(tokenizer, ids)
+    beginning, texts = prompt, token_texts(tokenizer, ids)
+    if not isinstance(beginning, str):
+        beginning = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     if not "".join(texts).startswith(beginning):
         return 0
     return bisect_right(list(accumulate(map(len, texts))), len(beginning))
@@ -179,4 +183,5 @@ METHOD = Method(
         "max_reward",
     ),
     when=("Trains no policy. For GRPO and PPO where no rule can score a whole answer, but pairs say which is better."),
+    order=5,
 )

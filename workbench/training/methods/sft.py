@@ -122,4 +122,5 @@ METHOD = Method(
         "Off-policy; one model, cheapest and steadiest. For good answers that are there already, to teach a "
         "format or to begin with; it learns nothing from bad ones."
     ),
+    order=3,
 )

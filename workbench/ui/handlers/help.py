@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 from workbench.credit import NORMALISATIONS, SCHEMES
+from workbench.metrics import METRICS, SYMBOLS
 from workbench.schema import Credit
 from workbench.ui.handlers.credit import LABELS
 from workbench.ui.handlers.scoring import TRUST_MODEL
 from workbench.ui.payloads import GuidePayload, LivePayload
 from workbench.views.heatmap import no_spread_payload, why_payload
-from workbench.views.metrics import METRICS, SYMBOLS
 
 SHORTCUTS = (
     ("Ctrl+Enter, ⌘+Enter", "Sample & score, from any field of Inspect"),

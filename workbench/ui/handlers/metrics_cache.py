@@ -20,12 +20,12 @@ from typing import Any
 from workbench.checks import Alarm, alarms
 from workbench.config.run import METHODS
 from workbench.errors import RunError
+from workbench.metrics import is_drawn
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
 from workbench.runs.run import MetricsReader
 from workbench.ui.handlers.background_jobs import Recent
 from workbench.views.curves import POINTS, Chart, Columns, run_charts
-from workbench.views.metrics import is_drawn
 
 KEPT_RUNS = 64
 KEPT_FIGURES = 4096

@@ -1,14 +1,25 @@
-"""Every metric that a run logs: its formula, what it means, and where it is drawn. The one table of curves.
+"""Every metric that a run logs: its formula, what it means, how it is computed, and where it is drawn.
 
-Charts, their captions and the glossary read it. A name may hold a place for a reward's name, ``rewards/<name>/mean``.
-``SYMBOLS`` says what the letters mean. The names marked TRL are those of its ``GRPOTrainer``.
+``METRICS`` is the one table of curves: trainers compute by it; charts, their captions and the glossary read it. A name
+may hold a place for a reward's name, ``rewards/<name>/mean``. ``SYMBOLS`` says what the letters mean. The names marked
+TRL are those of its trainers, which compute them; losses and measures on held-out rows are computed where they arise.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.rewards.score import texts_after_thinking
+from workbench.rewards.watch import Telling, tell_apart
+from workbench.schema import Credit, Rollout, StepScores
+from workbench.steps import StepPattern
 
 REWARD = "<name>"
 SYMBOLS: tuple[tuple[str, str], ...] = (
@@ -38,6 +49,8 @@ class Metric:
     """What a run logs under ``name``; a chart draws it in the ``panel`` of that key, as the line called ``label``.
 
     A name with a place for a reward's name, ``rewards/<name>/mean``, stands for one line a reward (see ``expanded``).
+    ``compute`` takes a ``Generation``, and for such a name the reward's name too; it returns None if there is nothing
+    to log.
     """
 
     name: str
@@ -46,6 +59,110 @@ class Metric:
     source: str = "workbench"
     panel: str = ""
     label: str = ""
+    compute: Callable[..., float | None] | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The credit of one generation's groups, to compute metrics of.
+
+    ``is_right`` tells whether a text answers its row's columns; it gets what ``pattern`` leaves to read.
+    """
+
+    credits: Sequence[Credit]
+    is_right: Callable[[str, Mapping[str, Any]], bool] | None = None
+    pattern: StepPattern | None = None
+
+    @cached_property
+    def scored(self) -> list[StepScores]:
+        return [scores for credit in self.credits for scores in credit.scored.scored]
+
+    @cached_property
+    def step_rewards(self) -> list[float | None]:
+        return [reward for scores in self.scored for reward in scores.rewards]
+
+    @cached_property
+    def rollouts(self) -> list[Rollout]:
+        return [rollout for credit in self.credits for rollout in credit.scored.group.rollouts]
+
+    @property
+    def length(self) -> int:
+        """Tokens of all rollouts."""
+        return sum(map(len, self.rollouts))
+
+    @property
+    def sampled_length(self) -> int:
+        return sum(rollout.sampled_length for rollout in self.rollouts)
+
+    @cached_property
+    def telling(self) -> dict[str, Telling]:
+        """What each reward function tells apart, by its name."""
+        return tell_apart([credit.scored for credit in self.credits])
+
+    @property
+    def episodes(self) -> list[Rollout] | None:
+        """The rollouts; None if every completion is one turn by itself."""
+        return self.rollouts if any(rollout.mask is not None for rollout in self.rollouts) else None
+
+    def scores(self, name: str, *, of_steps: bool) -> list[float] | None:
+        """The scores that a reward function gave to steps, or to completions; None for a function of the other kind."""
+        of = [
+            row.scores if of_steps else {key: [score] for key, score in row.outcome_scores.items()}
+            for row in self.scored
+        ]
+        return [score for row in of for score in row[name] if score is not None] if name in of[0] else None
+
+    def accuracy(self) -> float | None:
+        if self.is_right is None:
+            return None
+        found = []
+        for group in (credit.scored.group for credit in self.credits):
+            opened = [group.thinking_open] * len(group)
+            answers = texts_after_thinking(group.rollouts, self.pattern, opened)
+            found += [self.is_right(answer, group.columns) for answer in answers]
+        return mean(found)
+
+    def sampled(self, name: str) -> npt.NDArray[np.float64] | None:
+        """What a critic's credit has of each sampled token under ``name``; None for credit of another kind."""
+        rows = [row for credit in self.credits for row in credit.values.get(name, ())]
+        masks = [np.array(rollout.mask or [1] * len(rollout), dtype=bool) for rollout in self.rollouts]
+        return (
+            np.concatenate([row[mask] for row, mask in zip(rows, masks, strict=True)]).astype(float) if rows else None
+        )
+
+    def explained_variance(self) -> float | None:
+        returns, values = self.sampled("return"), self.sampled("value")
+        if returns is None or values is None:
+            return None
+        variance = float(np.var(returns)) if len(returns) else 0.0
+        return 1 - float(np.var(returns - values)) / variance if variance else float("nan")
+
+    def clamped_scores(self) -> float | None:
+        clip = self.credits[0].options.get("score_clip")
+        outcomes = [scores.outcome for scores in self.scored if scores.outcome is not None]
+        return None if clip is None else mean([abs(outcome) > clip for outcome in outcomes])
+
+
+def mean(
+    values: Sequence[float] | npt.NDArray[np.float64] | None, average: Callable[..., Any] = np.mean
+) -> float | None:
+    """Return the mean (or another ``average``, ``np.std`` say): NaN of no values, None for None."""
+    return None if values is None else float(average(values)) if len(values) else float("nan")
+
+
+def group_metrics(
+    credits: Sequence[Credit],
+    is_right: Callable[[str, Mapping[str, Any]], bool] | None = None,
+    pattern: StepPattern | None = None,
+) -> dict[str, float]:
+    """Return the metrics of one generation's groups: those that ``METRICS`` says how to compute of a ``Generation``."""
+    batch, computed = Generation(credits, is_right, pattern), dict[str, float | None]()
+    for metric in METRICS:
+        if metric.compute is not None and REWARD in metric.name:
+            computed |= {metric.name.replace(REWARD, name): metric.compute(batch, name) for name in batch.telling}
+        elif metric.compute is not None:
+            computed[metric.name] = metric.compute(batch)
+    return {name: value for name, value in computed.items() if value is not None}
 
 
 def _trl(name: str, formula: str, meaning: str, panel: str = "", label: str = "") -> Metric:
@@ -76,6 +193,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of the step's own rollouts whose answer is right.",
         panel="accuracy",
         label="batch",
+        compute=Generation.accuracy,
     ),
     Metric(
         "match_share",
@@ -97,6 +215,7 @@ METRICS: tuple[Metric, ...] = (
         "Mean reward of a scored step.",
         panel="reward",
         label="step",
+        compute=lambda batch: mean([reward for reward in batch.step_rewards if reward is not None]),
     ),
     _trl(
         "reward",
@@ -117,19 +236,41 @@ METRICS: tuple[Metric, ...] = (
         "What one reward function gives, unweighted.",
         panel="rewards",
         label=REWARD,
+        compute=lambda batch, name: mean(batch.scores(name, of_steps=True)),
     ),
-    Metric(f"rewards/{REWARD}/std", "std of the function's scores", "How much it tells apart."),
-    Metric(f"rewards/{REWARD}/zero_share", "scores = 0 / scores", "Share of scores that are 0."),
+    Metric(
+        f"rewards/{REWARD}/std",
+        "std of the function's scores",
+        "How much it tells apart.",
+        compute=lambda batch, name: mean(batch.scores(name, of_steps=True), np.std),
+    ),
+    Metric(
+        f"rewards/{REWARD}/zero_share",
+        "scores = 0 / scores",
+        "Share of scores that are 0.",
+        compute=lambda batch, name: mean(
+            [s == 0 for steps in (True, False) for s in batch.scores(name, of_steps=steps) or ()]
+        ),
+    ),
     Metric(
         f"rewards/{REWARD}/frac_zero_std",
         "groups whose scores are all equal / groups",
         "Share of groups whose answers it does not tell apart; 1 for a reward that is the same for every completion.",
+        compute=lambda batch, name: batch.telling[name].zero_std,
     ),
-    Metric(f"rewards/{REWARD}/unscored_share", "scores = None / scores", "Share of scores that it did not give."),
+    Metric(
+        f"rewards/{REWARD}/unscored_share",
+        "scores = None / scores",
+        "Share of scores that it did not give.",
+        compute=lambda batch, name: batch.telling[name].unscored,
+    ),
     Metric(
         f"rewards/{REWARD}/variance_share",
         "Σ var(weight · score) / the same of all functions of its kind, within groups",
         "Its part of what the summed rewards differ by.",
+        compute=lambda batch, name: (
+            None if batch.credits[0].options.get("each_reward") else batch.telling[name].variance
+        ),
     ),
     Metric(f"rewards/{REWARD}/time", "s", "Seconds the function took on this rank."),
     Metric(
@@ -146,17 +287,43 @@ METRICS: tuple[Metric, ...] = (
         "Mean number of steps of a completion; without a match it is one step.",
         panel="steps",
         label="steps",
+        compute=lambda batch: mean([len(scores.steps) for scores in batch.scored]),
     ),
-    Metric("turns_per_answer", "Σ turns / B", "Mean number of the policy's turns in an episode."),
-    Metric("observation_share", "tokens not sampled / tokens", "Share of tokens that an environment or a tool wrote."),
-    Metric("environment/errors", "n", "Turns that the environment failed to answer: it raised, hung, or gave no text."),
-    Metric("environment/time", "s", "Seconds of a generation in which the environment answered, over all ranks."),
+    Metric(
+        "turns_per_answer",
+        "Σ turns / B",
+        "Mean number of the policy's turns in an episode.",
+        compute=lambda batch: batch.episodes and mean([len(rollout.turn_spans) for rollout in batch.episodes]),
+    ),
+    Metric(
+        "observation_share",
+        "tokens not sampled / tokens",
+        "Share of tokens that an environment or a tool wrote.",
+        compute=lambda batch: batch.episodes and (batch.length - batch.sampled_length) / max(batch.length, 1),
+    ),
+    Metric(
+        "environment/errors",
+        "n",
+        "Turns that the environment failed to answer: it raised, hung, or gave no text.",
+        compute=lambda batch: (
+            batch.episodes and float(sum(turn.error is not None for row in batch.episodes for turn in row.turns))
+        ),
+    ),
+    Metric(
+        "environment/time",
+        "s",
+        "Seconds of a generation in which the environment answered, over all ranks.",
+        compute=lambda batch: (
+            batch.episodes and sum(turn.seconds for row in batch.episodes for turn in row.turns if not turn.is_sampled)
+        ),
+    ),
     Metric(
         "zero_spread_share",
         "groups without spread / groups",
         "Share of groups that teach nothing: advantage 0.",
         panel="shares",
         label="all equal",
+        compute=lambda batch: mean([not credit.spread for credit in batch.credits]),
     ),
     Metric(
         "resample/flat_share",
@@ -171,6 +338,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of steps that no function scored.",
         panel="shares",
         label="unscored",
+        compute=lambda batch: mean([reward is None for reward in batch.step_rewards]),
     ),
     Metric(
         "no_match_share",
@@ -178,6 +346,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of answers in which the pattern found nothing.",
         panel="shares",
         label="no steps found",
+        compute=lambda batch: mean([not scores.matched and not scores.unsplit for scores in batch.scored]),
     ),
     Metric(
         "unsplit_share",
@@ -185,6 +354,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of answers that stay unsplit and unscored: the pattern found over 1,000 steps or took too long.",
         panel="shares",
         label="unsplit",
+        compute=lambda batch: mean([scores.unsplit for scores in batch.scored]),
     ),
     Metric(
         "resample/prompts",
@@ -206,6 +376,10 @@ METRICS: tuple[Metric, ...] = (
         "Mean absolute advantage over the step's tokens.",
         panel="advantage",
         label="|A|",
+        compute=lambda batch: (
+            sum(float(np.abs(credit.advantages).sum(dtype=np.float64)) for credit in batch.credits)
+            / max(batch.sampled_length, 1)
+        ),
     ),
     # loss
     _trl(
@@ -268,6 +442,7 @@ METRICS: tuple[Metric, ...] = (
         "ppo: how much of the returns the critic knew when the batch was sampled; 0 for a critic that knows nothing.",
         panel="explained",
         label="explained",
+        compute=Generation.explained_variance,
     ),
     Metric(
         "value_clip_share",
@@ -282,6 +457,7 @@ METRICS: tuple[Metric, ...] = (
         "ppo: what the token rewards are lowered by, times its weight.",
         panel="token_kl",
         label="π_old to π_ref",
+        compute=lambda batch: mean(batch.sampled("log_ratio")),
     ),
     Metric(
         "score_clamped_share",
@@ -289,6 +465,7 @@ METRICS: tuple[Metric, ...] = (
         "ppo: outcome rewards cut off.",
         panel="clamped",
         label="scores",
+        compute=Generation.clamped_scores,
     ),
     Metric(
         "skipped_steps",
@@ -480,7 +657,7 @@ class Panel:
         )
 
 
-PANELS: tuple[Panel, ...] = (
+_NAMED = (
     Panel("accuracy", "Accuracy", share=True),
     Panel("reward", "Reward"),
     # After the styles of "reward": a reward function is not taken for the sum of the steps' or of the outcomes'.
@@ -512,6 +689,15 @@ PANELS: tuple[Panel, ...] = (
     Panel("time", "Seconds a step", more=True),
     Panel("errors", "Reward errors", more=True),
 )
+PANELS: tuple[Panel, ...] = (
+    *_NAMED,
+    *(
+        Panel(key, key.replace("_", " ").capitalize())
+        for key in dict.fromkeys(metric.panel for metric in METRICS)
+        if key and key not in {panel.key for panel in _NAMED}
+    ),
+)
+"""Every chart; one that no more is said of than its key is called after that."""
 
 _EXACT = {metric.name: metric for metric in METRICS}
 _REWARDS = re.compile(r"rewards/(.+)/(mean|std|zero_share|frac_zero_std|unscored_share|variance_share|time)")
