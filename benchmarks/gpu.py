@@ -65,7 +65,7 @@ def _training(path: Path, folder: Path) -> list[Measure]:
     rows = []
     for what, lora in (("all weights", None), ("LoRA", {"r": 16, "alpha": 32})):
         method = {"prompts_per_step": 8, "sampling": {"num_generations": 8, "max_completion_length": LENGTH}}
-        settings: dict[str, Any] = {"steps": STEPS, "eval_every": 0, "save_every": 0, "device": "cuda"}
+        settings: dict[str, Any] = {"steps": STEPS, "eval_steps": 0, "save_steps": 0, "device": "cuda"}
         policy = {"path": str(path), "dtype": "bfloat16", "lora": lora}
         run = start(RunConfig.parse({"policy": policy, "method": method, "run": settings}), folder)
         status = run.wait()

@@ -42,7 +42,7 @@ NOISE = {"right": 0.0, "noise30": 0.3, "noise10": 0.1}
 LABELS = ("right", "prm", "noise30", "noise10")
 """In the order in which they are measured."""
 RESULTS = Path(__file__).with_name("schemes.jsonl")
-RUN = {"steps": 60, "eval_every": 60, "watch_prompts": 0}
+RUN = {"steps": 60, "eval_steps": 60, "watch_prompts": 0}
 """60 steps of the default run, measured before the first and after the last alone; no number shown depends on it."""
 OPTIMISER = {"learning_rate": 5e-4}
 """That of every result that is kept; a run's default was that until 0.4.0."""
@@ -57,7 +57,7 @@ MONTE_CARLO: dict[str, Any] = {
 JUDGE: dict[str, Any] = {
     "method": {"name": "prm", "batch_size": 16},
     "optimiser": {"learning_rate": 1e-4, "warmup_steps": 20},
-    "run": {"steps": 120, "save_every": 60, "eval_every": 60, "watch_prompts": 0},
+    "run": {"steps": 120, "save_steps": 60, "eval_steps": 60, "watch_prompts": 0},
 }
 OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
 

@@ -27,7 +27,7 @@ from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods import METHODS
 
 STEPS = 4
-RUN = {"steps": STEPS, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"}
+RUN = {"steps": STEPS, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"}
 TINY = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4}
 LONG = {
     "prompts_per_step": 8,

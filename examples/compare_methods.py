@@ -95,7 +95,7 @@ def sft(budget: Budget) -> None:
     """Fine-tuning on the policy's own right answers (rejection sampling)."""
     own = budget.sample("own", wb.make_demonstrations, budget.completions, per_group=8)
     method = {"name": "sft", "batch_size": 32}
-    run = {"steps": budget.steps(60), "save_every": 20, "eval_every": 10}
+    run = {"steps": budget.steps(60), "save_steps": 20, "eval_steps": 10}
     budget.train("trained", method=method, data=own, optimiser={"learning_rate": 5e-4}, run=run)
 
 
@@ -103,14 +103,14 @@ def dpo(budget: Budget) -> None:
     """Direct preference optimisation on pairs of the policy's own answers, a right one over a wrong one."""
     own = budget.sample("own", wb.make_pairs, budget.completions, per_group=4)
     method = {"name": "dpo", "beta": 0.1, "batch_size": 16}
-    run = {"steps": budget.steps(60), "save_every": 20, "eval_every": 10}
+    run = {"steps": budget.steps(60), "save_steps": 20, "eval_steps": 10}
     budget.train("trained", method=method, data=own, optimiser={"learning_rate": 1e-4}, run=run)
 
 
 def ppo(budget: Budget, rewards: Any = ANSWERS) -> None:
     """PPO with a shared critic on outcome rewards alone."""
     method = {"name": "ppo", "rewards": rewards}
-    run = {"steps": budget.completions // budget.batch, "save_every": 20, "eval_every": 4}
+    run = {"steps": budget.completions // budget.batch, "save_steps": 20, "eval_steps": 4}
     budget.train("trained", method=method, optimiser={"learning_rate": 5e-4}, run=run)
 
 
@@ -122,14 +122,14 @@ def ppo_steps(budget: Budget) -> None:
 def grpo(budget: Budget) -> None:
     """GRPO on outcome rewards alone."""
     method = {"name": "grpo", "rewards": ANSWERS, "credit": {"scheme": "outcome"}}
-    run = {"steps": budget.completions // budget.batch, "save_every": 20, "eval_every": 4}
+    run = {"steps": budget.completions // budget.batch, "save_steps": 20, "eval_steps": 4}
     budget.train("trained", method=method, optimiser={"learning_rate": 2e-4}, run=run)
 
 
 def grpo_process(budget: Budget) -> None:
     """GRPO with process supervision, each step scored by a rule."""
     method = {"name": "grpo", "rewards": STEPS, "credit": {"scheme": "process"}}
-    run = {"steps": budget.completions // budget.batch, "save_every": 20, "eval_every": 4}
+    run = {"steps": budget.completions // budget.batch, "save_steps": 20, "eval_steps": 4}
     budget.train("trained", method=method, optimiser={"learning_rate": 5e-4}, run=run)
 
 
@@ -140,11 +140,11 @@ def grpo_prm(budget: Budget) -> None:
     options = {"prompts": 1000, "completions": half, "continuations": 4, "estimation": "soft", "sampling": sampling}
     labels = budget.sample("labels", wb.label_steps, half, **options)
     method = {"name": "prm", "batch_size": 8}
-    run = {"steps": budget.steps(60), "save_every": 20, "eval_every": 20}
+    run = {"steps": budget.steps(60), "save_steps": 20, "eval_steps": 20}
     judge = budget.train("judge", judge=True, method=method, data=labels, optimiser=MODEL_STEP, run=run)
     rewards = [{"name": "judge", "kind": "step", "model": {"path": judge, "format": "stepwise"}}]
     method = {"name": "grpo", "rewards": rewards, "credit": {"scheme": "process"}}
-    run = {"steps": budget.left() // budget.batch, "save_every": 20, "eval_every": 4}
+    run = {"steps": budget.left() // budget.batch, "save_steps": 20, "eval_steps": 4}
     budget.train("trained", method=method, optimiser={"learning_rate": 5e-5}, run=run)
 
 
@@ -157,14 +157,14 @@ def iterative(budget: Budget) -> None:
     for number in (1, 2):
         method = {"name": "reward", "batch_size": 8}
         before = {"policy": {"path": judge}} if judge else {}
-        run = {"steps": budget.steps(40 if number == 1 else 20), "save_every": 20, "eval_every": 20}
+        run = {"steps": budget.steps(40 if number == 1 else 20), "save_steps": 20, "eval_steps": 20}
         judge = budget.train(
             f"judge-{number}", judge=True, method=method, data=pairs, optimiser=MODEL_STEP, run=run, **before
         )
         rewards = [{"name": "judge", "kind": "outcome", "model": {"path": judge, "format": "classifier"}}]
         method = {"name": "grpo", "beta": 0.04, "credit": {"scheme": "outcome"}, "rewards": rewards}
         before = {"policy": {"path": policy}} if policy else {}
-        run = {"steps": steps, "save_every": 20, "eval_every": 4}
+        run = {"steps": steps, "save_steps": 20, "eval_steps": 4}
         rate = {"learning_rate": 2e-5}
         policy = budget.train(f"policy-{number}", seed=number - 1, method=method, optimiser=rate, run=run, **before)
         if number == 1:

@@ -26,7 +26,7 @@ def iterate(stages: Stages, rounds: int) -> None:
         "policy-0",
         method={"name": "sft", "batch_size": 32},
         optimiser={"learning_rate": 1e-4},
-        run={"steps": 10, "save_every": 10, "eval_every": 10},
+        run={"steps": 10, "save_steps": 10, "eval_steps": 10},
     )
     learnt = stages.pairs("learnt-0", policy, prompts=128, first=10_000)
     judge = stages.train(
@@ -35,7 +35,7 @@ def iterate(stages: Stages, rounds: int) -> None:
         method=JUDGE,
         task={**stages.base["task"], "data": str(learnt)},
         optimiser={"learning_rate": 5e-4},
-        run={"steps": 40, "save_every": 20, "eval_every": 20},
+        run={"steps": 40, "save_steps": 20, "eval_steps": 20},
     )
     for number in range(1, rounds + 1):
         policy = stages.train(
@@ -49,7 +49,7 @@ def iterate(stages: Stages, rounds: int) -> None:
                 "rewards": [{"name": "judge", "kind": "outcome", "model": {"path": judge, "format": "classifier"}}],
             },
             optimiser={"learning_rate": 5e-5},
-            run={"steps": 20, "save_every": 10, "eval_every": 10},
+            run={"steps": 20, "save_steps": 10, "eval_steps": 10},
         )
         fresh = stages.pairs(f"fresh-{number}", policy, prompts=128, first=10_000 + 1_000 * number)
         mixed = wb.mix_rows(fresh, [learnt], stages.file(f"learnt-{number}"), share=REPLAYED, seed=number, again=True)
@@ -60,7 +60,7 @@ def iterate(stages: Stages, rounds: int) -> None:
             method=JUDGE,
             task={**stages.base["task"], "data": str(learnt)},
             optimiser={"learning_rate": 5e-4},
-            run={"steps": 20, "save_every": 10, "eval_every": 10},
+            run={"steps": 20, "save_steps": 10, "eval_steps": 10},
         )
 
 

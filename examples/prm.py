@@ -34,7 +34,7 @@ def supervise(stages: Stages) -> None:
         method={"name": "prm", "batch_size": 16},
         task={**stages.base["task"], "data": str(rows)},
         optimiser={"learning_rate": 5e-4},
-        run={"steps": 60, "save_every": 20, "eval_every": 20},
+        run={"steps": 60, "save_steps": 20, "eval_steps": 20},
     )
     stages.train(
         "reinforced",
@@ -44,7 +44,7 @@ def supervise(stages: Stages) -> None:
             "rewards": [{"name": "judge", "kind": "step", "model": {"path": judge, "format": "stepwise"}}],
         },
         optimiser={"learning_rate": 5e-5},
-        run={"steps": 20, "save_every": 10, "eval_every": 10},
+        run={"steps": 20, "save_steps": 10, "eval_steps": 10},
     )
 
 

@@ -19,7 +19,7 @@ def teach_judge_reinforce(stages: Stages) -> None:
         "taught",
         method={"name": "sft", "batch_size": 32},
         optimiser={"learning_rate": 1e-4},
-        run={"steps": 10, "save_every": 10, "eval_every": 10},
+        run={"steps": 10, "save_steps": 10, "eval_steps": 10},
     )
     compared = stages.pairs("compared", taught, prompts=128, first=10_000)
     judge = stages.train(
@@ -28,7 +28,7 @@ def teach_judge_reinforce(stages: Stages) -> None:
         method={"name": "reward", "batch_size": 16},
         task={**stages.base["task"], "data": str(compared)},
         optimiser={"learning_rate": 5e-4},
-        run={"steps": 40, "save_every": 20, "eval_every": 20},
+        run={"steps": 40, "save_steps": 20, "eval_steps": 20},
     )
     stages.train(
         "reinforced",
@@ -38,7 +38,7 @@ def teach_judge_reinforce(stages: Stages) -> None:
             "rewards": [{"name": "judge", "kind": "outcome", "model": {"path": judge, "format": "classifier"}}],
         },
         optimiser={"learning_rate": 5e-5},
-        run={"steps": 20, "save_every": 10, "eval_every": 10},
+        run={"steps": 20, "save_steps": 10, "eval_steps": 10},
     )
 
 

@@ -28,7 +28,7 @@ class Stages:
 
     def train(self, stage: str, **config: Any) -> str:
         """Train a stage to its end and return its policy or reward model, as ``run:NAME``."""
-        sizes = {"steps": 2, "save_every": 2, "eval_every": 2, "eval_prompts": 8} if self.small else {}
+        sizes = {"steps": 2, "save_steps": 2, "eval_steps": 2, "eval_prompts": 8} if self.small else {}
         settings = {**self.base, **config, "run": {**self.base.get("run", {}), **config.get("run", {}), **sizes}}
         run = wb.train_to_end(wb.RunConfig(name=f"{self.name}.{stage}", **settings), self.workspace, report=report)
         self._add(stage, **measured(run))

@@ -31,7 +31,7 @@ def _are_sections(base: Mapping[str, Any], changes: Mapping[str, Any], name: str
 def short_run(**changes: Any) -> RunConfig:
     """Return a run of a few seconds: 2 prompts, G = 4, two steps."""
     base = {
-        "run": {"steps": 2, "eval_every": 0, "device": "cpu"},
+        "run": {"steps": 2, "eval_steps": 0, "device": "cpu"},
         "optimiser": {"warmup_steps": 0},
         "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 112}},
     }

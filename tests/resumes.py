@@ -49,7 +49,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "rescaled scheme, Dr. GRPO": {"method": {"credit": {"scheme": "rescaled", "scale": False}, "loss_type": "dr_grpo"}},
     "CISPO, cosine, three iterations": {
         "method": {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 3},
-        "optimiser": {"lr_scheduler": "cosine"},
+        "optimiser": {"lr_scheduler_type": "cosine"},
     },
     "outcome weight, LoRA, two ranks, two iterations": {
         "method": {"credit": {"outcome_weight": 0.5}, "num_iterations": 2},
@@ -62,11 +62,11 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 def configuration(changes: Mapping[str, Any]) -> RunConfig:
     """A run of a few seconds that saves between its second and third generation, changed as told."""
     iterations = changes.get("method", {}).get("num_iterations", 1)
-    steps = {"steps": 5 * iterations, "save_every": 2 * iterations}
+    steps = {"steps": 5 * iterations, "save_steps": 2 * iterations}
     base = {
         "seed": 3,
         "optimiser": {"warmup_steps": 0},
-        "run": {"eval_every": 2, "eval_prompts": 8, "device": "cpu", **steps},
+        "run": {"eval_steps": 2, "eval_prompts": 8, "device": "cpu", **steps},
         "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 64}},
     }
     return RunConfig.parse(merged(base, changes))

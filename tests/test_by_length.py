@@ -26,7 +26,7 @@ def test_parts_are_worked_by_hand() -> None:
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    config = RunConfig.parse({"run": {"steps": 1, "eval_every": 0, "watch_prompts": 0, "device": "cpu"}})
+    config = RunConfig.parse({"run": {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "device": "cpu"}})
     trainer: Any = METHODS["grpo"].build(config, tmp_path_factory.mktemp("run"))
     trainer.current_gradient_accumulation_steps = 1
     return trainer

@@ -63,7 +63,7 @@ def test_a_run_s_prompts_stops_and_thinking_are_the_preview_s(tmp_path: Path, mo
         {
             "policy": str(model),
             "prompt": prompt,
-            "run": {"steps": 1, "eval_every": 0, "watch_prompts": 0, "save_every": 0, "device": "cpu"},
+            "run": {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "save_steps": 0, "device": "cpu"},
             "method": {
                 "prompts_per_step": 2,
                 "sampling": sampling,
@@ -114,10 +114,10 @@ def test_a_completion_that_never_ends_its_thinking_has_no_step_in_a_run_either(t
             "prompt": {"apply_template": "always", "template_kwargs": {"thinks": True}},
             "run": {
                 "steps": 1,
-                "eval_every": 1,
+                "eval_steps": 1,
                 "eval_prompts": 4,
                 "watch_prompts": 0,
-                "save_every": 0,
+                "save_steps": 0,
                 "device": "cpu",
             },
             "method": {

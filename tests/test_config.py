@@ -105,8 +105,8 @@ def test_a_full_configuration_round_trips():
             "run.micro_batch_size: 7 does not divide the 64 completions of a rank's batch; try 8",
         ),
         (
-            {"method": {"num_iterations": 4}, "run": {"save_every": 6}},
-            "run.save_every: 6 falls inside a generation of 4 iterations; the nearest that does not is 8",
+            {"method": {"num_iterations": 4}, "run": {"save_steps": 6}},
+            "run.save_steps: 6 falls inside a generation of 4 iterations; the nearest that does not is 8",
         ),
         ({"method": {"sync_ref_model": True}}, "no reference policy to move while beta is 0; set beta"),
         ({"method": {"loss_type": "cispo"}}, "None would cap cispo's ratio below 1 and scale every gradient down"),
@@ -201,6 +201,13 @@ def test_configuration_loads_neither_torch_nor_trl_nor_gradio():
     code = f"import sys, workbench, workbench.config.run; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_names_that_fields_had_in_version_0_4_are_read():
+    run = {"save_every": 7, "eval_every": 9, "keep_checkpoints": 3}
+    config = RunConfig.parse({"run": run, "optimiser": {"lr_scheduler": "cosine"}})
+    assert (config.run.save_steps, config.run.eval_steps, config.run.save_total_limit) == (7, 9, 3)
+    assert config.optimiser.lr_scheduler_type == "cosine"
 
 
 def test_a_run_of_version_0_4_says_whether_its_code_was_trusted_and_is_read():

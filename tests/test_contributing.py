@@ -140,7 +140,7 @@ assert [panel.title for panel in PANELS for line in panel.metrics if line.name =
 def test_a_new_method_trains_in_a_run_of_its_own(tree: Path) -> None:
     in_tree(
         tree, "-m", "workbench", "train", "--method", "rloo", "--name", "method", "--run.steps", "2",
-        "--method.prompts_per_step", "2", "--method.sampling.num_generations", "2", "--run.save_every", "1",
+        "--method.prompts_per_step", "2", "--method.sampling.num_generations", "2", "--run.save_steps", "1",
     )  # fmt: skip
     run = tree / "workspace" / "runs" / "method"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

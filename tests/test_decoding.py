@@ -146,7 +146,7 @@ def test_invariant_held_out_accuracy_does_not_depend_on_ranks(random_policy, ran
         accelerator = SimpleNamespace(
             num_processes=ranks, process_index=rank, device=torch.device("cpu"), reduce=lambda count, reduction: count
         )
-        run = RunSection(eval_every=1, eval_prompts=22, eval_skip=skip)
+        run = RunSection(eval_steps=1, eval_prompts=22, eval_skip=skip)
         return HeldOutAccuracy(SimpleNamespace(accelerator=accelerator), Sampler(), task, run)()["accuracy"]
 
     total = sum(measure(rank, ranks) for rank in range(ranks))

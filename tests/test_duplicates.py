@@ -179,7 +179,7 @@ def run_config(**method: Any) -> RunConfig:
                 "credit": {"drop_duplicates": True},
                 **method,
             },
-            "run": {"steps": 1, "eval_every": 0, "watch_prompts": 0, "save_every": 0, "device": "cpu"},
+            "run": {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "save_steps": 0, "device": "cpu"},
         }
     )
 

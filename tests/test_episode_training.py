@@ -38,7 +38,7 @@ def config(environment: dict[str, Any] = CLERK, **sections: Any) -> RunConfig:
         "sampling": {"num_generations": 4, "max_completion_length": 80},
         **sections.pop("method", {"beta": 0.04}),
     }
-    run = {"steps": 1, "eval_every": 0, "save_every": 0, "device": "cpu", **sections.pop("run", {})}
+    run = {"steps": 1, "eval_steps": 0, "save_steps": 0, "device": "cpu", **sections.pop("run", {})}
     return RunConfig.parse(
         {"environment": environment, "method": method, "run": run, "optimiser": {"warmup_steps": 0}, **sections}
     )
@@ -139,7 +139,7 @@ def test_lengths_kl_and_entropy_are_of_sampled_tokens(trained):
 
 
 def test_held_out_accuracy_is_of_episodes_however_they_are_batched(tmp_path):
-    configuration = config(run={"eval_every": 1, "eval_prompts": 8})
+    configuration = config(run={"eval_steps": 1, "eval_prompts": 8})
     trainer = build(configuration, tmp_path)
     told: list[list[HeldOutAnswer]] = []
     from workbench.data import load_task

@@ -17,7 +17,7 @@ from workbench.policies.load import load_policy
 from workbench.runs import Run
 from workbench.runs.export import card, export_model
 
-ON_CPU = {"steps": 1, "eval_every": 0, "watch_prompts": 0, "save_every": 1, "device": "cpu"}
+ON_CPU = {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "save_steps": 1, "device": "cpu"}
 
 
 def run_of(folder: Path, lora: dict[str, Any] | None) -> Run:

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun(
     workspace: Path, name: str, policy: Any = "tiny", *, checkpointing: bool = False, prompts: int = 2, **run: Any
 ) -> Run:
-    run = {"steps": 2, "eval_every": 0, "save_every": 0, "device": DEVICE, **run}
+    run = {"steps": 2, "eval_steps": 0, "save_steps": 0, "device": DEVICE, **run}
     method = {"prompts_per_step": prompts, "sampling": {"num_generations": 4, "max_completion_length": 48}}
     optimiser = {"gradient_checkpointing": checkpointing}
     data = {"name": name, "policy": policy, "method": method, "optimiser": optimiser, "run": run}
@@ -99,7 +99,7 @@ def test_activations_computed_again_give_the_same_gradients_in_less_memory(tmp_p
 
 
 def test_a_stopped_run_is_resumed_from_its_checkpoint(tmp_path: Path) -> None:
-    run = begun(tmp_path, "it", steps=1000, save_every=2)
+    run = begun(tmp_path, "it", steps=1000, save_steps=2)
     for row in run.follow():
         if row["step"] == 3:
             break

@@ -44,7 +44,7 @@ def test_a_run_is_scored_by_a_judge_and_stores_why(tmp_path: Path, monkeypatch: 
         ]
         config = RunConfig.parse(
             {
-                "run": {"steps": 1, "eval_every": 0, "device": "cpu"},
+                "run": {"steps": 1, "eval_steps": 0, "device": "cpu"},
                 "method": {
                     "prompts_per_step": 2,
                     "rewards": rewards,

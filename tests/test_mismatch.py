@@ -29,7 +29,7 @@ def test_log_probs_of_another_engine_are_kept_beside_the_trainers(tmp_path: Path
                 "num_iterations": 2,  # for which TRL computes the old policy's log-probabilities, as it does for vLLM
                 "sampling": {"num_generations": 4, "max_completion_length": 16},
             },
-            "run": {"steps": 1, "eval_every": 0, "watch_prompts": 0, "save_every": 0, "device": "cpu"},
+            "run": {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "save_steps": 0, "device": "cpu"},
         }
     )
     told: list[Credit] = []

@@ -68,7 +68,7 @@ def configuration(task: Any, method: Mapping[str, Any], policy: Any = "tiny", **
             "task": task,
             "method": {"batch_size": 4, **method},
             "optimiser": {"warmup_steps": 0, "learning_rate": 5e-5},
-            "run": {"steps": 4, "eval_every": 2, "eval_prompts": 2, "save_every": 2, "device": "cpu", **run},
+            "run": {"steps": 4, "eval_steps": 2, "eval_prompts": 2, "save_steps": 2, "device": "cpu", **run},
         }
     )
 
@@ -84,7 +84,7 @@ def one_step(judge: RewardConfig) -> RunConfig:
                 "sampling": {"num_generations": 2, "max_completion_length": 8},
                 "prompts_per_step": 2,
             },
-            "run": {"steps": 1, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
+            "run": {"steps": 1, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
         }
     )
 
@@ -106,7 +106,7 @@ def test_a_pair_with_nothing_in_rejected_is_trained_on_with_a_warning(
     tmp_path: Path, method: str, small: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [GOOD, {**GOOD, "rejected": ""}, {**GOOD, "rejected": " "}, {"chosen": "ab", "rejected": "a"}]
-    config = configuration(written(tmp_path, *rows, GOOD), {"name": method}, small, steps=1, eval_every=0, save_every=0)
+    config = configuration(written(tmp_path, *rows, GOOD), {"name": method}, small, steps=1, eval_steps=0, save_steps=0)
     run = trained(config, tmp_path)
     assert run.status().state == "finished", run.status().reason
     assert "warning: 3 of 4 pairs: 'rejected' is empty" in capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_a_resumed_run_by_dpo_has_the_identical_curve(tmp_path: Path, sums: str,
     if how != "all weights":
         policy["lora"] = {"r": 2, "alpha": 4}
     if how == "an adapter trained on":
-        before = RunDir.create(tmp_path, configuration(sums, DPO, policy, steps=1, eval_every=0, save_every=0))
+        before = RunDir.create(tmp_path, configuration(sums, DPO, policy, steps=1, eval_steps=0, save_steps=0))
         train(before).save_final(before.checkpoints / "final")
         policy = {"path": str(before.checkpoints / "final")}
     run = RunDir.create(tmp_path, configuration(sums, DPO, policy))
@@ -172,7 +172,7 @@ def test_a_resumed_run_by_dpo_has_the_identical_curve(tmp_path: Path, sums: str,
 def test_a_files_rows_are_trained_on_and_the_tasks_prompts_measured(tmp_path: Path, small: str) -> None:
     rows = [{"prompt": f"{a} + {b}?", "chosen": str(a + b), "rejected": str(a - b)} for a, b in SUMS]
     task: Any = {"name": "chain-arithmetic", "data": written(tmp_path, *rows)}
-    run = RunDir.create(tmp_path, configuration(task, DPO, small, steps=1, save_every=0))
+    run = RunDir.create(tmp_path, configuration(task, DPO, small, steps=1, save_steps=0))
     trainer = train(run)
     prompts = {trainer.processing_class.decode(row["prompt_ids"]) for row in trainer.train_dataset}
     assert prompts == {row["prompt"] for row in rows[:22]}  # the last tenth, two rows, is held out
@@ -185,7 +185,7 @@ def test_a_files_rows_are_trained_on_and_the_tasks_prompts_measured(tmp_path: Pa
 
 @pytest.mark.training
 def test_a_run_by_reward_makes_a_model_that_scores_in_another_run(tmp_path: Path, sums: str) -> None:
-    run = trained(configuration(sums, REWARD, steps=2, eval_every=2), tmp_path)
+    run = trained(configuration(sums, REWARD, steps=2, eval_steps=2), tmp_path)
     assert run.status().state == "finished", run.status().reason
     rows = numbers(run.dir)
     assert [row["step"] for row in rows] == [0, 1, 2]
@@ -302,7 +302,7 @@ REFERENCES = {
 def test_the_dpo_loss_is_the_papers_on_random_ids_and_weights(tmp_path: Path, small: str, sums: str, loss: str) -> None:
     """The largest difference was 5e-7 in the loss and 4e-6 in a margin: float32 against float64."""
     method = {**DPO, "beta": 0.5, "loss_type": loss, "label_smoothing": 0.1 if loss == "robust" else 0.0}
-    trainer: Any = dpo.build(configuration(sums, method, small, eval_every=0), tmp_path)
+    trainer: Any = dpo.build(configuration(sums, method, small, eval_steps=0), tmp_path)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in trainer.model.parameters():
@@ -341,7 +341,7 @@ def test_the_reward_loss_is_bradley_and_terrys_on_random_ids(
 ) -> None:
     """Ouyang et al., arXiv 2203.02155, eq. 1. Largest difference: 5e-7 in the loss, 3e-6 in a margin."""
     method = {**REWARD, "center_rewards_coefficient": centred}
-    trainer: Any = reward.build(configuration(sums, method, small, eval_every=0), tmp_path)
+    trainer: Any = reward.build(configuration(sums, method, small, eval_steps=0), tmp_path)
     generator = torch.Generator().manual_seed(1)
     rows = [
         {

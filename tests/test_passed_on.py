@@ -19,7 +19,7 @@ from workbench.schema import Example
 from workbench.training.building import shared_arguments, trainer_arguments
 from workbench.ui.handlers.run_estimate import estimate
 
-ON_CPU = {"device": "cpu", "eval_every": 0, "watch_prompts": 0}
+ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}
 
 
 def configured(method: str = "grpo", trl: Any = None, **more: Any) -> RunConfig:
@@ -113,7 +113,7 @@ def test_warm_up_is_a_share_of_the_steps() -> None:
 def test_optimiser_and_schedule_reach_the_trainer(tmp_path: Path) -> None:
     from transformers.training_args import OptimizerNames, SchedulerType
 
-    config = configured(optimiser={"optim": "adafactor", "warmup_ratio": 0.25, "lr_scheduler": "constant"})
+    config = configured(optimiser={"optim": "adafactor", "warmup_ratio": 0.25, "lr_scheduler_type": "constant"})
     arguments = shared_arguments(config, tmp_path, 8)
     assert (arguments["optim"], arguments["warmup_steps"], arguments["lr_scheduler_type"]) == (
         "adafactor",
@@ -122,7 +122,7 @@ def test_optimiser_and_schedule_reach_the_trainer(tmp_path: Path) -> None:
     )
     optimisers = OptimiserSection.model_fields["optim"].annotation.__args__  # type: ignore[union-attr]
     assert set(optimisers) <= {name.value for name in OptimizerNames}
-    schedules = OptimiserSection.model_fields["lr_scheduler"].annotation.__args__  # type: ignore[union-attr]
+    schedules = OptimiserSection.model_fields["lr_scheduler_type"].annotation.__args__  # type: ignore[union-attr]
     assert set(schedules) <= {name.value for name in SchedulerType}
 
 
@@ -131,7 +131,7 @@ def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
     task = {"name": str(file)}  # the last tenth of the rows is held out
-    run = {**ON_CPU, "epochs": 2.5, "save_every": 0}
+    run = {**ON_CPU, "epochs": 2.5, "save_steps": 0}
     stored = checked(RunConfig.parse({"task": task, "run": run, "method": {"name": "dpo", "batch_size": 4}}))
     assert stored.run.steps == 12  # 2.5 x 18 rows / 4, rounded up
     assert checked(stored).run.steps == 12

@@ -28,7 +28,7 @@ def train(folder: Path, method: dict[str, Any], **run: Any) -> tuple[Run, list[f
     config = {
         "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 64}, **method},
         "optimiser": {"learning_rate": 0.001, "warmup_steps": 0},
-        "run": {"steps": 4, "eval_every": 0, "watch_prompts": 0, "save_every": 0, "device": "cpu", **run},
+        "run": {"steps": 4, "eval_steps": 0, "watch_prompts": 0, "save_steps": 0, "device": "cpu", **run},
     }
     stored = RunDir.create(folder, RunConfig.parse(config))
     listeners = Listeners(on_rollouts=stored.rollouts.write, on_pass=stored.passes.write)

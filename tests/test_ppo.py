@@ -44,7 +44,7 @@ def config(run: dict[str, Any] | None = None, policy: dict[str, Any] | None = No
             "method": {"name": "ppo", "prompts_per_step": 2, "sampling": sampling, **method},
             "policy": policy or {},
             "optimiser": {"warmup_steps": 0},
-            "run": {"steps": 2, "eval_every": 0, "watch_prompts": 0, "device": "cpu", **(run or {})},
+            "run": {"steps": 2, "eval_steps": 0, "watch_prompts": 0, "device": "cpu", **(run or {})},
         }
     )
 
@@ -171,7 +171,7 @@ def test_the_kl_is_in_the_token_rewards_and_not_in_the_loss(tmp_path) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, dict[tuple[int, ...], dict[str, bytes]]]:
     """A run with two passes over each generation, and what its loss was given of each completion."""
-    settings = {"steps": 4, "save_every": 2, "watch_prompts": 1, "watch_every": 4, "micro_batch_size": 2}
+    settings = {"steps": 4, "save_steps": 2, "watch_prompts": 1, "watch_every": 4, "micro_batch_size": 2}
     run = RunDir.create(
         tmp_path_factory.mktemp("ppo"), config(settings, rewards=BOTH_KINDS, num_iterations=2, score_clip=5.0)
     )
@@ -262,7 +262,7 @@ def test_the_policy_of_a_checkpoint_loads_as_any_and_the_critic_lies_beside_it(t
 
 
 def test_groups_of_one(tmp_path: Path) -> None:
-    one = config({"steps": 1, "save_every": 0}, sampling={"num_generations": 1}, prompts_per_step=3, rewards=BOTH_KINDS)
+    one = config({"steps": 1, "save_steps": 0}, sampling={"num_generations": 1}, prompts_per_step=3, rewards=BOTH_KINDS)
     credits: list[Any] = []
     build_trainer(one, tmp_path, Listeners(on_rollouts=lambda step, rows: credits.extend(rows))).train()
     assert [len(credit.scored.group) for credit in credits] == [1, 1, 1]

@@ -63,7 +63,7 @@ def configuration(task: Any, policy: Any, run: Mapping[str, Any] | None = None, 
             "task": task,
             "method": {"name": "prm", "batch_size": 4, **method},
             "optimiser": {"warmup_steps": 0, "learning_rate": 1e-3},
-            "run": {"steps": 4, "eval_every": 2, "eval_prompts": 3, "save_every": 2, "device": "cpu", **(run or {})},
+            "run": {"steps": 4, "eval_steps": 2, "eval_prompts": 3, "save_steps": 2, "device": "cpu", **(run or {})},
         }
     )
 
@@ -76,7 +76,7 @@ def test_the_loss_is_cross_entropy_where_the_model_cards_read_their_scores(
     tmp_path: Path, folders: dict[str, str], labelled: str, form: Any
 ) -> None:
     """The labels are random in [0, 1], of which one is unknown. Largest difference: 2e-6, float32 against float64."""
-    config = configuration(labelled, folders[KINDS[form]], {"eval_every": 0}, format=form)
+    config = configuration(labelled, folders[KINDS[form]], {"eval_steps": 0}, format=form)
     trainer: Any = prm.build(config, tmp_path)
     generator = torch.Generator().manual_seed(1)
     labels = [torch.rand(len(steps), generator=generator).tolist() for steps in STEPS]
@@ -119,7 +119,7 @@ def test_a_batch_is_read_and_scored_in_training_as_it_is_later(
     folder = folders[KINDS.get(form, "causal")]
     if form == "turns that forget":  # its template has a conversation for every step
         form, folder = "turns", reward_models.save("causal", tmp_path / "forgetful", template=reward_models.FORGETFUL)
-    trainer: Any = prm.build(configuration(labelled, folder, {"eval_every": 0}, format=form), tmp_path)
+    trainer: Any = prm.build(configuration(labelled, folder, {"eval_steps": 0}, format=form), tmp_path)
     batches = []
 
     class Watched(ProcessModel):
@@ -250,7 +250,7 @@ def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
             "task": written(tmp_path, *rows),
             "method": {"name": "prm", "batch_size": 48},
             "optimiser": {"learning_rate": 2e-3, "warmup_steps": 10, "adam_beta2": 0.98},
-            "run": {"steps": 70, "eval_every": 70, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
+            "run": {"steps": 70, "eval_steps": 70, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
         }
     )
     run = RunDir.create(tmp_path, config)
@@ -278,7 +278,7 @@ def test_a_model_trained_here_is_another_runs_step_reward(
                 "sampling": {"num_generations": 2, "max_completion_length": 24},
                 "prompts_per_step": 2,
             },
-            "run": {"steps": 2, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
+            "run": {"steps": 2, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
         }
     )
     config = resolved(config, tmp_path)

@@ -81,7 +81,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("method.resample_flat", {"method": {"resample_flat": 4}}),
     ("num_generations", {"method": {"sampling": {"num_generations": 17}}}),
     ("max_completion_length", {"method": {"sampling": {"max_completion_length": 257}}}),
-    ("tokens", {"run": {"eval_every": 1}, "method": {"sampling": {"max_completion_length": 256}}}),
+    ("tokens", {"run": {"eval_steps": 1}, "method": {"sampling": {"max_completion_length": 256}}}),
     ("environment.max_turns", {"task": "calculator", "environment": {"name": "calculator", "max_turns": 9}}),
     ("environment.code", {"environment": {"name": "mine", "code": "class mine:\n    pass\n"}}),
     ("mine", {"method": {"rewards": [{"name": "mine", "code": CODE}]}}),
@@ -101,7 +101,7 @@ def test_tokens_of_a_run_are_counted_at_their_full_length() -> None:
     config = RunConfig.parse(
         {
             "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 10}},
-            "run": {"steps": 8, "eval_every": 4, "eval_prompts": 5, "watch_every": 4, "watch_prompts": 1},
+            "run": {"steps": 8, "eval_steps": 4, "eval_prompts": 5, "watch_every": 4, "watch_prompts": 1},
         }
     )
     # 8 steps of 8 completions, 2 + 2 measures of 5, 2 + 2 looks at 4, of 10 tokens each

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.training
 
 def config(**changes):
     base = {
-        "run": {"steps": 2, "eval_every": 1, "eval_prompts": 8, "device": "cpu"},
+        "run": {"steps": 2, "eval_steps": 1, "eval_prompts": 8, "device": "cpu"},
         "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4}},
     }
     return wb.RunConfig.parse(merged(base, changes))
@@ -71,7 +71,7 @@ def test_a_run_from_start_to_finish(tmp_path):
 
 @pytest.mark.usefixtures("standby")
 def test_a_run_is_stopped_and_keeps_what_it_did_and_one_that_waits_holds_no_libraries(tmp_path):
-    run = wb.train(config(run={"steps": 10_000, "eval_every": 0}), tmp_path)
+    run = wb.train(config(run={"steps": 10_000, "eval_steps": 0}), tmp_path)
     spawn.prepare()
     for row in run.follow():
         if row["step"] >= 2:
@@ -137,7 +137,7 @@ def test_ranks_part_once_training_is_over(tmp_path, monkeypatch):
 
 
 def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
-    run = RunDir.create(tmp_path, config(run={"steps": 3, "eval_every": 0}))
+    run = RunDir.create(tmp_path, config(run={"steps": 3, "eval_steps": 0}))
     recorder = Recorder(run, config_of(run), writes=True)
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(callbacks=[recorder]))
     loss = trainer._compute_loss
@@ -160,7 +160,7 @@ def test_a_reward_that_fails_on_one_rank_ends_the_run_with_its_own_message(tmp_p
         "    return [1.0 for _ in completions]\n"
     )
     rewards = [{"name": "step_correctness"}, {"name": "picky", "kind": "outcome", "code": code}]
-    run = RunDir.create(tmp_path, config(method={"rewards": rewards}, run={"ranks": 2, "eval_every": 0}))
+    run = RunDir.create(tmp_path, config(method={"rewards": rewards}, run={"ranks": 2, "eval_steps": 0}))
     on_ranks(2, "workbench.process", str(run.path), log=run.log, code=1)
     status = run.status()
     assert status.state == "failed"

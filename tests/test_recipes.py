@@ -48,7 +48,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "optimiser.adam_beta2": 0.99,
         "optimiser.weight_decay": 0.1,
         "optimiser.warmup_ratio": 0.1,
-        "optimiser.lr_scheduler": "cosine",
+        "optimiser.lr_scheduler_type": "cosine",
         "optimiser.max_grad_norm": 0.1,
         "run.micro_batch_size": 8,
         "method.rollouts_per_step": 8 * 4,

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.training
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> ProcessGRPOTrainer:
-    config = RunConfig.parse({"run": {"steps": 1, "eval_every": 0, "watch_prompts": 0, "device": "cpu"}})
+    config = RunConfig.parse({"run": {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "device": "cpu"}})
     trainer = build_trainer(config, tmp_path_factory.mktemp("out"))
     trainer.current_gradient_accumulation_steps = 1
     return trainer

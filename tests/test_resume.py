@@ -77,7 +77,7 @@ def by_ppo(**method: Any) -> RunConfig:
     policy = method.pop("policy", {})
     passes = method.get("num_iterations", 1)
     sampling = {"num_generations": 2, "max_completion_length": 32}
-    run = {"steps": 4 * passes, "save_every": 2 * passes, "eval_every": 0, "device": "cpu"}
+    run = {"steps": 4 * passes, "save_steps": 2 * passes, "eval_steps": 0, "device": "cpu"}
     method = {"name": "ppo", "prompts_per_step": 2, "sampling": sampling, "rewards": PPO_REWARDS, **method}
     return RunConfig.parse(
         {"seed": 3, "method": method, "policy": policy, "optimiser": {"warmup_steps": 0}, "run": run}
@@ -105,14 +105,14 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
     config = RUNS[name]
     alone, broken = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
     train(alone)
-    every = config.run.save_every
+    every = config.run.save_steps
     with pytest.raises(RuntimeError, match="the power went"):
         train(broken, watch=broken_after(every + config.sampled.num_iterations))
     (newest, *_), skipped = checkpoints.saved(broken.checkpoints), checkpoints.newest_valid(broken.checkpoints)[1]
     assert (newest.step, skipped) == (every, [])
     train(broken, resume=newest.name)
     steps = [row["step"] for row in broken.read_metrics()[0]]
-    assert steps == list(range(0 if config.run.eval_every else 1, config.run.steps + 1))
+    assert steps == list(range(0 if config.run.eval_steps else 1, config.run.steps + 1))
     assert difference(Run(alone.path), Run(broken.path)) == 0
     scheduled = {
         step: {reward.name: reward.weight_at(step - 1) for reward in config.method.reward_functions}
@@ -129,7 +129,7 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
     task = wb.load_task("chain-arithmetic")
     rows = [{"prompt": task[n].prompt, **task[n].columns} for n in range(4)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    settings = {"eval_every": 0, "device": "cpu", "steps": 8, "save_every": 4}
+    settings = {"eval_steps": 0, "device": "cpu", "steps": 8, "save_steps": 4}
     method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 16}}
     config = RunConfig.parse({"task": str(tmp_path / "rows.jsonl"), "run": settings, "method": method})
     alone, resumed = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
@@ -148,7 +148,7 @@ def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Pa
 
 def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
     """With real processes: both ranks end after the same step, first by themselves and then under their launcher."""
-    settings = {"ranks": 2, "eval_every": 0, "steps": 1000, "save_every": 2, "device": "cpu"}
+    settings = {"ranks": 2, "eval_steps": 0, "steps": 1000, "save_steps": 2, "device": "cpu"}
     method = {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 16}}
     run = Run(RunDir.create(tmp_path, RunConfig.parse({"run": settings, "method": method})).path)
     with running_on_ranks(2, "workbench.process", str(run.path), log=run.dir.log) as ranks:
@@ -186,7 +186,7 @@ def _reached(run: Run, step: int) -> None:
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from workbench.training import saving
 
-    run = RunDir.create(tmp_path, configuration({"run": {"eval_every": 0}}))
+    run = RunDir.create(tmp_path, configuration({"run": {"eval_steps": 0}}))
     save = saving.save_state
 
     def full(folder: Path, name: str, state: object) -> None:
@@ -255,7 +255,7 @@ def test_states_come_back_bit_for_bit_and_without_pickles(tmp_path: Path) -> Non
 
 
 def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:
-    settings = {"steps": 1, "save_every": 1, "device": "cpu", "eval_every": 0}
+    settings = {"steps": 1, "save_steps": 1, "device": "cpu", "eval_steps": 0}
     method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 16}}
     policy = {"lora": {"r": 4, "alpha": 8}}
     run = RunDir.create(tmp_path, RunConfig.parse({"run": settings, "method": method, "policy": policy}))

@@ -449,10 +449,10 @@ def test_a_half_written_checkpoint_has_no_name_yet(tmp_path: Path) -> None:
     (tmp_path / checkpoints.SAVING / "checkpoint-3").mkdir(parents=True)
     assert checkpoints.newest_valid(tmp_path) == (None, [])
     assert checkpoints.newest_valid(tmp_path / "nothing") == (None, [])
-    assert "run.save_every is 0" in str(checkpoints.nothing_usable("a", [], save_every=0, step=7))
-    message = str(checkpoints.nothing_usable("a", [], save_every=20, step=7))
+    assert "run.save_steps is 0" in str(checkpoints.nothing_usable("a", [], save_steps=0, step=7))
+    message = str(checkpoints.nothing_usable("a", [], save_steps=20, step=7))
     assert "it ended after step 7" in message
-    assert "run.save_every is 20" in message
+    assert "run.save_steps is 20" in message
 
 
 # -- a full disk ----------------------------------------------------------------------------------------------------

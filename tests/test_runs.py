@@ -456,7 +456,7 @@ def test_what_cannot_be_resumed_says_why(begin: Start) -> None:
     run.stop()
     assert not run.resumable
     with pytest.raises(
-        RunError, match=r"no checkpoint to resume from .it ended after step 0, and run.save_every is 20"
+        RunError, match=r"no checkpoint to resume from .it ended after step 0, and run.save_steps is 20"
     ):
         run.resume()
 

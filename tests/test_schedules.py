@@ -100,7 +100,7 @@ def test_a_generation_is_scored_with_the_weight_of_its_step_and_stored_so(tmp_pa
         {
             "seed": 1,
             "method": {"rewards": rewards, "prompts_per_step": 2, "sampling": sampling},
-            "run": {"steps": 3, "eval_every": 0, "save_every": 0, "watch_prompts": 0, "device": "cpu"},
+            "run": {"steps": 3, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
         }
     )
     seen: list[list[Credit]] = []

@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
     "seed": 3,
     "method": {"name": "sft", "batch_size": 4, "sampling": {"max_completion_length": 24}},
     "optimiser": {"warmup_steps": 0},
-    "run": {"steps": 4, "eval_every": 2, "eval_prompts": 6, "save_every": 2, "device": "cpu"},
+    "run": {"steps": 4, "eval_steps": 2, "eval_prompts": 6, "save_steps": 2, "device": "cpu"},
 }
 
 
@@ -60,7 +60,7 @@ def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
     from workbench.training.methods import sft
 
     config = RunConfig.parse(
-        {**SMALL, "policy": {"lora": {"r": 2, "alpha": 4}}, "run": {"steps": 1, "eval_every": 0, "device": "cpu"}}
+        {**SMALL, "policy": {"lora": {"r": 2, "alpha": 4}}, "run": {"steps": 1, "eval_steps": 0, "device": "cpu"}}
     )
     trainer: Any = sft.build(config, tmp_path)
     learns = [name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]

@@ -118,7 +118,7 @@ def configured(policy: dict[str, Any], steps: int = 2, **method: Any) -> RunConf
             "name": "mine",
             "policy": policy,
             "optimiser": {"learning_rate": 0.02, "warmup_steps": 0},
-            "run": {"steps": steps, "eval_every": 0, "watch_prompts": 0, "save_every": 1, "device": "cpu"},
+            "run": {"steps": steps, "eval_steps": 0, "watch_prompts": 0, "save_steps": 1, "device": "cpu"},
             "method": method or {"name": "sft", "batch_size": 2},
         }
     )

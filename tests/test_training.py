@@ -270,7 +270,7 @@ def test_kl_estimators_by_hand():
 def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
     curves = []
     for folder in ("one", "two"):
-        trainer = build_trainer(config(run={"eval_every": 1, "eval_prompts": 10}), tmp_path / folder)
+        trainer = build_trainer(config(run={"eval_steps": 1, "eval_prompts": 10}), tmp_path / folder)
         trainer.train()
         timed = ("time", "runtime", "per_second")
         curves.append(
@@ -404,7 +404,7 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
         return super(ProcessGRPOTrainer, self)._generate_single_turn(*arguments)
 
     monkeypatch.setattr(ProcessGRPOTrainer, "_generate_single_turn", by_trl)
-    run = RunDir.create(tmp_path, config(run={"steps": 1, "eval_every": 0}))
+    run = RunDir.create(tmp_path, config(run={"steps": 1, "eval_steps": 0}))
     trainer = build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write))
     watch = Watch(trainer)
     trainer.train()
@@ -416,7 +416,7 @@ def test_what_trl_samples_is_credited_as_it_was_sampled(tmp_path, monkeypatch):
 
 
 def test_held_out_accuracy_does_not_depend_on_how_it_is_batched(tmp_path):
-    configuration = config(run={"eval_every": 1, "eval_prompts": 21})
+    configuration = config(run={"eval_steps": 1, "eval_prompts": 21})
     trainer = build_trainer(configuration, tmp_path)
     accuracy = HeldOutAccuracy(trainer, trainer.sample, load_task("chain-arithmetic"), configuration.run)
     whole = accuracy()["accuracy"]

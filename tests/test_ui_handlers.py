@@ -455,7 +455,7 @@ def test_a_stored_group_is_drawn_with_its_passes(run, services):
 def test_a_stored_group_says_which_step_its_loss_still_awaits(services, tmp_path):
     """Two steps over the generation of step 3; what a step computed is stored before the step is logged."""
     method = {"num_iterations": 2}
-    run = store(tmp_path, "live", [{"step": 2}], state="running", method=method, run={"save_every": 2}).dir
+    run = store(tmp_path, "live", [{"step": 2}], state="running", method=method, run={"save_steps": 2}).dir
     run.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
     run.rollouts.write(3, [worked_credit()])
     awaited = []

@@ -227,8 +227,8 @@ WHOLE = {
     "seed": 7,
     "policy": {"path": "someone/model", "lora": {"r": 4}},
     "task": {"name": "chain-arithmetic-tags"},
-    "optimiser": {"learning_rate": 1e-3, "lr_scheduler": "cosine", "weight_decay": 0.1},
-    "run": {"steps": 3, "eval_every": 2, "ranks": 2, "device": "cpu", "report_to": ["tensorboard"], "save_every": 4},
+    "optimiser": {"learning_rate": 1e-3, "lr_scheduler_type": "cosine", "weight_decay": 0.1},
+    "run": {"steps": 3, "eval_steps": 2, "ranks": 2, "device": "cpu", "report_to": ["tensorboard"], "save_steps": 4},
     "method": {
         "name": "grpo",
         "pattern": {"regex": r"\n+", "kind": "ends"},

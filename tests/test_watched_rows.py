@@ -64,7 +64,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def config(method: str, task: str, policy: Any, **run: Any) -> RunConfig:
     """Two steps, looked at before, between and after; what is watched is what is measured: one held-out row."""
-    once = {"steps": 2, "eval_every": 1, "eval_prompts": 1, "save_every": 0, "watch_every": 1, "watch_prompts": 1}
+    once = {"steps": 2, "eval_steps": 1, "eval_prompts": 1, "save_steps": 0, "watch_every": 1, "watch_prompts": 1}
     return configuration(task, {"name": method}, policy, **{**once, **run})
 
 
@@ -124,7 +124,7 @@ def test_invariant_implicit_rewards_of_tokens_add_up_to_the_logged_margin(
 
 @pytest.mark.training
 def test_a_demonstration_has_each_tokens_surprisal(tmp_path: Path, demonstrations: str, small: str) -> None:
-    run, trainer = trained(tmp_path, config("sft", demonstrations, small, eval_every=0))
+    run, trainer = trained(tmp_path, config("sft", demonstrations, small, eval_steps=0))
     tokens = trainer.eval_dataset["watched-0"][0]
     first = tokens["labels"].index(next(label for label in tokens["labels"] if label != -100))
     prompt, ids = tokens["input_ids"][:first], tokens["input_ids"][first:]
@@ -208,17 +208,17 @@ def test_what_a_classifier_reads_is_parted_into_prompt_and_text() -> None:
 
 @pytest.mark.training
 def test_watching_leaves_a_run_with_dropout_as_it_is(tmp_path: Path, demonstrations: str, small: str) -> None:
-    watched, _ = trained(tmp_path, config("sft", demonstrations, small, eval_every=0))
-    alone, _ = trained(tmp_path, config("sft", demonstrations, small, eval_every=0, watch_prompts=0))
+    watched, _ = trained(tmp_path, config("sft", demonstrations, small, eval_steps=0))
+    alone, _ = trained(tmp_path, config("sft", demonstrations, small, eval_steps=0, watch_prompts=0))
     assert alone.rollout_steps(watched=True) == []
     assert numbers(watched.dir) == numbers(alone.dir)
-    again, _ = trained(tmp_path, config("sft", demonstrations, small, eval_every=0))
+    again, _ = trained(tmp_path, config("sft", demonstrations, small, eval_steps=0))
     assert again.watched_rows(2) == watched.watched_rows(2)
 
 
 @pytest.mark.training
 def test_a_resumed_run_keeps_what_it_saw_and_sees_the_same(tmp_path: Path, pairs: str, small: str) -> None:
-    whole, _ = trained(tmp_path, config("dpo", pairs, small, steps=4, eval_every=0, save_every=2, watch_prompts=2))
+    whole, _ = trained(tmp_path, config("dpo", pairs, small, steps=4, eval_steps=0, save_steps=2, watch_prompts=2))
     assert [len(whole.watched_rows(step)) for step in range(5)] == [2] * 5
     shutil.copytree(whole.path, tmp_path / "runs" / "resumed")
     resumed = Run(tmp_path / "runs" / "resumed")
@@ -300,7 +300,7 @@ def test_the_share_of_answers_in_steps_by_hand() -> None:
         SimpleNamespace(accelerator=accelerator, state=SimpleNamespace(global_step=7)),
         Sampler(),  # type: ignore[arg-type]
         SimpleNamespace(held_out=rows, checked=checked),  # type: ignore[arg-type]
-        RunSection(eval_every=1, eval_prompts=3),
+        RunSection(eval_steps=1, eval_prompts=3),
         StepPattern(),
         on_answers=told.__setitem__,
     )()

@@ -21,7 +21,7 @@ def trained(workspace, name: str, **changes) -> RunDir:
     from workbench.training.methods.base import Listeners
     from workbench.training.methods.grpo import build as build_trainer
 
-    settings = {"steps": 3, "eval_every": 0, "save_every": 0, "device": "cpu", "watch_every": 2, **changes}
+    settings = {"steps": 3, "eval_steps": 0, "save_steps": 0, "device": "cpu", "watch_every": 2, **changes}
     method = {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 112}}
     run = RunDir.create(workspace, RunConfig.parse({"name": name, "run": settings, "method": method}))
     recorder = Recorder(run, config_of(run), writes=True)
@@ -80,7 +80,7 @@ def test_an_error_of_a_reward_on_watched_prompts_does_not_end_the_run(tmp_path, 
 
     config = RunConfig.parse(
         {
-            "run": {"steps": 1, "eval_every": 0, "save_every": 0, "device": "cpu"},
+            "run": {"steps": 1, "eval_steps": 0, "save_steps": 0, "device": "cpu"},
             "method": {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 16}},
         }
     )

@@ -25,7 +25,7 @@ from workbench.training.methods import METHODS
 from workbench.training.saving import on_full_weights
 from workbench.ui.handlers.example import first_draft
 
-ON_CPU = {"device": "cpu", "eval_every": 0, "watch_prompts": 0}
+ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}
 
 
 def configured(policy: dict[str, Any], **more: Any) -> RunConfig:

@@ -46,7 +46,7 @@ def watch(folder: Path, ranks: int) -> dict[int, list[list[float]]]:
         {
             "method": {"name": "dpo", "batch_size": 2},
             "optimiser": {"warmup_steps": 0},
-            "run": {"steps": 2, "watch_every": 1, "eval_every": 0, "save_every": 0, "ranks": ranks, "device": "cpu"},
+            "run": {"steps": 2, "watch_every": 1, "eval_steps": 0, "save_steps": 0, "ranks": ranks, "device": "cpu"},
         }
     )
     told: dict[int, list[list[float]]] = {}
@@ -69,7 +69,7 @@ def train(folder: Path, scheme: str, ranks: int) -> dict[str, list]:
                 "prompts_per_step": 1,
                 **({"rewards": [REDRAWN], "resample_flat": 8} if "redrawn" in scheme else {}),
             },
-            "run": {"steps": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
+            "run": {"steps": 1, "eval_steps": 0, "ranks": ranks, "device": "cpu"},
             **({"environment": CLERK} if "played" in scheme else {}),
         }
     )
@@ -85,7 +85,7 @@ def train_by_ppo(folder: Path, ranks: int) -> dict[str, list]:
                 "prompts_per_step": 1,
                 "sampling": {"num_generations": 4, "max_completion_length": 48},
             },
-            "run": {"steps": 1, "eval_every": 0, "ranks": ranks, "device": "cpu"},
+            "run": {"steps": 1, "eval_steps": 0, "ranks": ranks, "device": "cpu"},
         }
     )
     return watched(config, folder)
@@ -98,7 +98,7 @@ def train_on_a_schedule(folder: Path, ranks: int) -> list[list[float]]:
     config = RunConfig.parse(
         {
             "method": {"rewards": rewards, "prompts_per_step": 1, "sampling": sampling},
-            "run": {"steps": 2, "eval_every": 0, "save_every": 0, "ranks": ranks, "device": "cpu"},
+            "run": {"steps": 2, "eval_steps": 0, "save_steps": 0, "ranks": ranks, "device": "cpu"},
         }
     )
     trainer: Any = METHODS["grpo"].build(config, folder)
@@ -121,7 +121,7 @@ def train_by_prm(folder: Path, ranks: int) -> dict[str, list[float]]:
         {
             "method": {"name": "prm", "batch_size": 4},
             "optimiser": {"warmup_steps": 0},
-            "run": {"steps": 2, "eval_every": 1, "eval_prompts": 5, "save_every": 0, "ranks": ranks, "device": "cpu"},
+            "run": {"steps": 2, "eval_steps": 1, "eval_prompts": 5, "save_steps": 0, "ranks": ranks, "device": "cpu"},
         }
     )
     trainer: Any = prm.build(config, folder)

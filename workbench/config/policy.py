@@ -159,7 +159,7 @@ class OptimiserSection(Section):
     """Steps over which the rate rises from 0."""
     warmup_ratio: float | None = Field(default=None, ge=0, lt=1)
     """Share of all steps over which the rate rises, in place of warmup_steps."""
-    lr_scheduler: Literal[
+    lr_scheduler_type: Literal[
         "linear", "cosine", "constant_with_warmup", "constant", "cosine_with_restarts", "polynomial", "inverse_sqrt"
     ] = "linear"
     """How the rate falls after warm-up; constant has none."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
 from workbench.errors import ConfigError, cut, did_you_mean, redact, redact_known, shown
 
@@ -29,6 +29,15 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", validate_assignment=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_former_names(cls, data: Any) -> Any:
+        """Read a field under the name that it had in version 0.4, too."""
+        if not isinstance(data, Mapping) or FORMER_NAMES.keys().isdisjoint(data):
+            return data
+        former = {name: new for name, new in FORMER_NAMES.items() if new in cls.model_fields}
+        return {former.get(name, name): value for name, value in data.items()}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -235,16 +244,16 @@ def _number(value: float) -> str:
 
 OTHER_NAMES: Mapping[str, str] = {
     "lr": "optimiser.learning_rate",
-    "lr_scheduler_type": "optimiser.lr_scheduler",
+    "lr_scheduler_type": "optimiser.lr_scheduler_type",
     "activation_checkpointing": "optimiser.gradient_checkpointing",
     "max_steps": "run.steps",
     "num_train_epochs": "run.epochs",
     "per_device_train_batch_size": "run.micro_batch_size",
     "gradient_accumulation_steps": "run.micro_batch_size",
     "use_cpu": "run.device",
-    "save_steps": "run.save_every",
-    "save_total_limit": "run.keep_checkpoints",
-    "eval_steps": "run.eval_every",
+    "save_steps": "run.save_steps",
+    "save_total_limit": "run.save_total_limit",
+    "eval_steps": "run.eval_steps",
     "run_name": "name",
     "project": "run.project",
     "chat_template_kwargs": "prompt.template_kwargs",
@@ -252,6 +261,13 @@ OTHER_NAMES: Mapping[str, str] = {
     "reward_weights": "the weight of each of method.rewards",
 }
 """What TRL and transformers call fields that have another name or place here."""
+FORMER_NAMES = {
+    "save_every": "save_steps",
+    "eval_every": "eval_steps",
+    "keep_checkpoints": "save_total_limit",
+    "lr_scheduler": "lr_scheduler_type",
+}
+"""Names that fields had in version 0.4 → their names now, which are TRL's."""
 _NEXT = re.compile(r",\s*(?=\w+\s*=)")
 
 

@@ -41,7 +41,11 @@ class RunSection(Section):
     """Passes over the training rows, which set the steps when the run is started; none for as many as `steps`."""
     micro_batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
     """Completions in one forward and backward pass; None for the whole batch."""
-    eval_every: int = Field(default=42, ge=0, le=1_000_000)
+<<<<<<< HEAD
+    eval_steps: int = Field(default=42, ge=0, le=1_000_000)
+=======
+    eval_steps: int = Field(default=30, ge=0, le=1_000_000)
+>>>>>>> 5f2ed82 (config: save_steps, eval_steps, save_total_limit and lr_scheduler_type are called as in TRL)
     """Steps between two measures of held-out accuracy; 0 for none."""
     eval_prompts: int = Field(default=200, ge=1, le=1_000_000)
     """Held-out prompts in one measure."""
@@ -51,9 +55,9 @@ class RunSection(Section):
     """Held-out prompts answered again with the same seed, or stored rows read again, to be looked at; 0 for none."""
     watch_every: int = Field(default=10, ge=1, le=1_000_000)
     """Steps between two such looks."""
-    save_every: int = Field(default=20, ge=0, le=1_000_000)
+    save_steps: int = Field(default=20, ge=0, le=1_000_000)
     """Steps between two checkpoints to resume from, a multiple of num_iterations; 0 for none."""
-    keep_checkpoints: int = Field(default=2, ge=1, le=1000)
+    save_total_limit: int = Field(default=2, ge=1, le=1000)
     """Newest checkpoints that are kept."""
     ranks: int = Field(default=1, ge=1, le=64)
     """Processes that share the batch."""
@@ -67,7 +71,7 @@ class RunSection(Section):
     @property
     def last_measured(self) -> int:
         """How many held-out rows there are up to the last that is measured; 0 where none is."""
-        return self.eval_skip + self.eval_prompts if self.eval_every else 0
+        return self.eval_skip + self.eval_prompts if self.eval_steps else 0
 
     def measured_rows(self, held_out: Sequence[T]) -> list[T]:
         """The rows that the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
@@ -215,14 +219,14 @@ class SharedConfig(Section):
         self._check_merge(merges)
         self.method.check(self)
         every = self.method.iterations
-        if self.run.save_every % every:
-            nearest = max(1, round(self.run.save_every / every)) * every
-            if "save_every" in self.run.model_fields_set:
+        if self.run.save_steps % every:
+            nearest = max(1, round(self.run.save_steps / every)) * every
+            if "save_steps" in self.run.model_fields_set:
                 raise ValueError(
-                    f"run.save_every: {self.run.save_every} falls inside a generation of {every} iterations; "
+                    f"run.save_steps: {self.run.save_steps} falls inside a generation of {every} iterations; "
                     f"the nearest that does not is {nearest}"
                 )
-            self.run.save_every = nearest
+            self.run.save_steps = nearest
         return self
 
     def _check_merge(self, merges: bool) -> None:

@@ -138,7 +138,7 @@ class Recorder(TrainerCallback):
         self._writes = writes
         self._began: float | None = None
         self._method = config.method
-        self._saves = config.run.save_every > 0
+        self._saves = config.run.save_steps > 0
         self._logged = dict.fromkeys(("loss", *METHODS[config.method.name].metrics[:5], "grad_norm"))
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:

@@ -145,9 +145,9 @@ def remove(path: Path) -> None:
     shutil.rmtree(aside)
 
 
-def nothing_usable(run: str, skipped: Sequence[str], *, save_every: int, step: int) -> RunError:
+def nothing_usable(run: str, skipped: Sequence[str], *, save_steps: int, step: int) -> RunError:
     """Says what is wrong with each checkpoint of ``run``, which ended after ``step``, and what to do instead."""
-    why = "; ".join(skipped) or f"it ended after step {step}, and run.save_every is {save_every}"
+    why = "; ".join(skipped) or f"it ended after step {step}, and run.save_steps is {save_steps}"
     return RunError(f"run {run!r} has no checkpoint to resume from ({why}); start it again with: train --from {run}")
 
 

@@ -61,7 +61,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
         attempt(config.method.check_model if without_rows else config.method.check_files, config)
     if config.run.epochs is not None and not without_rows:
         attempt(_count_steps, config, task)
-    if task is not None and config.run.eval_every and task.can_check:
+    if task is not None and config.run.eval_steps and task.can_check:
         attempt(config.run.measured, len(task.held_out))
     deadline = getattr(config.method, "reward_deadline", None)
     isolate = config.method.isolate_rewards

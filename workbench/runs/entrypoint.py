@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
         for before in held.before:
             _clear_away(before)
         run.note(started=time.time(), behind=None, device="")
-        resume = _pick_checkpoint(run, config.run.save_every) if args.resume else []
+        resume = _pick_checkpoint(run, config.run.save_steps) if args.resume else []
         write_environment(run.path, config)
     except _HasToWaitError:
         _exec([sys.executable, "-m", "workbench.runs.entrypoint", *arguments])
@@ -134,12 +134,12 @@ def _clear_away(before: Path) -> None:
         kill(left)
 
 
-def _pick_checkpoint(run: RunDir, save_every: int) -> list[str]:
+def _pick_checkpoint(run: RunDir, save_steps: int) -> list[str]:
     """The arguments that have training resume. Raises RunError naming what is wrong with every checkpoint."""
     run.set_status("starting", "checking the checkpoints")
     checkpoint, skipped = checkpoints.newest_valid(run.checkpoints)
     if checkpoint is None:
-        raise checkpoints.nothing_usable(run.name, skipped, save_every=save_every, step=run.status().step or 0)
+        raise checkpoints.nothing_usable(run.name, skipped, save_steps=save_steps, step=run.status().step or 0)
     warnings = (*(f"skipped {what}" for what in skipped), *_lost_rows(run, checkpoint.step))
     for line in (*warnings, f"resuming from {checkpoint.name}"):
         print(line, flush=True)

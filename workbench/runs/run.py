@@ -258,8 +258,8 @@ class Run:
                 "--run.steps if it should go further"
             )
         if not saved(self.dir.checkpoints):
-            every = self.config().run.save_every
-            raise nothing_usable(self.name, [], save_every=every, step=status.step or 0)
+            every = self.config().run.save_steps
+            raise nothing_usable(self.name, [], save_steps=every, step=status.step or 0)
         refuse_under_a_launcher()
         join(self.path, status.pid)
         kill_all(self.path, unless=lambda: self.dir.status() != status)

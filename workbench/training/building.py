@@ -206,7 +206,7 @@ _REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("push_to_hub", "hub_model_id", "hub_strategy", "hub_token", "hub_private_repo"), _PUBLISHED),
     **dict.fromkeys(("hub_always_push", "hub_revision"), _PUBLISHED),
     **dict.fromkeys(("auto_find_batch_size", "per_device_eval_batch_size"), "here it is run.micro_batch_size"),
-    **dict.fromkeys(("eval_strategy", "do_eval", "eval_steps"), "here it is run.eval_every"),
+    **dict.fromkeys(("eval_strategy", "do_eval", "eval_steps"), "here it is run.eval_steps"),
     **dict.fromkeys(("bf16", "fp16", "model_init_kwargs", "trust_remote_code"), "policy's own fields set this"),
     "resume_from_checkpoint": "a run is resumed with: python -m workbench resume RUN",
     "completion_only_loss": "sft learns from completions alone",
@@ -263,7 +263,7 @@ def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) ->
         # The optimiser
         "optim": optimiser.optim,
         "learning_rate": optimiser.learning_rate,
-        "lr_scheduler_type": optimiser.lr_scheduler,
+        "lr_scheduler_type": optimiser.lr_scheduler_type,
         "warmup_steps": optimiser.warmup(run.steps),
         "adam_beta1": optimiser.adam_beta1,
         "adam_beta2": optimiser.adam_beta2,
@@ -274,9 +274,9 @@ def shared_arguments(config: SharedConfig, output_dir: Path, rank_batch: int) ->
         "logging_steps": 1,
         "logging_first_step": True,
         "logging_nan_inf_filter": False,
-        "save_strategy": "steps" if run.save_every else "no",
-        "save_steps": run.save_every or 1,
-        "save_total_limit": run.keep_checkpoints,
+        "save_strategy": "steps" if run.save_steps else "no",
+        "save_steps": run.save_steps or 1,
+        "save_total_limit": run.save_total_limit,
         "report_to": list(run.report_to) or "none",
         "run_name": config.name or output_dir.parent.name,
         "project": run.project,
@@ -422,7 +422,7 @@ def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, liste
     """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
     sampling: SamplingConfig = config.method.sampling  # type: ignore[attr-defined]  # of methods with a policy
     task = within_context(prompted(load_task(config.task), config.prompt), policy, config, sampling, 0)
-    if not config.run.eval_every or not task.can_check or not len(task.held_out):
+    if not config.run.eval_steps or not task.can_check or not len(task.held_out):
         return []
     rows_at_once = trainer.args.per_device_train_batch_size
     environment = load_environment(config.environment, lambda: Sandbox(isolate=config.method.isolate_rewards))
@@ -500,7 +500,7 @@ def sampled_trainer(
                 weight.copy_(policy.model.get_parameter(name))
     if not len(task.held_out):
         _say("note: the task has one row, which is trained on; nothing is held out, so accuracy is not measured")
-    elif config.run.eval_every and task.can_check:
+    elif config.run.eval_steps and task.can_check:
         measure = HeldOutAccuracy(
             trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
         )

@@ -82,10 +82,10 @@ Measure = Callable[[], Mapping[str, float]]
 
 
 class HeldOut(Looks):
-    """Adds what ``measures`` give to the metrics before training, every ``eval_every`` steps, and at the end."""
+    """Adds what ``measures`` give to the metrics before training, every ``eval_steps`` steps, and at the end."""
 
     def __init__(self, trainer: Any, run: RunSection, measures: list[Measure]) -> None:
-        super().__init__(run.eval_every)
+        super().__init__(run.eval_steps)
         self._trainer, self._measures = trainer, measures
 
     @classmethod

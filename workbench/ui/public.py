@@ -77,7 +77,7 @@ MOST = {
 }
 FREE = (
     "name", "seed", "policy.path", "task.name", "prompt.system", "prompt.apply_template", "environment.name",
-    "run.eval_every", "run.eval_skip", "run.watch_every", "run.save_every", "run.device", "run.micro_batch_size",
+    "run.eval_steps", "run.eval_skip", "run.watch_every", "run.save_steps", "run.device", "run.micro_batch_size",
     "method.pattern.", "method.credit.", "method.rewards", "method.sampling.", "origins",
 )  # fmt: skip
 """Fields, and beginnings of fields, that hold anything they can hold, or what is looked at apart. Of a method and its
@@ -117,8 +117,8 @@ def tokens_of(config: RunConfig) -> int:
     """The most tokens that a run samples, each completion at its full length: training, measures, watched prompts."""
     run, sampling = config.run, getattr(config.method, "sampling", SamplingConfig())
     completions = run.steps * config.method.rollouts_per_step
-    if run.eval_every:
-        completions += (run.steps // run.eval_every + 2) * run.eval_prompts
+    if run.eval_steps:
+        completions += (run.steps // run.eval_steps + 2) * run.eval_prompts
     completions += (run.steps // run.watch_every + 2) * run.watch_prompts * sampling.num_generations
     return completions * sampling.max_completion_length
 

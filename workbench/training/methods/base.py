@@ -304,7 +304,7 @@ class StoredSection(MethodSection):
 
     def held_out_rows(self, config: SharedConfig) -> list[Any]:
         """The rows that the run is measured on; none where it measures nothing. Raises TaskError and ConfigError."""
-        if not config.run.eval_every:
+        if not config.run.eval_steps:
             return []
         rows = _rows(config).rows(self.kind, held_out=True)
         if config.task.data is None:

@@ -39,7 +39,7 @@ MERGE = "policy.merge"
 LORA_RANK = "policy.lora.r"
 """On the page, the rank says whether an adapter is trained at all: without one, all weights are."""
 _RUN = (
-    *("run.epochs", "run.micro_batch_size", "optimiser.optim", "optimiser.lr_scheduler", "optimiser.warmup_steps"),
+    *("run.epochs", "run.micro_batch_size", "optimiser.optim", "optimiser.lr_scheduler_type", "optimiser.warmup_steps"),
     *("optimiser.warmup_ratio", "optimiser.weight_decay", "optimiser.max_grad_norm"),
 )
 _POLICY = ("policy.dtype", "policy.attention", "policy.quantisation", "policy.device_map")
