@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -22,15 +22,14 @@ from workbench.training.methods.grpo import GRPOSection
 __all__ = ["METHODS", "Method", "RunConfig"]
 
 
-def _name_of(method: Any) -> Any:
-    return method.get("name") if isinstance(method, Mapping) else getattr(method, "name", None)
-
-
 if TYPE_CHECKING:
     AnyMethod = MethodSection
 else:
     _SECTIONS = tuple(Annotated[method.section, Tag(name)] for name, method in METHODS.items())
-    AnyMethod = Annotated[Union[_SECTIONS], Discriminator(_name_of)]  # noqa: UP007
+    AnyMethod = Annotated[
+        _SECTIONS,
+        Discriminator(lambda method: method.get("name") if isinstance(method, dict) else getattr(method, "name", None)),
+    ]
 
 
 class RunConfig(SharedConfig):

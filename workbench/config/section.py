@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from workbench.errors import ConfigError, cut, did_you_mean, redact, redact_known, shown
 
@@ -44,14 +44,6 @@ class Section(BaseModel):
     def _without_secrets(cls, value: Any) -> Any:
         """Removed before anything is stored, so that what is shown, stored and run is the same."""
         return redact_known(value) if isinstance(value, str) else value
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        kind, _ = without_none(cls.model_fields[str(info.field_name)].annotation)
-        if isinstance(value, bool) and kind in (int, float):
-            raise ValueError("give a number, not true or false")
-        return value
 
     @classmethod
     def parse(cls, data: Any) -> Self:
@@ -117,7 +109,7 @@ def readable(section: type[BaseModel], error: Any) -> str:
     path, parent = _walk(section, error["loc"])
     message = cut(in_words(error), 1000)
     if error["type"] in _OUT_OF_RANGE and parent is not None:
-        message = f"out of range, which is {_limits(parent, str(error['loc'][-1]))}"
+        message = f"out of range, which is {_range(parent, str(error['loc'][-1])) or 'any finite number'}"
     if error["type"] in _UNKNOWN and parent is not None:
         name = str(error["loc"][-1])
         message += did_you_mean(name, _annotations(parent)) or elsewhere(section, name)
@@ -179,7 +171,8 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
     parent: Any = None
     for part in location:
         choices = [kind for kind in map(_bare, (here, *get_args(here))) if is_section(kind)]
-        tagged = [kind for kind in choices if _tag(kind) == part]
+        names_of_kinds = [getattr(kind, "model_fields", {}).get("name") for kind in choices]
+        tagged = [kind for kind, name in zip(choices, names_of_kinds, strict=True) if name and name.default == part]
         if tagged and here not in tagged:  # the name of one kind in a union of several
             here = tagged[0]
             continue
@@ -195,10 +188,6 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
 def _bare(kind: Any) -> Any:
     """A type without its annotations."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
-
-
-def _tag(kind: type[Any]) -> Any:
-    return getattr(kind, "model_fields", {}).get("name") and kind.model_fields["name"].default
 
 
 def _annotations(section: type[Any]) -> dict[str, Any]:
@@ -227,12 +216,8 @@ def _fields(section: type[Any]) -> dict[str, tuple[Any, str, Any]]:
     }
 
 
-def _limits(section: type[Any], name: str) -> str:
-    """A field's whole range in words, whichever end of it a value missed."""
-    return _range(section, name) or "any finite number"
-
-
 def _range(section: type[Any], name: str) -> str:
+    """A field's whole range in words, whichever end of it a value missed."""
     rules = section.model_fields[name].metadata if issubclass(section, BaseModel) else []
     said = [f"{word} {_number(getattr(rule, key))}" for rule in rules for key, word in _LIMITS if hasattr(rule, key)]
     return " and ".join(said)

@@ -198,8 +198,10 @@ class ModelWorker:
         while not self._turn.acquire(timeout=0.2):
             if cancelled is not None and cancelled():
                 return False
+            so_far = f", {self._tokens:,} tokens so far" if self._tokens else ""
+            doing = "loads a policy" if self._status.state == "loading" else f"{self._work} for another request{so_far}"
             if on_event is not None:
-                on_event({"waiting": self._doing()})
+                on_event({"waiting": doing})
         self._work, self._tokens = work, 0
         return True
 
@@ -291,13 +293,6 @@ class ModelWorker:
             self._turn.release()
 
     # -- both -----------------------------------------------------------------------------------------------------
-
-    def _doing(self) -> str:
-        """What the worker is at, for somebody who waits for it."""
-        if self._status.state == "loading":
-            return "loads a policy"
-        so_far = f", {self._tokens:,} tokens so far" if self._tokens else ""
-        return f"{self._work} for another request{so_far}"
 
     def status(self) -> PolicyStatus:
         return replace(self._status, seconds=time.monotonic() - self._since)

@@ -106,7 +106,8 @@ class Episodes:
     def _answered(self, number: int, sampled: Any, reply: Reply, limit: int) -> bool:
         """Whether the environment's answer to the turn that ended leaves it at that."""
         row = self._rows[number]
-        sampled.turns[-1] = replace(sampled.turns[-1], error=reply.error, note=_printed(reply))
+        printed = reply.printed.strip()[:_MOST_PRINTED]
+        sampled.turns[-1] = replace(sampled.turns[-1], error=reply.error, note=printed and f"printed {printed!r}")
         if reply.error is not None and self._settings.on_environment_error == "run" and self.failure is None:
             self.failure = EpisodeError(f"row {number + 1}, turn {row.turns}: {reply.error}")
         if reply.text is None:
@@ -150,11 +151,6 @@ def _over(row: _Row, sampled: Any) -> bool:
     return True
 
 
-def _printed(reply: Reply) -> str:
-    text = reply.printed.strip()
-    return f"printed {text[:_MOST_PRINTED]!r}" if text else ""
-
-
 def _left_out(sampled: Any, why: str) -> None:
     """Say on the last turn that the environment's answer is not there, and why."""
     turn = sampled.turns[-1]
@@ -192,11 +188,8 @@ class Observations:
 
     def ids(self, prompt: Prompt, text: str, *, after_eos: bool) -> tuple[list[int], str]:
         """The ids, and a note where the observation was cut. ``after_eos``: the turn ended with that token."""
-        most, note, cut = (
-            self._settings.max_observation_length,
-            "",
-            text[: self._settings.max_observation_length * _CHARACTERS],
-        )
+        most, note = self._settings.max_observation_length, ""
+        cut = text[: most * _CHARACTERS]
         ids = self._encoded(cut)
         if len(ids) > most or len(cut) < len(text):
             cut = str(self._tokenizer.decode(ids[:most])).rstrip("\ufffd")

@@ -31,7 +31,11 @@ def policy_path(name: str) -> str:
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise PolicyError(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
         return str(folder)
-    if near := _nearest(name):
+    near, is_bare = "", is_hub_id(name) and "/" not in name  # such a name may be a model's that was loaded before
+    if is_bare and not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        folders = [file.parent.name for file in Path().glob("*/*config.json")]
+        near = did_you_mean(name.lower(), EMBEDDED) or did_you_mean(name, folders)
+    if near:
         raise PolicyError(
             f"there is no policy {shown(name)}{near} A model of the Hub is named with its owner, as in "
             "'Qwen/Qwen2.5-0.5B-Instruct'"
@@ -42,17 +46,6 @@ def policy_path(name: str) -> str:
             f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
         )
     return name
-
-
-def _nearest(name: str) -> str:
-    """Which shipped policy, or folder of a model beside it, a name without an owner is probably meant for; "" for none.
-
-    A model of that name that was loaded from the Hub before is what is meant.
-    """
-    if not is_hub_id(name) or "/" in name or isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return ""
-    folders = [file.parent.name for file in Path().glob("*/*config.json")]
-    return did_you_mean(name.lower(), EMBEDDED) or did_you_mean(name, folders)
 
 
 def check_there(policy: str, *adapters: str) -> None:

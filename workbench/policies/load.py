@@ -24,6 +24,7 @@ from workbench.policies.find import base_of, check_there, is_adapter, policy_pat
 from workbench.policies.stacked import Lora, local_adapter, read_lora
 from workbench.weights import (
     WeightsError,
+    check_config,
     check_finite,
     check_loaded,
     check_memory,
@@ -202,6 +203,7 @@ def _model(where: str, device: torch.device, held: Mapping[str, Any], trust_remo
     trust = {"trust_remote_code": trust_remote_code}
     with quiet_loading(where):
         config = AutoConfig.from_pretrained(where, **trust)
+        check_config(config)
         if "device_map" not in held:  # what is quantised or spread takes what it takes
             with torch.device("meta"):
                 empty = AutoModelForCausalLM.from_config(config, **trust)

@@ -36,8 +36,7 @@ class _Prefilled(CachedDecoder):
     def _prefilled(self, tokens: torch.Tensor) -> torch.Tensor:
         output = self._forward(tokens, past_key_values=DynamicCache(), use_cache=True)
         self.cache = output.past_key_values
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits
+        return output.logits[:, -1]
 
 
 class PlainDecoder(Decoder):

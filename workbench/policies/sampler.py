@@ -282,7 +282,7 @@ def sample_rows(
     ends = _Ends(frozenset(eos_token_ids), limits, stops, episodes)
     try:
         for decoder in decoders_of(model, prompt_ids, pad_token_id, max(limits)):
-            _sample_rows(decoder, sampled, sampling, ends, streams(), on_tokens, cancelled or _never)
+            _sample_rows(decoder, sampled, sampling, ends, streams(), on_tokens, cancelled or (lambda: False))
     finally:
         model.train(was_training)
         if episodes is not None:
@@ -320,6 +320,7 @@ def _sample_rows(
 ) -> None:
     """Sample the decoder's rows to their ends, into their places in ``sampled``."""
     process = logits_processors(sampling)
+    reshapes = bool(sampling.top_k or sampling.min_p) or sampling.top_p < 1.0 or sampling.repetition_penalty != 1.0
     while not cancelled():
         rows = decoder.rows
         put = {} if ends.episodes is None else ends.episodes.put(rows)
@@ -332,7 +333,7 @@ def _sample_rows(
             if put:
                 tokens[list(put)] = torch.tensor(list(put.values()), device=tokens.device)
             chosen = _of_tokens(logprobs, tokens)
-            raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if _reshapes(sampling) else chosen
+            raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if reshapes else chosen
             entropies = torch.special.entr(probabilities).sum(-1).tolist()
             token_list = tokens.tolist()
         for place in range(len(rows)):
@@ -357,18 +358,8 @@ def _sample_rows(
         decoder.advance(tokens, keep)
 
 
-def _never() -> bool:
-    return False
-
-
-def _reshapes(sampling: SamplingConfig) -> bool:
-    """Whether anything but the temperature changes what is sampled from."""
-    return bool(sampling.top_k) or sampling.top_p < 1.0 or bool(sampling.min_p) or sampling.repetition_penalty != 1.0
-
-
 def _of_tokens(logprobs: torch.Tensor, tokens: torch.Tensor) -> list[float]:
-    values: list[float] = logprobs.gather(-1, tokens[:, None])[:, 0].tolist()
-    return values
+    return logprobs.gather(-1, tokens[:, None])[:, 0].tolist()
 
 
 def logits_processors(sampling: SamplingConfig) -> Callable[[torch.Tensor], LogitsProcessorList]:
@@ -463,8 +454,10 @@ def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool
                 f"prompt and rollout {number} have {len(ids) + len(rollout):,} tokens and {policy.name!r} reads at "
                 f"most {context:,}; take a reference policy with a longer context"
             )
-        logprobs = rollout.of_sampled(_logprobs(policy, ids, rollout.token_ids, temperature))
-        rows.append(replace(rollout, ref_logprobs=logprobs))
+        tokens = torch.tensor([[*ids, *rollout.token_ids]], device=policy.device)
+        logits = policy.model(input_ids=tokens).logits[0, len(ids) - 1 : -1].float() / temperature  # (T, V)
+        logprobs = _of_tokens(torch.log_softmax(logits, dim=-1), tokens[0, len(ids) :])
+        rows.append(replace(rollout, ref_logprobs=rollout.of_sampled(tuple(logprobs))))
     return replace(group, rollouts=tuple(rows), sampling={**group.sampling, "reference": policy.name})
 
 
@@ -484,14 +477,3 @@ def _check_tokens(policy: Policy, rollout: Rollout, number: int) -> None:
                 f"token id {token} of rollout {number} is {text!r} in the group and {known!r} in the vocabulary of "
                 f"{policy.name!r}; {other}"
             )
-
-
-def _logprobs(
-    policy: Policy, prompt_ids: list[int], token_ids: tuple[int, ...], temperature: float
-) -> tuple[float, ...]:
-    if not token_ids:
-        return ()
-    tokens = torch.tensor([[*prompt_ids, *token_ids]], device=policy.device)
-    logits = policy.model(input_ids=tokens).logits[0, len(prompt_ids) - 1 : -1].float() / temperature  # (T, V)
-    chosen = torch.log_softmax(logits, dim=-1).gather(1, tokens[0, len(prompt_ids) :, None])
-    return tuple(chosen[:, 0].tolist())

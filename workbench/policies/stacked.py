@@ -51,8 +51,7 @@ def local_adapter(name: str) -> Path:
 
 
 def adapter_settings(folder: Path) -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    return settings
+    return json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
 
 
 def read_lora(name: str, folder: Path, weight: float = 1.0) -> Lora:

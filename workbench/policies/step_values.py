@@ -144,7 +144,6 @@ def label_rows(
     (``problem``, ``steps``, ``label`` the first wrong step or -1). A completion with an unscored step gives no row.
     ``step_texts`` are the completions' steps where they are cut already.
     """
-    write = {"trl": _trl_row, "math-shepherd": _shepherd_row, "processbench": _processbench_row}[form]
     prompt = group.prompt if isinstance(group.prompt, str) else "\n\n".join(m["content"] for m in group.prompt)
     rows = []
     cut_already = values.step_texts(group) if step_texts is None else step_texts
@@ -152,24 +151,21 @@ def label_rows(
     labelled: Sequence[Sequence[float | None]] = values.shares() if soft else values.labels(estimation, cut)
     for texts, labels in zip(cut_already, labelled, strict=True):
         known = [label for label in labels if label is not None]
-        if len(known) == len(labels):
-            rows.append(write(prompt, [text.strip() for text in texts], known))
+        if len(known) < len(labels):
+            continue
+        steps = [text.strip() for text in texts]
+        marks = (["ки"] * len(steps), ["+" if good else "-" for good in known])
+        shepherd = ("\n".join(f"{step} {sign}" for step, sign in zip(steps, row, strict=True)) for row in marks)
+        if form == "trl":
+            rows.append({"prompt": prompt, "completions": steps, "labels": known})
+        elif form == "math-shepherd":
+            rows.append(
+                {name: f"{prompt.strip()} {text}" for name, text in zip(("input", "label"), shepherd, strict=True)}
+            )
+        else:
+            first = known.index(False) if False in known else -1
+            rows.append({"problem": prompt.strip(), "steps": steps, "label": first})
     return rows
-
-
-def _trl_row(prompt: str, steps: list[str], labels: Sequence[float]) -> dict[str, Any]:
-    return {"prompt": prompt, "completions": steps, "labels": list(labels)}
-
-
-def _shepherd_row(prompt: str, steps: list[str], labels: Sequence[float]) -> dict[str, Any]:
-    def written(marks: Iterable[str]) -> str:
-        return f"{prompt.strip()} " + "\n".join(f"{step} {mark}" for step, mark in zip(steps, marks, strict=True))
-
-    return {"input": written(["ки"] * len(steps)), "label": written("+" if good else "-" for good in labels)}
-
-
-def _processbench_row(prompt: str, steps: list[str], labels: Sequence[float]) -> dict[str, Any]:
-    return {"problem": prompt.strip(), "steps": steps, "label": labels.index(False) if False in labels else -1}
 
 
 def labelled_rows(

@@ -47,7 +47,8 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     run = RunDir(args.folder)
     writes = os.environ.get("RANK", "0") == "0"
-    _quiet()
+    transformers_logging.disable_progress_bar()  # nobody who reads a run's log can act on these
+    warnings.filterwarnings("ignore", RENAMED, FutureWarning)
     config: RunConfig | None = None
     trainer: Trainer | None = None
     try:
@@ -71,7 +72,9 @@ def main(arguments: list[str]) -> int:
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
         signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
         _train(trainer, run, config, args.resume)
-        _leave_group()
+        # Its threads would abort a process that exits; a rank that failed would wait here for the others.
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
         if writes:
             step, steps = trainer.state.global_step, config.run.steps
             if recorder.stop_requested and step < steps:
@@ -93,25 +96,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _leave_group() -> None:
-    """End the connections between ranks, whose threads would abort a process that exits over them.
-
-    Only once training is over everywhere: a rank that failed would wait here for the others.
-    """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-
-
 def _use_cores(config: RunConfig) -> None:
     """Share this machine's cores among the ranks."""
     if config.run.ranks > 1 and config.run.device != "cuda" and not torch.cuda.is_available():
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // config.run.ranks))
-
-
-def _quiet() -> None:
-    """Keep what nobody who reads a run's log can act on out of it."""
-    transformers_logging.disable_progress_bar()
-    warnings.filterwarnings("ignore", RENAMED, FutureWarning)
 
 
 def _train(trainer: Trainer, run: RunDir, config: RunConfig, checkpoint: str | None) -> None:
@@ -145,33 +133,24 @@ class Recorder(TrainerCallback):
         self.stop_requested = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step and self._writes:
-            self._resume(state.global_step)
+        if (step := state.global_step) and self._writes:  # a resume supersedes what is later; the clock goes on from it
+            rows = [row for row in self.run.read_metrics()[0] if row.get("step", 0) <= step]
+            self._began = time.monotonic() - max((row.get("seconds") or 0.0 for row in rows), default=0.0)
+            self.run.append_metrics(resumed(step, time=time.time()))
+            self.run.drop_rollouts(after=step)
         self._seconds()
         if self._writes:
             self.run.set_status("running", step=state.global_step, total_steps=state.max_steps, device=str(args.device))
 
-    def _resume(self, step: int) -> None:
-        """Supersede what was logged and stored after ``step``, and let the clock go on from there."""
-        rows = [row for row in self.run.read_metrics()[0] if row.get("step", 0) <= step]
-        seconds = max((row["seconds"] for row in rows if row.get("seconds") is not None), default=0.0)
-        self.run.append_metrics(resumed(step, time=time.time()))
-        self.run.drop_rollouts(after=step)
-        self._began = time.monotonic() - seconds
-
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._all_asked_to_stop(args):
-            control.should_training_stop = True
-            # Only between generations is there a place to resume from.
-            control.should_save |= self._saves and state.global_step % self._method.iterations == 0
-
-    def _all_asked_to_stop(self, args: Any) -> bool:
-        """Whether any rank was asked: all of them have to end after the same step."""
-        if args.world_size > 1:
+        if args.world_size > 1:  # all ranks have to end after the same step
             any_asked = torch.tensor(int(self.stop_requested), device=args.device)
             torch.distributed.all_reduce(any_asked, torch.distributed.ReduceOp.MAX)
             self.stop_requested = bool(any_asked.item())
-        return self.stop_requested
+        if self.stop_requested:
+            control.should_training_stop = True
+            # Only between generations is there a place to resume from.
+            control.should_save |= self._saves and state.global_step % self._method.iterations == 0
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         logs = logs or {}

@@ -139,7 +139,11 @@ def read(path: Path, run: str, cursor: int = 0) -> Reading:
                 corrupt[cursor] = f"metrics.jsonl, line {line_number}: {error}"
             else:
                 if "schema" in row and cursor == 0:
-                    _check_schema(row["schema"], run)
+                    if not isinstance(row["schema"], int) or row["schema"] > SCHEMA:
+                        raise RunError(
+                            f"run {run!r}: metrics.jsonl has schema {row['schema']!r} and this version reads up to "
+                            f"{SCHEMA}; read it with the version of the workbench that wrote it"
+                        )
                 elif row.get("event") == "resumed":
                     step = row["step"]
                     rows = [row for row in rows if (row.get("step") or 0) <= step]
@@ -178,11 +182,3 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(lost, dict) or not {"nan", "inf", "-inf"}.issuperset(map(str, lost.values())):
         raise ValueError(f"{NOT_FINITE} is {lost!r:.80}; it names columns as nan, inf or -inf")
     return row
-
-
-def _check_schema(version: Any, run: str) -> None:
-    if not isinstance(version, int) or version > SCHEMA:
-        raise RunError(
-            f"run {run!r}: metrics.jsonl has schema {version!r} and this version reads up to {SCHEMA}; "
-            "read it with the version of the workbench that wrote it"
-        )

@@ -281,7 +281,20 @@ def write(path: Path, credits: Sequence[Credit]) -> None:
 
 
 def write_watched(path: Path, rows: Sequence[WatchedRow]) -> None:
-    _write(path, [_watched_head(row) for row in rows], [[_text_row(text) for text in row.texts] for row in rows])
+    heads = [
+        {
+            "prompt": row.prompt,
+            "step": row.step,
+            "numbers": dict(row.numbers),
+            "measures": [dataclasses.asdict(measure) for measure in row.measures],
+            "texts": [{"name": text.name, "numbers": dict(text.numbers)} for text in row.texts],
+        }
+        for row in rows
+    ]
+    texts = [
+        [{**_row(text.rollout, text.scored), "values": list(text.values.items())} for text in row.texts] for row in rows
+    ]
+    _write(path, heads, texts)
 
 
 def read(path: Path) -> list[Credit]:
@@ -371,20 +384,6 @@ def _row(rollout: Rollout, scored: StepScores) -> dict[str, Any]:
         "outcome": scored.outcome,
         "logged": json.dumps(scored.logged, default=plain) if scored.logged else None,
     }
-
-
-def _watched_head(row: WatchedRow) -> dict[str, Any]:
-    return {
-        "prompt": row.prompt,
-        "step": row.step,
-        "numbers": dict(row.numbers),
-        "measures": [dataclasses.asdict(measure) for measure in row.measures],
-        "texts": [{"name": text.name, "numbers": dict(text.numbers)} for text in row.texts],
-    }
-
-
-def _text_row(text: WatchedText) -> dict[str, Any]:
-    return {**_row(text.rollout, text.scored), "values": list(text.values.items())}
 
 
 def _watched_row(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> WatchedRow:

@@ -66,7 +66,9 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     deadline = getattr(config.method, "reward_deadline", None)
     isolate = config.method.isolate_rewards
     with Sandbox(deadline or DEADLINE, isolate=isolate) as worker:  # started by its first call
-        attempt(_check_pattern, getattr(config.method, "pattern", None), worker)
+        pattern: StepPattern | None = getattr(config.method, "pattern", None)
+        if pattern not in (None, StepPattern(), *(preset.pattern for preset in PRESETS.values())):
+            attempt(_check_pattern, pattern, worker)
         attempt(load_environment, config.environment, lambda: worker)
         columns = None if task is None else _columns(task)
         rewards = config.method.reward_functions
@@ -152,9 +154,7 @@ def _columns(task: Task) -> frozenset[str]:
 # -- code, in a worker ------------------------------------------------------------------------------------------------
 
 
-def _check_pattern(pattern: StepPattern | None, worker: Sandbox) -> None:
-    if pattern is None or pattern in (StepPattern(), *(preset.pattern for preset in PRESETS.values())):
-        return
+def _check_pattern(pattern: StepPattern, worker: Sandbox) -> None:
     try:
         _ = pattern.numbers if pattern.by_tokens else worker.split([], pattern)
     except WorkbenchError as error:

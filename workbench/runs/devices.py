@@ -67,17 +67,13 @@ def gpus() -> list[str]:
     there, named = _listed(), os.environ.get(VISIBLE)
     if named is None:
         return there
-    chosen: list[str] = []
-    for part in (part.strip() for part in named.split(",")):
-        if not _names_a_device(part) or (part.isdigit() and int(part) >= len(there)):
+    chosen = list[str]()
+    for part in map(str.strip, named.split(",")):
+        if not (part.isdigit() or part.startswith(NAMED)) or (part.isdigit() and int(part) >= len(there)):
             break  # -1, nothing, or a number too high: none from here on, as CUDA reads it
         found = there[int(part)] if part.isdigit() else next((uuid for uuid in there if uuid.startswith(part)), part)
         chosen.append(found)
     return chosen
-
-
-def _names_a_device(part: str) -> bool:
-    return part.isdigit() or part.startswith(NAMED)
 
 
 def _listed() -> list[str]:

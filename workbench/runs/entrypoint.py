@@ -54,8 +54,12 @@ def main(arguments: list[str]) -> None:
             held = devices.take_now(pool, _device_count(config, pool), run.path)
         else:
             held = _wait_for_device(run, config, args.queued, is_standby=tag is not None)
-        for before in held.before:
-            _clear_away(before)
+        for (
+            before
+        ) in held.before:  # end what it left behind, ranks whose launcher was killed say, unless it lives again
+            left = members(before)  # asked first: a process of a later life is not among them if the run is over then
+            if left and (before / "status.json").is_file() and Run(before).status().final:
+                kill(left)
         run.note(started=time.time(), behind=None, device="")
         resume = _pick_checkpoint(run, config.run.save_steps) if args.resume else []
         write_environment(run.path, config)
@@ -120,18 +124,8 @@ def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str,
         other, name = "a run of another workspace", None  # its name is not this workspace's to show
     else:
         other, name = f"run {behind.name!r}", behind.name
-    return f"waits for {_named(device)} behind {other}", name
-
-
-def _named(device: str) -> str:
-    return "the CPU" if device == "cpu" else f"GPU {device.removeprefix('GPU-')[:8]}"
-
-
-def _clear_away(before: Path) -> None:
-    """End what a run that held the device left behind, ranks whose launcher was killed say, unless it lives again."""
-    left = members(before)  # asked first: a process of a later life is not among them if the run is over afterwards
-    if left and (before / "status.json").is_file() and Run(before).status().final:
-        kill(left)
+    named = "the CPU" if device == "cpu" else f"GPU {device.removeprefix('GPU-')[:8]}"
+    return f"waits for {named} behind {other}", name
 
 
 def _pick_checkpoint(run: RunDir, save_steps: int) -> list[str]:
@@ -140,17 +134,14 @@ def _pick_checkpoint(run: RunDir, save_steps: int) -> list[str]:
     checkpoint, skipped = checkpoints.newest_valid(run.checkpoints)
     if checkpoint is None:
         raise checkpoints.nothing_usable(run.name, skipped, save_steps=save_steps, step=run.status().step or 0)
-    warnings = (*(f"skipped {what}" for what in skipped), *_lost_rows(run, checkpoint.step))
+    warnings, step = [f"skipped {what}" for what in skipped], checkpoint.step
+    last = max((row.get("step") or 0 for row in run.read_metrics()[0]), default=0)  # every step logs a row
+    if last < step:
+        warnings.append(f"metrics.jsonl ends at step {last}; rows of steps {last + 1} to {step} are lost")
     for line in (*warnings, f"resuming from {checkpoint.name}"):
         print(line, flush=True)
-    run.note(warnings=warnings, resumed_from=checkpoint.step, step=checkpoint.step)
+    run.note(warnings=tuple(warnings), resumed_from=step, step=step)
     return ["--resume", checkpoint.name]
-
-
-def _lost_rows(run: RunDir, step: int) -> list[str]:
-    """A warning where the metrics log ends before the step that the run resumes from: every step logs a row."""
-    last = max((row.get("step") or 0 for row in run.read_metrics()[0]), default=0)
-    return [] if last >= step else [f"metrics.jsonl ends at step {last}; rows of steps {last + 1} to {step} are lost"]
 
 
 if __name__ == "__main__":

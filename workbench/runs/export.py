@@ -65,7 +65,9 @@ def export_model(reference: str, form: Form | None, folder: Path, workspace: Pat
             dtype = "float32" if config.policy.dtype == "auto" else config.policy.dtype
             save_merged(str(checkpoint), draft, dtype=dtype, trust_remote_code=config.policy.trust_remote_code)
         else:
-            _copy(checkpoint, draft)
+            for path in sorted(checkpoint.iterdir()):
+                if path.is_file() and path.name != MANIFEST and not _LEFT_OUT.fullmatch(path.name):
+                    shutil.copy2(path, draft / path.name)
         (draft / "README.md").write_text(card(run, config, checkpoint, draft), encoding="utf-8")
         if folder.exists():
             folder.rmdir()
@@ -76,12 +78,6 @@ def export_model(reference: str, form: Form | None, folder: Path, workspace: Pat
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
-
-
-def _copy(checkpoint: Path, target: Path) -> None:
-    for path in sorted(checkpoint.iterdir()):
-        if path.is_file() and path.name != MANIFEST and not _LEFT_OUT.fullmatch(path.name):
-            shutil.copy2(path, target / path.name)
 
 
 # -- the model card ---------------------------------------------------------------------------------------------------
@@ -109,24 +105,20 @@ def card(run: Run, config: RunConfig, checkpoint: Path, folder: Path) -> str:
         both = (f"{weight:g} × {_public(named.get(name, name))}" for name, weight in merge.items())
         facts.insert(1, ("merged adapters", ", ".join(both)))
     how = "as an adapter of its base" if adapter else "as a whole model"
+    last: dict[str, tuple[float, Any]] = {}
+    for row in run.metrics_rows()[0]:
+        last |= {name: (value, row.get("step")) for name, value in row.items() if isinstance(value, int | float)}
+    named = METHODS[config.method.name].metrics
+    measured = [(name, f"{last[name][0]:.4g} at step {last[name][1]}") for name in named if name in last]
     parts = [
         f"---\n{write_yaml(about)}---",
         f"# {run.name}",
         f"Trained by `{config.method.name}` with the workbench for process-supervised GRPO, saved {how}.",
         _table("setting", "value", facts),
         "## Measured",
-        _table("metric", "last value", _last_values(run, config.method.name)),
+        _table("metric", "last value", measured),
     ]
     return redact("\n\n".join(parts)) + "\n"
-
-
-def _last_values(run: Run, method: str) -> list[tuple[str, str]]:
-    rows, _ = run.metrics_rows()
-    last: dict[str, tuple[float, Any]] = {}
-    for row in rows:
-        last |= {name: (value, row.get("step")) for name, value in row.items() if isinstance(value, int | float)}
-    named = METHODS[method].metrics
-    return [(name, f"{last[name][0]:.4g} at step {last[name][1]}") for name in named if name in last]
 
 
 def _table(first: str, second: str, rows: Sequence[tuple[str, str]]) -> str:

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 
@@ -121,40 +122,28 @@ def _any_in_exec() -> bool:
     return any(
         _environ(process) == {}
         for process in psutil.process_iter()
-        if _born(process) > now - _EXEC_SECONDS and not _gone(process)
+        if (_asked(process.create_time) or 0.0) > now - _EXEC_SECONDS and not _gone(process)
     )
 
 
-def _environ(process: psutil.Process) -> dict[str, str] | None:
-    """None for another user's process, or one that has just ended."""
+def _asked(question: Callable[[], Any]) -> Any:
+    """What the system says of a process; None of another user's, or one that has just ended."""
     try:
-        environ: dict[str, str] = process.environ()
+        return question()
     except psutil.Error:
         return None
-    return environ
 
 
-def _born(process: psutil.Process) -> float:
-    try:
-        born: float = process.create_time()
-    except psutil.Error:
-        return 0.0
-    return born
+def _environ(process: psutil.Process) -> dict[str, str] | None:
+    return cast(dict[str, str] | None, _asked(process.environ))
 
 
 def _parent(process: psutil.Process) -> psutil.Process | None:
-    try:
-        parent: psutil.Process | None = process.parent()
-    except psutil.Error:
-        return None
-    return parent
+    return _asked(process.parent)
 
 
 def _gone(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return True
+    return not _asked(process.is_running) or _asked(process.status) in (None, psutil.STATUS_ZOMBIE)
 
 
 def _signal(send: Callable[[], None]) -> None:

@@ -133,7 +133,7 @@ class Run:
         with the reason as far as it can be known, is written once for everybody.
         """
         status = self.dir.status()
-        if status.final or self._lives(status):
+        if status.final or lives(status, self.path):
             return status
         if not status.launched and members(self.path):
             return status  # its starter died before it could note the process that it had started
@@ -147,7 +147,7 @@ class Run:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             status = self.status()
-            if status.final and not self._lives(status):
+            if status.final and not lives(status, self.path):
                 join(self.path, status.pid)
                 return self.dir.status()
             left = _POLL if deadline is None else deadline - time.monotonic()
@@ -358,9 +358,6 @@ class Run:
         from workbench.views.curves import columns_of, figure, run_charts
 
         return figure(run_charts(columns_of(self.metrics_rows()[0]), panels, metrics=self.method.metrics))
-
-    def _lives(self, status: RunStatus) -> bool:
-        return lives(status, self.path)
 
 
 def _gives(config: RunConfig) -> Literal["policy", "reward model"]:

@@ -65,16 +65,11 @@ def spawn(run: RunDir, module: str = TRAINING, *, resume: bool = False, now: boo
         except OSError as error:
             run.set_status("failed", f"its process could not be started: {error}")
             raise RunError(f"run {run.name!r}: its process could not be started: {error}") from error
-    run.note(pid=process.pid, pid_created=_created(process.pid), launched=True, tag=tag)
+    created = None
+    with suppress(psutil.NoSuchProcess):
+        created = psutil.Process(process.pid).create_time()
+    run.note(pid=process.pid, pid_created=created, launched=True, tag=tag)
     reap(process, run, prepares=tag is not None)
-
-
-def _created(pid: int) -> float | None:
-    try:
-        created: float = psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return None
-    return created
 
 
 def refuse_under_a_launcher() -> None:
