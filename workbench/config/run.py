@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     _SECTIONS = tuple(Annotated[method.section, Tag(name)] for name, method in METHODS.items())
     AnyMethod = Annotated[
-        _SECTIONS,
+        Union[_SECTIONS],  # noqa: UP007
         Discriminator(lambda method: method.get("name") if isinstance(method, dict) else getattr(method, "name", None)),
     ]
 

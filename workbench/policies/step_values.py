@@ -145,7 +145,7 @@ def label_rows(
     ``step_texts`` are the completions' steps where they are cut already.
     """
     prompt = group.prompt if isinstance(group.prompt, str) else "\n\n".join(m["content"] for m in group.prompt)
-    rows = []
+    rows = list[dict[str, Any]]()
     cut_already = values.step_texts(group) if step_texts is None else step_texts
     soft = form == "trl" and estimation == "soft"
     labelled: Sequence[Sequence[float | None]] = values.shares() if soft else values.labels(estimation, cut)

@@ -108,8 +108,8 @@ def card(run: Run, config: RunConfig, checkpoint: Path, folder: Path) -> str:
     last: dict[str, tuple[float, Any]] = {}
     for row in run.metrics_rows()[0]:
         last |= {name: (value, row.get("step")) for name, value in row.items() if isinstance(value, int | float)}
-    named = METHODS[config.method.name].metrics
-    measured = [(name, f"{last[name][0]:.4g} at step {last[name][1]}") for name in named if name in last]
+    columns = METHODS[config.method.name].metrics
+    measured = [(name, f"{last[name][0]:.4g} at step {last[name][1]}") for name in columns if name in last]
     parts = [
         f"---\n{write_yaml(about)}---",
         f"# {run.name}",

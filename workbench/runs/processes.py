@@ -139,7 +139,7 @@ def _environ(process: psutil.Process) -> dict[str, str] | None:
 
 
 def _parent(process: psutil.Process) -> psutil.Process | None:
-    return _asked(process.parent)
+    return cast(psutil.Process | None, _asked(process.parent))
 
 
 def _gone(process: psutil.Process) -> bool:

@@ -41,8 +41,8 @@ class Member:
     def with_logprobs(self, **rows: Sequence[float]) -> Member:
         """The same with these log-probabilities of its sampled tokens, each row padded to the batch's length."""
         length, of_sampled = len(self.rollout), self.rollout.of_sampled
-        rollout = replace(self.rollout, **{name: of_sampled(row[:length]) for name, row in rows.items()})
-        return replace(self, rollout=rollout)
+        known: dict[str, Any] = {name: of_sampled(row[:length]) for name, row in rows.items()}
+        return replace(self, rollout=replace(self.rollout, **known))
 
 
 @dataclass(frozen=True)
