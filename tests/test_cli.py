@@ -98,30 +98,22 @@ def test_a_file_is_changed_by_flags(tmp_path: Path) -> None:
 
 
 def test_rewards_by_name_and_by_file(tmp_path: Path) -> None:
-    file = tmp_path / "short.py"
+    """A function of TRL is named with its colon, and a file says its kind itself."""
+    file, other = tmp_path / "short.py", tmp_path / "brief.py"
     file.write_text("def short(prompt, step, **columns):\n    return 1.0\n")
+    other.write_text("def brief(prompts, completions, **columns):\n    return [1.0] * len(prompts)\n")
     config = config_of(
-        "--reward", "answer_correctness", "--reward", "step_correctness:step:0.5", "--reward-file", str(file)
-    )
-    assert [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards] == [
-        ("answer_correctness", "outcome", 1.0),
-        ("step_correctness", "step", 0.5),
-        ("short", "step", 1.0),
-    ]
-    assert config.grpo.rewards[2].code == file.read_text()
-
-
-def test_a_function_of_trl_is_named_with_its_colon_and_a_file_says_its_kind_itself(tmp_path: Path) -> None:
-    file = tmp_path / "brief.py"
-    file.write_text("def brief(prompts, completions, **columns):\n    return [1.0] * len(prompts)\n")
-    config = config_of(
-        "--reward", "trl:think_format_reward:outcome:0.5", "--reward", "step_correctness", "--reward-file", str(file)
+        *("--reward", "trl:think_format_reward:outcome:0.5", "--reward", "step_correctness:step:0.5"),
+        *("--reward", "answer_correctness", "--reward-file", str(file), "--reward-file", str(other)),
     )
     assert [(reward.name, reward.kind, reward.weight) for reward in config.grpo.rewards] == [
         ("trl:think_format_reward", "outcome", 0.5),
-        ("step_correctness", "step", 1.0),
+        ("step_correctness", "step", 0.5),
+        ("answer_correctness", "outcome", 1.0),
+        ("short", "step", 1.0),
         ("brief", "outcome", 1.0),
     ]
+    assert config.grpo.rewards[3].code == file.read_text()
 
 
 FIVE = """from helpers_beside import scale

@@ -26,6 +26,7 @@ from workbench.runs.spawn import Standby
 from workbench.sandbox.child import child_environment
 
 FAKE = "tests.fake_run"
+ROOM = "MemoryError: no room"
 Start = Callable[..., Run]
 
 
@@ -45,6 +46,18 @@ def begin(tmp_path: Path) -> Iterator[Start]:
 
 def first_row(run: Run) -> dict[str, int]:
     return next(iter(run.follow()))
+
+
+@pytest.fixture
+def under_way(begin: Start) -> Start:
+    """Start a fake run, and wait for its first row."""
+
+    def start(task: str = "obey") -> Run:
+        run = begin(task)
+        first_row(run)
+        return run
+
+    return start
 
 
 def gone(pid: int) -> bool:
@@ -84,9 +97,9 @@ def test_a_run_goes_from_start_to_finished(begin: Start, tmp_path: Path) -> None
     assert run.config().seed == 3
 
 
-def test_the_process_is_tagged_detached_and_has_no_input(begin: Start) -> None:
-    run = begin("obey")
-    first_row(run)
+def test_the_process_is_tagged_detached_and_has_no_input(under_way: Start) -> None:
+    run = under_way()
+    assert run.wait(timeout=0).state == "running"
     process = psutil.Process(run.status().pid)
     assert process.environ()[processes.TAG] == str(run.path)
     assert os.getsid(process.pid) == process.pid
@@ -115,13 +128,6 @@ def test_a_standby_is_for_the_environment_that_it_was_started_in(
     assert standby.take(run, ["this"], {}) is None
 
 
-def test_waiting_no_longer_than_asked(begin: Start) -> None:
-    run = begin("obey")
-    first_row(run)
-    assert run.wait(timeout=0).state == "running"
-    run.stop()
-
-
 def test_a_rank_of_a_launcher_starts_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
@@ -148,14 +154,6 @@ def test_ranks_are_started_by_torchrun() -> None:
     ]
 
 
-def test_built_in_rewards_are_kept_as_source(begin: Start) -> None:
-    run = begin("finish")
-    run.wait()
-    manifest = json.loads((run.path / "rewards" / "manifest.json").read_text())
-    assert {entry["name"] for entry in manifest} == {"step_correctness", "answer_correctness"}
-    assert "def step_correctness(" in (run.path / "rewards" / "step_correctness.py").read_text()
-
-
 # -- a run that dies ------------------------------------------------------------------------------------------------
 
 
@@ -166,30 +164,25 @@ def test_a_run_killed_by_a_signal_has_crashed_and_leaves_no_orphan(begin: Start)
     assert status.state == "crashed"
     assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out, at step 0 of 90"
     assert gone(child)
+    assert open_run(run.name, run.path.parents[1]).status() == status
+    assert elsewhere(run, "repr(run.status())") == repr(status)
 
 
 @pytest.mark.parametrize(
-    ("task", "reason"),
+    ("task", "state", "reason"),
     [
-        ("exit_3", "its process exited with code 3 and no word; the last line of its log: MemoryError: no room"),
-        ("exit_0", "its process exited with code 0 and no word"),
+        (
+            "exit_3",
+            "crashed",
+            "its process exited with code 3 and no word; the last line of its log: MemoryError: no room",
+        ),
+        ("exit_0", "crashed", "its process exited with code 0 and no word"),
+        ("fail", "failed", "loss became NaN at step 1"),  # what the run said itself stands
     ],
 )
-def test_a_run_that_ends_without_a_word_has_crashed(begin: Start, task: str, reason: str) -> None:
+def test_a_run_that_ends_says_why(begin: Start, task: str, state: str, reason: str) -> None:
     status = begin(task).wait()
-    assert (status.state, status.reason) == ("crashed", reason)
-
-
-def test_what_the_run_said_itself_stands(begin: Start) -> None:
-    status = begin("fail").wait()
-    assert (status.state, status.reason) == ("failed", "loss became NaN at step 1")
-
-
-def test_every_opener_sees_the_same_crash(begin: Start) -> None:
-    run = begin("orphan")
-    here = run.wait()
-    assert open_run(run.name, run.path.parents[1]).status() == here
-    assert elsewhere(run, "repr(run.status())") == repr(here)
+    assert (status.state, status.reason) == (state, reason)
 
 
 def test_a_crash_nobody_watched_is_found_by_the_first_reader_and_written_once(tmp_path: Path) -> None:
@@ -210,13 +203,10 @@ def test_a_crash_nobody_watched_is_found_by_the_first_reader_and_written_once(tm
 def test_a_process_id_used_again_is_not_taken_for_the_run(tmp_path: Path) -> None:
     """The recorded id now belongs to this test's process, which began at another time and carries no tag."""
     folder = RunDir.create(tmp_path, RunConfig(name="a"))
+    assert Run(folder.path).status().state == "queued"  # being started it is not dead
     folder.set_status("running", pid=os.getpid(), pid_created=psutil.Process().create_time() - 1000)
     assert Run(folder.path).status().state == "crashed"
     assert psutil.pid_exists(os.getpid())
-
-
-def test_a_run_being_started_is_not_dead(tmp_path: Path) -> None:
-    assert Run(RunDir.create(tmp_path, RunConfig(name="a")).path).status().state == "queued"
 
 
 def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) -> None:
@@ -237,13 +227,15 @@ def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) ->
 # -- stopping -------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_listens_stops_in_its_own_words(begin: Start) -> None:
-    run = begin("obey")
-    first_row(run)
+@pytest.mark.parametrize(
+    ("task", "reason"), [("obey", "stopped at step 1 of 90"), ("mute", "stopped on request at step 0 of 90")]
+)
+def test_a_run_that_listens_stops_in_its_own_words(under_way: Start, task: str, reason: str) -> None:
+    run = under_way(task)
     status = run.stop()
-    assert (status.state, status.reason) == ("stopped", "stopped at step 1 of 90")
+    assert (status.state, status.reason) == ("stopped", reason)
     assert processes.members(run.path) == set()
-    with pytest.raises(RunError, match=r"run 'obey' is already stopped \(stopped at step 1 of 90\)"):
+    with pytest.raises(RunError, match=f"already stopped .{reason}"):
         run.stop()
 
 
@@ -256,12 +248,6 @@ def test_a_run_that_does_not_listen_is_ended_with_all_it_started(begin: Start) -
     assert gone(child)
     assert status.pid is not None
     assert gone(status.pid)
-
-
-def test_a_run_that_ends_at_the_signal_without_a_word_was_stopped(begin: Start) -> None:
-    run = begin("mute")
-    first_row(run)
-    assert run.stop().reason == "stopped on request at step 0 of 90"
 
 
 def test_a_run_is_stopped_from_another_process(begin: Start) -> None:
@@ -278,9 +264,8 @@ def test_a_run_is_stopped_while_it_starts(begin: Start) -> None:
     assert processes.members(run.path) == set()
 
 
-def test_a_held_run_is_stopped_by_an_interrupt(begin: Start) -> None:
-    run = begin("obey")
-    first_row(run)
+def test_a_held_run_is_stopped_by_an_interrupt(under_way: Start) -> None:
+    run = under_way()
     with pytest.raises(KeyboardInterrupt), run.held():
         raise KeyboardInterrupt
     assert run.status().state == "stopped"
@@ -303,9 +288,8 @@ def waits(run: Run) -> RunStatus:
     return until(run, lambda status: status.behind is not None)
 
 
-def test_the_second_run_is_queued_and_starts_when_the_first_ends(begin: Start) -> None:
-    first = begin("obey")
-    first_row(first)
+def test_the_second_run_is_queued_and_starts_when_the_first_ends(begin: Start, under_way: Start) -> None:
+    first = under_way()
     second = begin("finish")
     status = waits(second)
     assert (status.state, status.reason, status.behind) == ("queued", "waits for the CPU behind run 'obey'", "obey")
@@ -318,9 +302,8 @@ def test_the_second_run_is_queued_and_starts_when_the_first_ends(begin: Start) -
     assert second.status().behind is None
 
 
-def test_a_queue_is_served_in_its_order_and_a_dead_waiter_forgotten(begin: Start) -> None:
-    running = begin("obey")
-    first_row(running)
+def test_a_queue_is_served_in_its_order_and_a_dead_waiter_forgotten(begin: Start, under_way: Start) -> None:
+    running = under_way()
     waiting = [begin("obey") for _ in range(3)]
     assert waits(waiting[0]).behind == "obey"
     until(waiting[1], lambda status: status.behind == "obey-2")
@@ -335,17 +318,12 @@ def test_a_queue_is_served_in_its_order_and_a_dead_waiter_forgotten(begin: Start
     waiting[2].stop()
 
 
-def test_a_run_that_is_to_start_now_starts_beside_the_one_that_has_the_device(begin: Start, tmp_path: Path) -> None:
-    running = begin("obey")
-    first_row(running)
+def test_a_run_that_is_to_start_now_does_so_beside_the_one_that_has_the_device(
+    begin: Start, under_way: Start, tmp_path: Path
+) -> None:
+    running = under_way()
     beside = runs.start(RunConfig(name="beside", task="finish"), tmp_path, now=True, module=FAKE)
     assert beside.wait().state == "finished"
-    assert running.status().state == "running"
-
-
-def test_a_run_that_waits_can_be_started_after_all(begin: Start) -> None:
-    running = begin("obey")
-    first_row(running)
     queued = begin("finish")
     waits(queued)
     queued.start_now()
@@ -356,9 +334,8 @@ def test_a_run_that_waits_can_be_started_after_all(begin: Start) -> None:
             run.start_now()
 
 
-def test_a_queued_run_is_stopped_while_it_waits(begin: Start) -> None:
-    running = begin("obey")
-    first_row(running)
+def test_a_queued_run_is_stopped_while_it_waits(begin: Start, under_way: Start) -> None:
+    running = under_way()
     queued = begin("obey")
     waits(queued)
     status = queued.stop()
@@ -367,9 +344,10 @@ def test_a_queued_run_is_stopped_while_it_waits(begin: Start) -> None:
     assert running.status().state == "running"
 
 
-def test_runs_of_other_devices_do_not_wait(begin: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first = begin("obey")
-    first_row(first)
+def test_runs_of_other_devices_do_not_wait(
+    begin: Start, under_way: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = under_way()
     monkeypatch.setenv(devices.LOCKS, str(tmp_path / "other"))  # as another device would have another lock
     assert begin("finish").wait().state == "finished"
     assert first.status().state == "running"
@@ -448,9 +426,8 @@ def test_without_a_good_checkpoint_each_bad_one_is_named(begin: Start) -> None:
     assert len(run.metrics_rows()[0]) == 5
 
 
-def test_what_cannot_be_resumed_says_why(begin: Start) -> None:
-    run = begin("obey")
-    first_row(run)
+def test_what_cannot_be_resumed_says_why(under_way: Start) -> None:
+    run = under_way()
     with pytest.raises(RunError, match="run 'obey' is running; it goes on by itself"):
         run.resume()
     run.stop()
@@ -488,9 +465,8 @@ def test_a_stranger_with_the_runs_process_id_and_start_time_is_not_the_run(tmp_p
     stranger.communicate()
 
 
-def test_a_run_whose_starter_died_before_it_noted_the_process_is_not_lost(begin: Start) -> None:
-    run = begin("obey")
-    first_row(run)
+def test_a_run_whose_starter_died_before_it_noted_the_process_is_not_lost(under_way: Start) -> None:
+    run = under_way()
     pid = run.status().pid
     run.dir.note(pid=pid, pid_created=0.0, launched=False)
     assert run.status().state == "running"
@@ -501,6 +477,7 @@ def test_a_run_whose_starter_died_before_it_noted_the_process_is_not_lost(begin:
 def test_a_run_keeps_what_it_was_made_with(begin: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begin("finish")
     run.wait()
+    assert "def step_correctness(" in (run.path / "rewards" / "step_correctness.py").read_text()
     made = json.loads((run.path / "environment.json").read_text())
     assert made["seed"] == 0
     assert made["packages"]["torch"] == version("torch")
@@ -510,6 +487,7 @@ def test_a_run_keeps_what_it_was_made_with(begin: Start, monkeypatch: pytest.Mon
     made["packages"]["gone"] = "3"
     (run.path / "environment.json").write_text(json.dumps(made))
     manifest = run.path / "rewards" / "manifest.json"
+    assert {entry["name"] for entry in json.loads(manifest.read_text())} == {"step_correctness", "answer_correctness"}
     manifest.write_text(manifest.read_text().replace('"sha256": "', '"sha256": "0'))
     assert run.differences() == [
         "gone was 3 and is not installed",
