@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,8 +49,6 @@ class Metric:
     """What a run logs under ``name``; a chart draws it in the ``panel`` of that key, as the line called ``label``.
 
     A name with a place for a reward's name, ``rewards/<name>/mean``, stands for one line a reward (see ``expanded``).
-    ``compute`` takes a ``Generation``, and for such a name the reward's name too; it returns None if there is nothing
-    to log.
     """
 
     name: str
@@ -59,7 +57,16 @@ class Metric:
     source: str = "workbench"
     panel: str = ""
     label: str = ""
-    compute: Callable[..., float | None] | None = None
+
+
+@dataclass(frozen=True)
+class Computed(Metric):
+    """A metric of one generation. ``compute`` takes a ``Generation``, and the reward's name if the metric's has one.
+
+    It returns None if there is nothing to log.
+    """
+
+    compute: Callable[..., float | None] = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -158,9 +165,9 @@ def group_metrics(
     """Return the metrics of one generation's groups: those that ``METRICS`` says how to compute of a ``Generation``."""
     batch, computed = Generation(credits, is_right, pattern), dict[str, float | None]()
     for metric in METRICS:
-        if metric.compute is not None and REWARD in metric.name:
+        if isinstance(metric, Computed) and REWARD in metric.name:
             computed |= {metric.name.replace(REWARD, name): metric.compute(batch, name) for name in batch.telling}
-        elif metric.compute is not None:
+        elif isinstance(metric, Computed):
             computed[metric.name] = metric.compute(batch)
     return {name: value for name, value in computed.items() if value is not None}
 
@@ -187,7 +194,7 @@ METRICS: tuple[Metric, ...] = (
         panel="accuracy",
         label="held out",
     ),
-    Metric(
+    Computed(
         "accuracy/train",
         "right / B",
         "Share of the step's own rollouts whose answer is right.",
@@ -209,7 +216,7 @@ METRICS: tuple[Metric, ...] = (
         panel="accuracy",
         label="no answer",
     ),
-    Metric(
+    Computed(
         "step_reward",
         "mean of r over scored steps, r = Σ weight · score",
         "Mean reward of a scored step.",
@@ -230,7 +237,7 @@ METRICS: tuple[Metric, ...] = (
         "groups without spread / groups",
         "zero_spread_share under TRL's name: of whatever rewards the scheme compares, where TRL looks at outcomes.",
     ),
-    Metric(
+    Computed(
         f"rewards/{REWARD}/mean",
         "mean of the function's scores",
         "What one reward function gives, unweighted.",
@@ -238,13 +245,13 @@ METRICS: tuple[Metric, ...] = (
         label=REWARD,
         compute=lambda batch, name: mean(batch.scores(name, of_steps=True)),
     ),
-    Metric(
+    Computed(
         f"rewards/{REWARD}/std",
         "std of the function's scores",
         "How much it tells apart.",
         compute=lambda batch, name: mean(batch.scores(name, of_steps=True), np.std),
     ),
-    Metric(
+    Computed(
         f"rewards/{REWARD}/zero_share",
         "scores = 0 / scores",
         "Share of scores that are 0.",
@@ -252,19 +259,19 @@ METRICS: tuple[Metric, ...] = (
             [s == 0 for steps in (True, False) for s in batch.scores(name, of_steps=steps) or ()]
         ),
     ),
-    Metric(
+    Computed(
         f"rewards/{REWARD}/frac_zero_std",
         "groups whose scores are all equal / groups",
         "Share of groups whose answers it does not tell apart; 1 for a reward that is the same for every completion.",
         compute=lambda batch, name: batch.telling[name].zero_std,
     ),
-    Metric(
+    Computed(
         f"rewards/{REWARD}/unscored_share",
         "scores = None / scores",
         "Share of scores that it did not give.",
         compute=lambda batch, name: batch.telling[name].unscored,
     ),
-    Metric(
+    Computed(
         f"rewards/{REWARD}/variance_share",
         "Σ var(weight · score) / the same of all functions of its kind, within groups",
         "Its part of what the summed rewards differ by.",
@@ -281,7 +288,7 @@ METRICS: tuple[Metric, ...] = (
         label="errors",
     ),
     # steps and credit
-    Metric(
+    Computed(
         "steps_per_answer",
         "Σ steps / B",
         "Mean number of steps of a completion; without a match it is one step.",
@@ -289,19 +296,19 @@ METRICS: tuple[Metric, ...] = (
         label="steps",
         compute=lambda batch: mean([len(scores.steps) for scores in batch.scored]),
     ),
-    Metric(
+    Computed(
         "turns_per_answer",
         "Σ turns / B",
         "Mean number of the policy's turns in an episode.",
         compute=lambda batch: batch.episodes and mean([len(rollout.turn_spans) for rollout in batch.episodes]),
     ),
-    Metric(
+    Computed(
         "observation_share",
         "tokens not sampled / tokens",
         "Share of tokens that an environment or a tool wrote.",
         compute=lambda batch: batch.episodes and (batch.length - batch.sampled_length) / max(batch.length, 1),
     ),
-    Metric(
+    Computed(
         "environment/errors",
         "n",
         "Turns that the environment failed to answer: it raised, hung, or gave no text.",
@@ -309,7 +316,7 @@ METRICS: tuple[Metric, ...] = (
             batch.episodes and float(sum(turn.error is not None for row in batch.episodes for turn in row.turns))
         ),
     ),
-    Metric(
+    Computed(
         "environment/time",
         "s",
         "Seconds of a generation in which the environment answered, over all ranks.",
@@ -317,7 +324,7 @@ METRICS: tuple[Metric, ...] = (
             batch.episodes and sum(turn.seconds for row in batch.episodes for turn in row.turns if not turn.is_sampled)
         ),
     ),
-    Metric(
+    Computed(
         "zero_spread_share",
         "groups without spread / groups",
         "Share of groups that teach nothing: advantage 0.",
@@ -332,7 +339,7 @@ METRICS: tuple[Metric, ...] = (
         panel="shares",
         label="all equal, drawn",
     ),
-    Metric(
+    Computed(
         "unscored_share",
         "steps with r = None / steps",
         "Share of steps that no function scored.",
@@ -340,7 +347,7 @@ METRICS: tuple[Metric, ...] = (
         label="unscored",
         compute=lambda batch: mean([reward is None for reward in batch.step_rewards]),
     ),
-    Metric(
+    Computed(
         "no_match_share",
         "completions without a match / B",
         "Share of answers in which the pattern found nothing.",
@@ -348,7 +355,7 @@ METRICS: tuple[Metric, ...] = (
         label="no steps found",
         compute=lambda batch: mean([not scores.matched and not scores.unsplit for scores in batch.scored]),
     ),
-    Metric(
+    Computed(
         "unsplit_share",
         "completions left whole / B",
         "Share of answers that stay unsplit and unscored: the pattern found over 1,000 steps or took too long.",
@@ -370,7 +377,7 @@ METRICS: tuple[Metric, ...] = (
         panel="resample",
         label="rounds",
     ),
-    Metric(
+    Computed(
         "advantage_abs_mean",
         "Σ |A_t| / Σ T_i",
         "Mean absolute advantage over the step's tokens.",
@@ -436,7 +443,7 @@ METRICS: tuple[Metric, ...] = (
         panel="value",
         label="value loss",
     ),
-    Metric(
+    Computed(
         "explained_variance",
         "1 − Var(G − V) / Var(G)",
         "ppo: how much of the returns the critic knew when the batch was sampled; 0 for a critic that knows nothing.",
@@ -451,7 +458,7 @@ METRICS: tuple[Metric, ...] = (
         panel="clamped",
         label="values",
     ),
-    Metric(
+    Computed(
         "token_kl",
         "mean of log π_old − log π_ref",
         "ppo: what the token rewards are lowered by, times its weight.",
@@ -459,7 +466,7 @@ METRICS: tuple[Metric, ...] = (
         label="π_old to π_ref",
         compute=lambda batch: mean(batch.sampled("log_ratio")),
     ),
-    Metric(
+    Computed(
         "score_clamped_share",
         "completions with |R| > score_clip / those with R",
         "ppo: outcome rewards cut off.",

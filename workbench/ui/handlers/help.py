@@ -5,11 +5,11 @@ Plain values for ``help.js``. Numbers come from ``Credit.explain``, which adds u
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from workbench.credit import NORMALISATIONS, SCHEMES
-from workbench.metrics import METRICS, SYMBOLS
+from workbench.metrics import METRICS, SYMBOLS, Metric
 from workbench.schema import Credit
 from workbench.ui.handlers.credit import LABELS
 from workbench.ui.handlers.scoring import TRUST_MODEL
@@ -73,7 +73,7 @@ def guide(token_file: str, url: str) -> GuidePayload:
             for scheme in SCHEMES.values()
         ],
         "normalisations": [{"name": name.replace("_", " "), "meaning": text} for name, text in NORMALISATIONS.items()],
-        "metrics": [asdict(metric) for metric in METRICS],
+        "metrics": [{field.name: getattr(metric, field.name) for field in fields(Metric)} for metric in METRICS],
         "symbols": [list(row) for row in SYMBOLS],
         "shortcuts": [list(row) for row in SHORTCUTS],
         "snippet": SNIPPET.format(token=token_file, url=url),
