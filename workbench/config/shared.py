@@ -41,11 +41,7 @@ class RunSection(Section):
     """Passes over the training rows, which set the steps when the run is started; none for as many as `steps`."""
     micro_batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
     """Completions in one forward and backward pass; None for the whole batch."""
-<<<<<<< HEAD
     eval_steps: int = Field(default=42, ge=0, le=1_000_000)
-=======
-    eval_steps: int = Field(default=30, ge=0, le=1_000_000)
->>>>>>> 5f2ed82 (config: save_steps, eval_steps, save_total_limit and lr_scheduler_type are called as in TRL)
     """Steps between two measures of held-out accuracy; 0 for none."""
     eval_prompts: int = Field(default=200, ge=1, le=1_000_000)
     """Held-out prompts in one measure."""
