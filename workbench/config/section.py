@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
 from workbench.errors import ConfigError, cut, did_you_mean, redact, redact_known, shown
 
@@ -44,6 +44,14 @@ class Section(BaseModel):
     def _without_secrets(cls, value: Any) -> Any:
         """Removed before anything is stored, so that what is shown, stored and run is the same."""
         return redact_known(value) if isinstance(value, str) else value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        kind, _ = without_none(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and kind in (int, float):
+            raise ValueError("give a number, not true or false")
+        return value
 
     @classmethod
     def parse(cls, data: Any) -> Self:
