@@ -9,7 +9,6 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from workbench.config.section import Section
-from workbench.errors import ConfigError
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
@@ -101,30 +100,6 @@ class PolicySection(Section):
         fields = PolicySection.model_fields
         default = {name: fields[name].get_default(call_default_factory=True) for name in names}
         return {name: value for name in names if (value := getattr(self, name)) != default[name]}
-
-    @property
-    def merged_names(self) -> list[MergedName]:
-        return [MergedName(self, name) for name in self.merge]
-
-
-class MergedName:
-    """The name of one of a policy's merged adapters, as a field that can be set."""
-
-    def __init__(self, policy: PolicySection, path: str) -> None:
-        self.policy, self._path = policy, path
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    @path.setter
-    def path(self, path: str) -> None:
-        names = {name: path if name == self._path else name for name in self.policy.merge}
-        if len({*names.values(), self.policy.adapter}) <= len(names):
-            same = self.policy.adapter if path == self.policy.adapter else path
-            raise ConfigError(f"policy.merge: {self._path!r} is {same!r}, which is named already; name it once")
-        self.policy.merge = {names[name]: weight for name, weight in self.policy.merge.items()}
-        self._path = path
 
 
 Optimiser = Literal[

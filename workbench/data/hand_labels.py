@@ -14,12 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from workbench.errors import ConfigError, TaskError, WorkbenchError, shown
 from workbench.files import encode, read_file, replace_file
@@ -36,26 +35,28 @@ MOST_CHARACTERS = 1_000_000
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True)
-class HandLabelled:
-    """A completion, its steps, and the labels of some of them."""
+class HandLabelled(BaseModel):
+    """A completion, its steps, and the labels of some of them: (start, end, label). It is the completion's file."""
 
     prompt: str
     completion: str
-    steps: tuple[Span, ...]
-    labels: Mapping[Span, Label]
+    steps: list[Span]
+    labels: list[tuple[int, int, Label]]
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _has_steps_of_its_text(self) -> Self:
         ends = [0, *(place for span in self.steps for place in span), len(self.completion)]
         if max(len(self.prompt), len(self.completion)) > MOST_CHARACTERS:
             raise TaskError(f"a text of more than {MOST_CHARACTERS:,} characters is not labelled; take a shorter one")
         if ends != sorted(ends) or any(start == end for start, end in self.steps):
             raise TaskError(f"steps {shown(self.steps, 80)} are none of a text of {len(self.completion)} characters")
+        return self
 
     @property
     def ratings(self) -> list[Label | None]:
         """One label a step, None for one that has none."""
-        return [self.labels.get(span) for span in self.steps]
+        labels = {(start, end): label for start, end, label in self.labels}
+        return [labels.get(span) for span in self.steps]
 
     def row(self, layout: LabelLayout) -> dict[str, Any]:
         """A row of a data set: TRL's stepwise supervision, or PRM800K with one completion a step."""
@@ -88,7 +89,7 @@ class HandLabels:
     def of(self, prompt: str, completion: str) -> HandLabelled | None:
         """A completion's labels; None where it has none, or its file is damaged."""
         try:
-            return _read(self._path(prompt, completion))
+            return HandLabelled.model_validate_json(read_file(self._path(prompt, completion)))
         except (OSError, ValueError, WorkbenchError):
             return None
 
@@ -96,16 +97,14 @@ class HandLabels:
         """Label step ``k`` of a completion cut into ``steps``; None takes its label away. Raises WorkbenchError."""
         if label is not None and label not in get_args(Label):
             raise TaskError(f"label {shown(label, 40)} is none; give 1 (right), 0 (neutral), -1 (wrong) or null")
-        labelled = HandLabelled(prompt, completion, tuple(steps), {})
+        labelled = HandLabelled(prompt=prompt, completion=completion, steps=list(steps), labels=[])
         if not 0 <= k < len(steps):
             raise TaskError(f"there is no step {k + 1}; the completion has {len(steps)}")
         with _lock:
             before = self.of(prompt, completion)
-            labels = dict(before.labels) if before else {}
-            labels.pop(steps[k], None)
+            labelled.labels = [row for row in (before.labels if before else ()) if row[:2] != steps[k]]
             if label is not None:
-                labels[steps[k]] = label
-            labelled = replace(labelled, labels=labels)
+                labelled.labels.append((*steps[k], label))
             self._write(labelled)
         return labelled
 
@@ -113,7 +112,7 @@ class HandLabels:
         """Every completion that has a label on a step as it was cut last, in the order of their files' names."""
         for path in sorted(self._folder.glob("*.json")):
             try:
-                labelled = _read(path)
+                labelled = HandLabelled.model_validate_json(read_file(path))
             except (OSError, ValueError, WorkbenchError):
                 continue  # one damaged file hides no other
             if any(rating is not None for rating in labelled.ratings):
@@ -131,9 +130,7 @@ class HandLabels:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(labelled.prompt, labelled.completion)
             if labelled.labels:
-                spans = [(*span, label) for span, label in labelled.labels.items()]
-                kept = {**vars(labelled), "labels": spans}
-                replace_file(path, encode(kept))
+                replace_file(path, encode(labelled.model_dump()))
             else:
                 path.unlink(missing_ok=True)
             replace_file(self.table, self.text("stepwise").encode())
@@ -143,19 +140,3 @@ class HandLabels:
     def _path(self, prompt: str, completion: str) -> Path:
         key = json.dumps([prompt, completion]).encode()
         return self._folder / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
-
-
-class _Kept(BaseModel):
-    """A completion's file."""
-
-    prompt: str
-    completion: str
-    steps: list[Span]
-    labels: list[tuple[int, int, Label]]
-
-
-def _read(path: Path) -> HandLabelled:
-    """Raises OSError and ValueError for a file that is damaged."""
-    kept = _Kept.model_validate_json(read_file(path))
-    labels = {(start, end): label for start, end, label in kept.labels}
-    return HandLabelled(kept.prompt, kept.completion, tuple(kept.steps), labels)

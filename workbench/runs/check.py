@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from workbench.assets import EMBEDDED
-from workbench.config import RewardConfig
+from workbench.config import RewardConfig, Section
 from workbench.config.reading import MAX_BYTES
 from workbench.config.run import RunConfig
 from workbench.data import HUB, TASKS, Task, load_task, tasks_kept
@@ -86,22 +86,34 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     return config
 
 
+def with_model_paths(config: RunConfig, change: Callable[[Section, str], str]) -> RunConfig:
+    """A copy in which every model's path is what ``change`` makes of it and its section: a policy's or a reward's.
+
+    Raises ConfigError if an adapter is named twice then.
+    """
+    config = config.model_copy(deep=True)
+    policy = config.policy
+    policy.path = change(policy, policy.path)
+    if policy.adapter is not None:
+        policy.adapter = change(policy, policy.adapter)
+    names = {name: change(policy, name) for name in policy.merge}
+    for name, path in names.items():
+        if [*names.values(), policy.adapter].count(path) > 1:
+            raise ConfigError(f"policy.merge: {name!r} is {path!r}, which is named already; name it once")
+    policy.merge = {names[name]: weight for name, weight in policy.merge.items()}
+    for reward in config.method.reward_functions:
+        if reward.model is not None:
+            reward.model.path = change(reward.model, reward.model.path)
+    return config
+
+
 def with_absolute_paths(config: RunConfig) -> RunConfig:
     """A copy in which what lies on this machine is named by its absolute path."""
-    config = config.model_copy(deep=True)
-    if config.policy.path not in EMBEDDED:
-        config.policy.path = absolute(config.policy.path)
-    if config.policy.adapter is not None:
-        config.policy.adapter = absolute(config.policy.adapter)
-    for merged in config.policy.merged_names:
-        merged.path = absolute(merged.path)
+    config = with_model_paths(config, lambda section, path: path if path in EMBEDDED else absolute(path))
     if config.task.name not in TASKS and not config.task.name.startswith(HUB):
         config.task.name = absolute(config.task.name)
     if config.task.data is not None:
         config.task.data = absolute(config.task.data)
-    for reward in config.method.reward_functions:
-        if reward.model is not None:
-            reward.model.path = absolute(reward.model.path)
     return config
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.config import ModelConfig, Origin, Section
-from workbench.config.policy import MergedName
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
 from workbench.places import is_of_run
 from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, checkpoints
-from workbench.runs.check import checked, with_absolute_paths
+from workbench.runs.check import checked, with_absolute_paths, with_model_paths
 from workbench.runs.run import Run, default_workspace, open_run
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 from workbench.runs.upkeep import discard
@@ -124,20 +123,21 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
     Raises RunError for a run or checkpoint that is not there or not whole, for a policy in a reward model's place and
     the other way round, and for one named in ``origins`` that is not what it was.
     """
-    config = config.model_copy(deep=True)
-    used = {getattr(section, field) for section, field in places(config)}
-    config.origins = [origin for origin in config.origins if origin.path in used]
-    check_origins(config)
-    origins = {origin.path: origin for origin in config.origins}
-    for section, field in places(config):
-        value = getattr(section, field)
-        if is_of_run(value):
-            path = find_checkpoint(value, workspace)
-            _check_product(config, section, value, path, workspace)
-            setattr(section, field, str(path))
-            origins[str(path)] = Origin(reference=value, path=str(path), manifest_sha256=_manifest_hash(path))
-    config.origins = list(origins.values())
-    return config
+    origins: dict[str, Origin] = {}
+
+    def find(section: Section, path: str) -> str:
+        if not is_of_run(path):
+            origins.update({origin.path: origin for origin in config.origins if origin.path == path})
+            return path
+        folder = find_checkpoint(path, workspace)
+        _check_product(config, section, path, folder, workspace)
+        origins[str(folder)] = Origin(reference=path, path=str(folder), manifest_sha256=_manifest_hash(folder))
+        return str(folder)
+
+    found = with_model_paths(config, find)
+    found.origins = list(origins.values())
+    check_origins(found)
+    return found
 
 
 def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path:
@@ -161,7 +161,7 @@ def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path
 
 
 def _check_product(
-    config: RunConfig, section: Section | MergedName, reference: str, path: Path, workspace: Path | str | None
+    config: RunConfig, section: Section, reference: str, path: Path, workspace: Path | str | None
 ) -> None:
     """Raises RunError where a run trained something else than ``section`` asks for."""
     match = REFERENCE.fullmatch(reference)
@@ -200,15 +200,6 @@ def check_origins(config: RunConfig) -> None:
                 f"{origin.path} is not the checkpoint that {origin.reference} was: its manifest differs; start a new "
                 f"run with {origin.reference} to take the present one"
             )
-
-
-def places(config: RunConfig) -> Iterator[tuple[Section | MergedName, str]]:
-    """The fields that may name a run's checkpoint."""
-    yield from ((config.policy, "path"), (config.policy, "adapter"))
-    yield from ((merged, "path") for merged in config.policy.merged_names)
-    for reward in config.method.reward_functions:
-        if reward.model is not None:
-            yield reward.model, "path"
 
 
 def _manifest_hash(folder: Path) -> str:

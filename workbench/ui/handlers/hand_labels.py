@@ -48,7 +48,7 @@ def _answer(labels: HandLabels, completions: Sequence[HandLabelled | None], erro
 
 
 def _listed(labelled: HandLabelled) -> list[HandLabel]:
-    return [{"start": start, "end": end, "label": label} for (start, end), label in labelled.labels.items()]
+    return [{"start": start, "end": end, "label": label} for start, end, label in labelled.labels]
 
 
 def _field(asked: Any, name: str, kind: type) -> Any:
