@@ -117,7 +117,7 @@ def test_optimiser_and_schedule_reach_the_trainer(tmp_path: Path) -> None:
     arguments = shared_arguments(config, tmp_path, 8)
     assert (arguments["optim"], arguments["warmup_steps"], arguments["lr_scheduler_type"]) == (
         "adafactor",
-        23,  # a quarter of 90, rounded up
+        21,  # a quarter of 84
         "constant",
     )
     optimisers = OptimiserSection.model_fields["optim"].annotation.__args__  # type: ignore[union-attr]
