@@ -32,7 +32,7 @@ def obey(run: RunDir) -> None:
     """Go on until asked to stop, then say so and end."""
 
     def stop(*_: object) -> None:
-        run.set_status("stopped", "stopped at step 1 of 90")
+        run.set_status("stopped", "stopped at step 1 of 84")
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, stop)

@@ -348,7 +348,7 @@ def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pyt
 
     for argv in (["runs", "stop", "a", *at, "--json"], ["runs", "show", "a", "--json", *at]):
         assert main(argv) == 0
-        assert answer(capsys)["reason"] == "stopped at step 1 of 90"
+        assert answer(capsys)["reason"] == "stopped at step 1 of 84"
     assert main(["runs", "stop", "a", *at]) == 2
     assert "already stopped" in capsys.readouterr().err
 

@@ -162,7 +162,7 @@ def test_a_run_killed_by_a_signal_has_crashed_and_leaves_no_orphan(begin: Start)
     child = first_row(run)["child"]
     status = run.wait()
     assert status.state == "crashed"
-    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out, at step 0 of 90"
+    assert status.reason == "killed by signal 9 (SIGKILL), as the system does when memory runs out, at step 0 of 84"
     assert gone(child)
     assert open_run(run.name, run.path.parents[1]).status() == status
     assert elsewhere(run, "repr(run.status())") == repr(status)
@@ -220,7 +220,7 @@ def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) ->
     run = open_run("a", tmp_path)
     assert run.status().state == "running"
     assert [row["step"] for row in run.metrics_rows()[0]] == [1]
-    assert run.stop().reason == "stopped at step 1 of 90"
+    assert run.stop().reason == "stopped at step 1 of 84"
     assert processes.members(run.path) == set()
 
 
@@ -228,7 +228,7 @@ def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("task", "reason"), [("obey", "stopped at step 1 of 90"), ("mute", "stopped on request at step 0 of 90")]
+    ("task", "reason"), [("obey", "stopped at step 1 of 84"), ("mute", "stopped on request at step 0 of 84")]
 )
 def test_a_run_that_listens_stops_in_its_own_words(under_way: Start, task: str, reason: str) -> None:
     run = under_way(task)
@@ -244,7 +244,7 @@ def test_a_run_that_does_not_listen_is_ended_with_all_it_started(begin: Start) -
     run = begin("stubborn")
     child = first_row(run)["child"]
     status = run.stop(timeout=1.0)
-    assert (status.state, status.reason) == ("stopped", "stopped on request at step 0 of 90, by force")
+    assert (status.state, status.reason) == ("stopped", "stopped on request at step 0 of 84, by force")
     assert gone(child)
     assert status.pid is not None
     assert gone(status.pid)
