@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.checks import EDITS, TURN_EDITS, probe
-from workbench.checks.edits import FILLER, INSERTED, Replay, said
+from workbench.checks.edits import FILLER, INSERTED, Replay
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
@@ -41,7 +41,7 @@ def probe_target(group: Group, rollout: int, scored: object) -> object:
 
 def turns_and_observations(rollout: Rollout) -> list[str]:
     answers = [text for text in rollout.observations if text is not None]
-    turns = [said(rollout, n) for n in range(len(rollout.turn_spans))]
+    turns = ["".join(rollout.texts[first : last + 1]) for first, last in rollout.turn_spans]
     return [text for pair in zip(turns, [*answers, ""], strict=True) for text in pair][:-1]
 
 

@@ -56,15 +56,17 @@ class Difficulty:
 
     def histogram(self) -> list[int]:
         """Prompts by pass rate, in tenths; the last one holds a rate of 1."""
-        counts = [0] * BINS
-        for s, n in zip(self.right, self.answers, strict=True):
-            counts[min(s * BINS // n, BINS - 1)] += 1
-        return counts
+        tenths = [min(s * BINS // n, BINS - 1) for s, n in zip(self.right, self.answers, strict=True)]
+        return [tenths.count(place) for place in range(BINS)]
 
     def dead_share(self, size: int) -> float:
         """Expected share of groups of ``size`` answers that are all right or all wrong."""
-        pairs = list(zip(self.right, self.answers, strict=True))
-        return sum(_chance_dead(s, n, size) for s, n in pairs) / len(pairs)
+        chances = []
+        for s, n in zip(self.right, self.answers, strict=True):
+            a, b = s + 1, n - s + 1
+            all_right, all_wrong = _log_beta(a + size, b), _log_beta(a, b + size)
+            chances.append(math.exp(all_right - _log_beta(a, b)) + math.exp(all_wrong - _log_beta(a, b)))
+        return sum(chances) / len(chances)
 
     @property
     def proposed(self) -> int:
@@ -110,11 +112,6 @@ def right_of(group: ScoredGroup, right_from: float) -> tuple[int, int]:
     """Right answers of a group, and its answers with an outcome."""
     outcomes = [outcome for outcome in group.outcomes or () if outcome is not None]
     return sum(outcome >= right_from for outcome in outcomes), len(outcomes)
-
-
-def _chance_dead(right: int, answers: int, size: int) -> float:
-    a, b = right + 1, answers - right + 1
-    return math.exp(_log_beta(a + size, b) - _log_beta(a, b)) + math.exp(_log_beta(a, b + size) - _log_beta(a, b))
 
 
 def _log_beta(a: int, b: int) -> float:

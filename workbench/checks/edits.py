@@ -22,6 +22,7 @@ from workbench.errors import PatternError
 from workbench.schema import Group, Rollout, Step, StepScores
 from workbench.schema.rollouts import prompt_text
 from workbench.steps import PatternKind, Split
+from workbench.steps.split import turn_texts
 
 INSERTED = -1
 """The id of a token that no policy sampled."""
@@ -75,8 +76,18 @@ class Target:
         ends = all(len(text) <= 40 and not (text[-1:].isascii() and text[-1:].isalnum()) for text in texts)
         return bool(texts) and ends and len(alike) <= (len(texts) + 1) // 2
 
-    def steps_of(self, text: str) -> int:
-        return sum(step.matched for step in self.split(text).steps)
+    def steps_of(self, changes: Sequence[Change]) -> int:
+        """How many steps the pattern finds once these changes are made."""
+        return sum(step.matched for step in self.split(spliced(self.rollout, changes).text).steps)
+
+    def words(self, text: str) -> list[str]:
+        """The words outside the pattern's matches, or inside the tags of those that are a step."""
+        for start, end in sorted(self.split(text).matches, reverse=True):
+            if self.kind != "is":
+                text = f"{text[:start]} {text[end:]}"
+            elif tags := _TAGS.fullmatch(text, start, end):
+                text = f"{text[:start]} {tags[2]} {text[end:]}"
+        return text.split()
 
 
 Piece = tuple[str, int, int]
@@ -95,33 +106,49 @@ class Edit:
     keeps_words: bool = False
     """Whether the words outside the pattern's matches must stay the same; else the edit cannot be made."""
 
-    def apply(self, target: Target) -> Rollout | None:
-        """The edited rollout, or None where there is nothing to edit (or the pattern cannot split the result)."""
-        if not target.scored.steps:
+    def apply(self, target: Target, replay: Replay | None = None) -> Rollout | None:
+        """The edited rollout; None for an episode, and if there is nothing to edit or the result cannot be split."""
+        if not target.scored.steps or target.rollout.is_episode:
             return None
         try:
-            changes = self.changes(target)
+            edited = spliced(target.rollout, self.changes(target))
         except PatternError:
             return None
-        edited = spliced(target.rollout, changes)
-        if edited.text == target.text or (self.keeps_words and not _same_words(target, edited.text)):
-            return None
-        return edited
+        changed = self.keeps_words and target.words(edited.text) != target.words(target.text)
+        return None if changed or edited.text == target.text else edited
 
 
 def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
     """``rollout`` with text replaced: untouched tokens keep id and text, the rest is cut into words with id -1."""
-    mask = rollout.mask or (1,) * len(rollout)
-    pieces = list(zip(rollout.texts, rollout.token_ids, mask, strict=True))
+    pieces = list(zip(rollout.texts, rollout.token_ids, rollout.mask or (1,) * len(rollout), strict=True))
     end = [pieces.pop()] if rollout.finished else []
     for start, stop, new in sorted(changes, reverse=True):
-        pieces = _replaced(pieces, start, stop, new)
-    pieces += end
+        before, after, at = list[Piece](), list[Piece](), 0
+        for text, token_id, sampled in pieces:
+            after_it = at + len(text)
+            if after_it <= start:
+                before.append((text, token_id, sampled))
+            elif at >= stop:
+                after.append((text, token_id, sampled))
+            else:
+                before += [(text[: start - at], INSERTED, sampled)] * (at < start)
+                after += [(text[stop - at :], INSERTED, sampled)] * (after_it > stop)
+            at = after_it
+        pieces = [*before, *_words(new, 1), *after]
+    return _with_pieces(rollout, pieces + end, has_mask=rollout.mask is not None)
+
+
+def _words(text: str, sampled: int) -> list[Piece]:
+    """The text cut into words, each with the space before it."""
+    return [(word, INSERTED, sampled) for word in _CHUNK.findall(text)]
+
+
+def _with_pieces(rollout: Rollout, pieces: Sequence[Piece], *, has_mask: bool) -> Rollout:
     return replace(
         rollout,
         token_ids=tuple(token_id for _, token_id, _ in pieces),
         texts=tuple(text for text, _, _ in pieces),
-        mask=None if rollout.mask is None else tuple(sampled for _, _, sampled in pieces),
+        mask=tuple(sampled for _, _, sampled in pieces) if has_mask else None,
         logprobs=None,
         entropies=None,
         ref_logprobs=None,
@@ -129,72 +156,24 @@ def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
     )
 
 
-def _replaced(pieces: list[Piece], start: int, stop: int, new: str) -> list[Piece]:
-    before: list[Piece] = []
-    after: list[Piece] = []
-    at = 0
-    for text, token_id, sampled in pieces:
-        end = at + len(text)
-        if end <= start:
-            before.append((text, token_id, sampled))
-        elif at >= stop:
-            after.append((text, token_id, sampled))
-        else:
-            if at < start:
-                before.append((text[: start - at], INSERTED, sampled))
-            if end > stop:
-                after.append((text[stop - at :], INSERTED, sampled))
-        at = end
-    return before + [(word, INSERTED, 1) for word in words_of(new)] + after
-
-
-def words_of(text: str) -> list[str]:
-    """The text cut into words, each with the space before it."""
-    return _CHUNK.findall(text)
-
-
-def _same_words(target: Target, text: str) -> bool:
-    return _words(target, target.text) == _words(target, text)
-
-
-def _words(target: Target, text: str) -> list[str]:
-    """The words outside the pattern's matches, or inside the tags of those that are a step."""
-    for start, end in sorted(target.split(text).matches, reverse=True):
-        if target.kind != "is":
-            text = f"{text[:start]} {text[end:]}"
-        elif tags := _TAGS.fullmatch(text, start, end):
-            text = f"{text[:start]} {tags[2]} {text[end:]}"
-    return text.split()
-
-
 # ── the edits ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _split(target: Target) -> list[Change]:
     """Cut the best step into four at its spaces, by whatever makes the pattern see a new step there."""
-    step = target.best
-    body = target.text[step.start : step.end].rstrip()
-    gaps = [blank.span() for blank in re.finditer(r"[ \t]+", body)]
-    inner = [gap for gap in gaps if gap[0] >= _opening(target, step) - step.start]
-    if not inner:
-        return []
+    step, text = target.best, target.text
+    # The first word comes after the match that starts the step, or its opening tag.
+    opening = step.start
+    if target.kind == "starts":
+        opening = next((end for start, end in target.marks if step.start <= start < step.end), step.start)
+    if target.kind != "ends" and (tags := _TAGS.fullmatch(text, step.start, step.end)):
+        opening = tags.start(2)
+    body = text[: step.start] + text[step.start : step.end].rstrip()
+    inner = [gap.span() for gap in re.compile(r"[ \t]+").finditer(body, step.start) if gap.start() >= opening]
     count = min(PIECES - 1, len(inner))
-    chosen = [inner[(n + 1) * len(inner) // (count + 1)] for n in range(count)]
-    for separator in _separators(target, step):
-        changes = [(step.start + a, step.start + b, separator) for a, b in dict.fromkeys(chosen)]
-        if target.steps_of(spliced(target.rollout, changes).text) > target.steps_of(target.text):
-            return changes
-    return []
-
-
-def _opening(target: Target, step: Step) -> int:
-    """Offset of the first word of a step, after the match that starts it."""
-    if target.kind == "ends":
-        return step.start
-    inside = [end for start, end in target.marks if step.start <= start < step.end]
-    opening = inside[0] if inside and target.kind == "starts" else step.start
-    tags = _TAGS.fullmatch(target.text[step.start : step.end])
-    return step.start + tags.start(2) if tags else opening
+    chosen = dict.fromkeys(inner[(n + 1) * len(inner) // (count + 1)] for n in range(count))
+    tries = [[(*gap, separator) for gap in chosen] for separator in _separators(target, step)]
+    return next((changes for changes in tries if target.steps_of(changes) > target.steps_of([])), [])
 
 
 def _separators(target: Target, step: Step) -> list[str]:
@@ -224,7 +203,7 @@ def _merge(target: Target) -> list[Change]:
             changes = [change for change in ends if change[0] < change[1]]
         if target.kind != "is" and not target.separators:
             return []
-        if changes and target.steps_of(spliced(target.rollout, changes).text) < target.steps_of(target.text):
+        if changes and target.steps_of(changes) < target.steps_of([]):
             return changes
     return []
 
@@ -239,11 +218,9 @@ def _repeat(target: Target) -> list[Change]:
     if target.kind == "ends":
         closed = any(end == step.end for _, end in target.marks)
         joints = [""] if closed else _separators(target, step)
-    for joint in joints:
-        changes = [(step.end, step.end, joint + text)]
-        if len(joints) == 1 or target.steps_of(spliced(target.rollout, changes).text) > target.steps_of(target.text):
-            return changes
-    return []
+    tries = [[(step.end, step.end, joint + text)] for joint in joints]
+    fits = (changes for changes in tries if len(tries) == 1 or target.steps_of(changes) > target.steps_of([]))
+    return next(fits, [])
 
 
 def _pad(target: Target) -> list[Change]:
@@ -287,7 +264,7 @@ def _empty_step(target: Target) -> list[Change]:
             text = f"\n{opening} {close}"
         else:
             text = separator.rstrip(" ")
-        if target.steps_of(target.text + text) > target.steps_of(target.text):
+        if target.steps_of([(end, end, text)]) > target.steps_of([]):
             return [(end, end, text)]
     return []
 
@@ -305,11 +282,9 @@ def _hedge(target: Target) -> list[Change]:
     if not numbers:
         return []
     answer, at = numbers[-1][0], numbers[-1].end()
-    last = (_NUMBER.findall(text)[-1:] for text in target.others)
-    rest = [text for text in dict.fromkeys(text for texts in last for text in texts) if text != answer]
-    if not rest:
-        whole = int(_DIGITS.findall(answer)[0])
-        rest = [f"{whole + 1}", f"{whole + 2}"]
+    last = dict.fromkeys(number for text in target.others for number in _NUMBER.findall(text)[-1:])
+    whole = int(_DIGITS.findall(answer)[0])
+    rest = [number for number in last if number != answer] or [f"{whole + 1}", f"{whole + 2}"]
     return [(at, at, "".join(f" or {text}" for text in rest[:HEDGES]))]
 
 
@@ -384,35 +359,17 @@ class Replay:
             environment = self.make()
             with suppress(Exception):  # one that fails is as good as one that cannot be asked
                 environment.reset(prompt_text(self.group.prompt), **{**self.group.columns, **rollout.columns})
-                for earlier in range(turn + 1):
-                    environment.reply(said(rollout, earlier))
+                for earlier in turn_texts(rollout)[: turn + 1]:
+                    environment.reply(earlier.text)
                 return environment.reply(text) or ""
         return rollout.observations[turn] or ""
 
 
-def said(rollout: Rollout, turn: int) -> str:
-    """The text of one of ``turn_spans``."""
-    first, last = rollout.turn_spans[turn]
-    return "".join(rollout.texts[first : last + 1])
-
-
 def inserted(rollout: Rollout, at: int, texts: Sequence[Insertion]) -> Rollout:
     """The rollout with texts before token ``at``, cut into words with id -1."""
-    mask = rollout.mask or (1,) * len(rollout)
-    new = [(word, INSERTED, sampled) for text, sampled in texts for word in words_of(text)]
-    old = list(zip(rollout.texts, rollout.token_ids, mask, strict=True))
-    pieces = old[:at] + new + old[at:]
-    return replace(
-        rollout,
-        token_ids=tuple(token_id for _, token_id, _ in pieces),
-        texts=tuple(text for text, _, _ in pieces),
-        mask=tuple(sampled for _, _, sampled in pieces),
-        turns=(),  # the mask tells them
-        logprobs=None,
-        entropies=None,
-        ref_logprobs=None,
-        raw_logprobs=None,
-    )
+    old = list(zip(rollout.texts, rollout.token_ids, rollout.mask or (1,) * len(rollout), strict=True))
+    new = [piece for text, sampled in texts for piece in _words(text, sampled)]
+    return replace(_with_pieces(rollout, [*old[:at], *new, *old[at:]], has_mask=True), turns=())  # the mask tells them
 
 
 def _best_call(target: Target) -> int:
@@ -429,7 +386,7 @@ def _best_call(target: Target) -> int:
 def _empty_call(target: Target, replay: Replay) -> tuple[int, Sequence[Insertion]] | None:
     """A call of nothing, after the first turn."""
     rollout = target.rollout
-    text = said(rollout, 0)
+    text = turn_texts(rollout)[0].text
     head, colon, _ = text.partition(":")
     if "<tool_call>" in text:
         empty = "<tool_call>\n{}\n</tool_call>"
@@ -443,7 +400,7 @@ def _empty_call(target: Target, replay: Replay) -> tuple[int, Sequence[Insertion
 def _repeat_call(target: Target, replay: Replay) -> tuple[int, Sequence[Insertion]]:
     """The best call once more, right after it was answered."""
     turn = _best_call(target)
-    text = said(target.rollout, turn)
+    text = turn_texts(target.rollout)[turn].text
     return target.rollout.turn_spans[turn + 1][0], [(text, 1), (replay.answer(target.rollout, turn, text), 0)]
 
 
@@ -452,7 +409,7 @@ def _ignored_call(target: Target, replay: Replay) -> tuple[int, Sequence[Inserti
     rollout, last = target.rollout, len(target.rollout.turn_spans) - 1
     if last < 2:
         return None  # it would be the repeated call
-    text = said(rollout, 0)
+    text = turn_texts(rollout)[0].text
     return rollout.turn_spans[last][0], [(text, 1), (replay.answer(rollout, last - 1, text), 0)]
 
 

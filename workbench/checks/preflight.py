@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +28,7 @@ from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
 from workbench.rewards.watch import DROWNED, scores_of, tell_apart
-from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, StepScores
+from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import differ
 from workbench.steps import StepPattern
 from workbench.steps.split import MAX_STEPS, turn_texts
@@ -127,11 +129,15 @@ def preflight_of(
         *_columns(groups),
         *_sampling(credits),
         *_spread(credits),
-        *_scheme_warnings(credits),
         *_rewards(credits),
         *_reward_time(scored, sampling_seconds),
         *_correlations(credits),
     ]
+    # What the scheme says of the rewards it got, the warnings that most groups have first.
+    counts = Counter(warning for credit in credits for warning in dict.fromkeys(credit.warnings))
+    for warning, count in counts.most_common(3):
+        value = f"{count} of {len(credits)} groups"
+        findings.append(Finding(f"scheme {credits[0].scheme}", "check", value, warning))
     return Preflight(tuple(findings), tuple(credits))
 
 
@@ -210,9 +216,12 @@ def splitting_findings(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
         "own-step schemes leave these tokens at 0; widen the pattern if they matter" if outside > 0.2 else "",
     )
 
-    straddling = sum(_straddling(rollout, scores) for rollout, scores in rows) / max(
-        sum(r.sampled_length for r, _ in rows), 1
-    )
+    astride = 0
+    for rollout, scores in rows:
+        ends = list(accumulate(map(len, rollout.texts)))
+        inside = {step.start for step in scores.steps}.difference((0, *ends))  # steps that begin inside a token
+        astride += len({bisect_right(ends, start) for start in inside})
+    straddling = astride / max(sum(rollout.sampled_length for rollout, _ in rows), 1)
     yield Finding(
         "straddling tokens",
         "check" if straddling > 0.05 else "ok",
@@ -235,29 +244,20 @@ def splitting_findings(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
         )
 
 
-def _straddling(rollout: Rollout, scores: StepScores) -> int:
-    """Tokens inside which a step begins that is not the token's own first character."""
-    ends = np.cumsum([len(text) for text in rollout.texts])
-    borders = {0, *ends.tolist()}
-    inside = {step.start for step in scores.steps} - borders
-    return len({int(np.searchsorted(ends, start, side="right")) for start in inside})
-
-
 def _prompts(groups: Sequence[Group], pattern: StepPattern) -> Iterable[Finding]:
     """A chat template may end the prompt with a tag that the pattern waits for in the completion, in vain."""
     tails = {match[1] for group in groups if (match := _TAG_AT_END.search(_tail(group)))}
     written = pattern.regex.replace("\\", "")
-    prefilled = sorted(tag for tag in tails if f"<{tag}>" in written and not _optional(tag, written))
-    if not prefilled:
-        return
-    tag = prefilled[0]
-    yield Finding(
-        "prompt ends with a tag",
-        "check",
-        f"<{tag}>",
-        "the prompt already opens a tag that the pattern looks for, so completions begin inside it",
-        f"make the opener optional: (?:<{tag}>)? or (?:^|<{tag}>)",
-    )
+    for tag in sorted(tag for tag in tails if f"<{tag}>" in written):
+        if any(form in written for form in (f"(?:<{tag}>)?", f"(<{tag}>)?", f"^|<{tag}>", f"<{tag}>|")):
+            continue  # it does without the opener
+        yield Finding(
+            "prompt ends with a tag",
+            "check",
+            f"<{tag}>",
+            "the prompt already opens a tag that the pattern looks for, so completions begin inside it",
+            f"make the opener optional: (?:<{tag}>)? or (?:^|<{tag}>)",
+        )
 
 
 def _turn_ends(groups: Sequence[Group]) -> Iterable[Finding]:
@@ -329,11 +329,6 @@ def _columns(groups: Sequence[Group]) -> Iterable[Finding]:
         )
 
 
-def _optional(tag: str, written: str) -> bool:
-    """Whether the pattern does without the opener."""
-    return any(form in written for form in (f"(?:<{tag}>)?", f"(<{tag}>)?", f"^|<{tag}>", f"<{tag}>|"))
-
-
 def _tail(group: Group) -> str:
     """How the prompt ends as the policy read it, chat template and all."""
     prompt = group.prompt
@@ -348,14 +343,18 @@ def _sampling(credits: Sequence[Credit]) -> Iterable[Finding]:
     groups = [credit.scored.group for credit in credits]
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     truncated = float(np.mean([rollout.truncated for rollout in rollouts]))
+    # A limit that about a tenth would reach, were completions to end at the rate per token that they do.
+    lengths = [len(rollout) for rollout in rollouts]
+    enough = f"(to {2 * max(lengths)}, say: at {max(lengths)} none has ended)"
+    if 0 < truncated < 1:
+        limit = max(lengths) + sum(lengths) / (len(lengths) * (1 - truncated)) * np.log(10 * truncated)
+        enough = f"(about {16 * int(np.ceil(limit / 16))} would do for nine in ten)"
     yield Finding(
         "truncated",
         "check" if truncated > 0.1 else "ok",
         f"{truncated:.0%}",
         "completions cut off by the length limit; what they would have answered is unknown",
-        f"raise max_completion_length {_enough(rollouts)}, or set mask_truncated_completions"
-        if truncated > 0.1
-        else "",
+        f"raise max_completion_length {enough}, or set mask_truncated_completions" if truncated > 0.1 else "",
     )
     repeated = float(np.mean([(len(group) - len(group.distinct)) / max(len(group), 1) for group in groups]))
     dropped = credits[0].options.get("drop_duplicates")
@@ -367,17 +366,6 @@ def _sampling(credits: Sequence[Credit]) -> Iterable[Finding]:
         f"answers equal to an earlier one of their group token for token, {'left out' if dropped else 'each counted'}",
         f"{remedy}raise the temperature, or choose prompts the policy is less sure of" if repeated > 0.5 else "",
     )
-
-
-def _enough(rollouts: Sequence[Rollout]) -> str:
-    """A limit that about a tenth would reach, as text, were completions to end at the rate per token that they do."""
-    limit = max(len(rollout) for rollout in rollouts)
-    ended = sum(not rollout.truncated for rollout in rollouts)
-    if not ended:
-        return f"(to {2 * limit}, say: at {limit} none has ended)"
-    tokens = sum(len(rollout) for rollout in rollouts)
-    enough = limit + tokens / ended * np.log(10 * (1 - ended / len(rollouts)))
-    return f"(about {16 * int(np.ceil(enough / 16))} would do for nine in ten)"
 
 
 def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
@@ -396,13 +384,6 @@ def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
         meaning,
         advice if share > 0.5 else "",
     )
-
-
-def _scheme_warnings(credits: Sequence[Credit]) -> Iterable[Finding]:
-    """What the scheme says of the rewards it got, the warnings that most groups have first."""
-    counts = Counter(warning for credit in credits for warning in dict.fromkeys(credit.warnings))
-    for warning, count in counts.most_common(3):
-        yield Finding(f"scheme {credits[0].scheme}", "check", f"{count} of {len(credits)} groups", warning)
 
 
 # ── rewards ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -435,7 +416,11 @@ def _rewards(credits: Sequence[Credit]) -> Iterable[Finding]:
             gave = (
                 "the same for all completions of a prompt" if differ(low, high) else f"{low:.3g} for every completion"
             )
-            meaning, advice = f"{gave}, so it teaches nothing", _of_constant(scored, reward)
+            meaning, advice = f"{gave}, so it teaches nothing", _CONSTANT
+            if all(rollout.truncated for group in scored for rollout in group.group.rollouts):
+                advice = "all completions are cut off before their end: raise max_completion_length first"
+            elif reward.kind == "outcome" and not isinstance(scored[0].group.prompt, str):
+                advice = _CONSTANT_OF_MESSAGES
             level = "check" if len(scored) > 1 else "ok"  # of one prompt that may be chance
         elif telling.unscored > MOSTLY_UNSCORED:
             advice = _EXPECTS
@@ -449,18 +434,11 @@ def _rewards(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 
 _EXPECTS = "see that it finds the columns and the format it expects"
-
-
-def _of_constant(scored: Sequence[ScoredGroup], reward: RewardSummary) -> str:
-    """Advice on a function whose scores are equal in every group."""
-    if all(rollout.truncated for group in scored for rollout in group.group.rollouts):
-        return "all completions are cut off before their end: raise max_completion_length first"
-    if reward.kind == "outcome" and not isinstance(scored[0].group.prompt, str):
-        return (
-            "with these prompts a completion is a list of one message: its text is completion[0]['content'], and "
-            "len(completion) is 1; or the function looks for what no answer has, or all have"
-        )
-    return "it looks for what no answer has, or all have: try it on Inspect, or give it weight 0"
+_CONSTANT = "it looks for what no answer has, or all have: try it on Inspect, or give it weight 0"
+_CONSTANT_OF_MESSAGES = (
+    "with these prompts a completion is a list of one message: its text is completion[0]['content'], and "
+    "len(completion) is 1; or the function looks for what no answer has, or all have"
+)
 
 
 def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) -> Iterable[Finding]:
@@ -480,7 +458,9 @@ def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:
     scored = [credit.scored for credit in credits]
     lengths = [group.lengths for group in scored]
     steps = [[len(scores.steps) for scores in group.scored] for group in scored]
-    rewards = [[_total(scores) for scores in group.scored] for group in scored]
+    given = [[(*row.rewards, row.outcome) for row in group.scored] for group in scored]
+    known = [[[reward for reward in row if reward is not None] for row in rows] for rows in given]
+    rewards = [[sum(row) if row else None for row in rows] for rows in known]
     for name, others, advice in (
         ("reward and length", lengths, "longer answers score higher: probe 'pad with filler'"),
         ("reward and step count", steps, "answers with more steps score higher: probe 'split a step'"),
@@ -506,12 +486,6 @@ def _correlation(name: str, r: float, least: float, meaning: str, advice: str) -
     return Finding(name, "check" if advice else "ok", f"r = {r:+.2f}", meaning, advice)
 
 
-def _total(scores: StepScores) -> float | None:
-    """The sum of what was scored; None where nothing was."""
-    values = [reward for reward in (*scores.rewards, scores.outcome) if reward is not None]
-    return sum(values) if values else None
-
-
 Table = npt.NDArray[np.float64]
 """Of a group, two values of each completion: (G, 2)."""
 
@@ -528,11 +502,11 @@ def _pearson(tables: Sequence[Table]) -> tuple[float | None, float]:
     total = sum(moments, np.zeros(3))
     if sum(map(len, tables)) < LEAST_FOR_CORRELATION or not total[0] or not total[1]:
         return None, 0.0
-    without = [
-        _r(_cleared(total - moment + _moments(np.delete(table, i, axis=0)), total))
-        for table, moment in zip(tables, moments, strict=True)
-        for i in range(len(table))
-    ]
+    without = []
+    for table, moment in zip(tables, moments, strict=True):
+        for i in range(len(table)):
+            left = total - moment + _moments(np.delete(table, i, axis=0))
+            without.append(_r(np.where(np.abs(left) > 1e-9 * np.abs(total), left, 0.0)))  # without what rounding left
     r = _r(total)
     return r, max(0.0, min(other * np.sign(r) for other in without))
 
@@ -541,11 +515,6 @@ def _moments(table: Table) -> Table:
     """Sums of x², y² and xy over a group, both centred; 0 for what differs by rounding alone."""
     x, y = np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0).T
     return np.array([x @ x, y @ y, x @ y])
-
-
-def _cleared(moments: Table, total: Table) -> Table:
-    """The moments without what rounding left of a difference."""
-    return np.where(np.abs(moments) > 1e-9 * np.abs(total), moments, 0.0)
 
 
 def _r(moments: Table) -> float:

@@ -11,7 +11,7 @@ content: a policy that finds the place would be taught the edit.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -88,6 +88,13 @@ class ProbeResult:
         return self.paid > 0
 
     @property
+    def cell(self) -> str:
+        """The largest gain; one that pays is never 0 to the eye."""
+        if self.worst is None:
+            return "–"
+        return f"{signed(self.worst.largest)}*" if self.pays else f"{self.worst.largest:+.2f} "
+
+    @property
     def verdict(self) -> str:
         if self.worst is None:
             return "cannot be made here"
@@ -138,18 +145,11 @@ class ProbeReport:
         schemes = self.schemes
         lines = [f"{'edit':26}" + "".join(f"{scheme:>13}" for scheme in schemes)]
         for name, row in self.results.items():
-            lines.append(f"{name:26}" + "".join(f"{_cell(row[scheme]):>13}" for scheme in schemes))
+            lines.append(f"{name:26}" + "".join(f"{row[scheme].cell:>13}" for scheme in schemes))
         lines += [f"{scheme} left out: {why}" for scheme, why in self.left_out.items()]
         return "\n".join(
             [*lines, f"* pays for no content: gains over {self.threshold:g} of the group's spread in some rollout"]
         )
-
-
-def _cell(result: ProbeResult) -> str:
-    """The largest gain; one that pays is never 0 to the eye."""
-    if result.worst is None:
-        return "–"
-    return f"{signed(result.worst.largest)}*" if result.pays else f"{result.worst.largest:+.2f} "
 
 
 def probe(
@@ -172,14 +172,24 @@ def probe(
     call of each reward. With a ``worker`` the pattern and the rewards' code run there; reward models are held by
     ``models``, by default in this process. Raises PatternError and RewardError as ``score_group`` does.
     """
-    _check_names(schemes, edits, options)
+    options_there_are = {*SHARED, *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
+    for what, names, choices in (
+        ("edit", edits, ALL_EDITS.keys()),
+        ("credit scheme", schemes, SCHEMES.keys()),
+        ("option", options, options_there_are),
+    ):
+        if unknown := [name for name in names or () if name not in choices]:
+            raise CreditError(f"unknown {what} {unknown[0]!r}; choose one of {', '.join(sorted(choices))}")
     if not rewards:
         raise ConfigError("rewards: give at least one reward function")
     if pattern.by_tokens:
         raise PatternError(
             f"probes edit text, which has no {pattern.kind} of its own; choose a step pattern of a kind that reads text"
         )
-    splitter = _splitter(group, pattern, worker)
+    cut = split_preview if worker is None else worker.split
+
+    def split(text: str) -> Split:
+        return split_answers([text], pattern, cut, opened=[group.thinking_open])[0]
 
     def score_one(one_group: Group) -> ScoredGroup:
         return score_group(one_group, pattern, rewards, worker=worker, models=models)
@@ -187,18 +197,18 @@ def probe(
     base = score_one(group)
     prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
     replay = Replay.of(group)
-    known: Mapping[str, AnyEdit] = TURN_EDITS if _has_episodes(group) else EDITS
+    known: Mapping[str, AnyEdit] = TURN_EDITS if any(r.is_episode for r in group.rollouts) else EDITS
     chosen = [ALL_EDITS[name] for name in (edits if edits is not None else known)]
     texts = tuple(rollout.text for rollout in group.rollouts)
     targets = [
-        Target(rollout, scored, pattern.kind, prompt, splitter, texts)
+        Target(rollout, scored, pattern.kind, prompt, split, texts)
         for rollout, scored in zip(group.rollouts, base.scored, strict=True)
     ]
     made = [
         (edit, i, edited)
         for edit in chosen
         for i, target in enumerate(targets)
-        if (edited := _edited(edit, target, replay)) is not None
+        if (edited := edit.apply(target, replay)) is not None
     ]
     made, scored = _scored(made, group, score_one)
     variants = [_with(base, i, rollout, edited) for (_, i, rollout), edited in zip(made, scored, strict=True)]
@@ -216,38 +226,10 @@ def probe(
     return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group), threshold)
 
 
-def _has_episodes(group: Group) -> bool:
-    return any(rollout.is_episode for rollout in group.rollouts)
-
-
-def _edited(edit: AnyEdit, target: Target, replay: Replay) -> Rollout | None:
-    """None, too, where an edit of answers of one turn is asked for in an episode."""
-    if isinstance(edit, TurnEdit):
-        return edit.apply(target, replay)
-    return None if target.rollout.is_episode else edit.apply(target)
-
-
-def _check_names(schemes: Sequence[str] | None, edits: Sequence[str] | None, options: Mapping[str, Any] | None) -> None:
-    known = {*SHARED, *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
-    for what, names, choices in (
-        ("edit", edits or (), ALL_EDITS),
-        ("credit scheme", schemes or (), SCHEMES),
-        ("option", options or (), known),
-    ):
-        for name in names:
-            if name not in choices:
-                raise CreditError(f"unknown {what} {name!r}; choose one of {', '.join(sorted(choices))}")
-
-
 def _unit(credit: Credit) -> float:
     """The standard deviation of the group's token advantages: what a gain is measured against, whatever the units."""
     tokens = np.concatenate([credit.of(i) for i in range(len(credit.scored.group))])
     return float(tokens.std()) if len(tokens) and tokens.any() else 1.0
-
-
-def _splitter(group: Group, pattern: StepPattern, worker: Sandbox | None) -> Callable[[str], Split]:
-    split = split_preview if worker is None else worker.split
-    return lambda text: split_answers([text], pattern, split, opened=[group.thinking_open])[0]
 
 
 Made = tuple[AnyEdit, int, Rollout]
@@ -262,17 +244,15 @@ def _scored(
         edited = replace(group, rollouts=tuple(rollout for _, _, rollout in rows))
         return score_one(edited).scored
 
-    def score_each() -> Iterator[tuple[Made, StepScores]]:
-        for row in made:
-            with suppress(PatternError):
-                yield row, score([row])[0]
-
     if not made:
         return [], ()
+    scored: list[tuple[Made, StepScores]] = []
     try:
         scored = list(zip(made, score(made), strict=True))
     except PatternError:
-        scored = list(score_each())
+        for row in made:
+            with suppress(PatternError):
+                scored.append((row, score([row])[0]))
     # An edit that makes a text the pattern cannot split cannot be made.
     scored = [(row, scores) for row, scores in scored if not scores.unsplit]
     return [row for row, _ in scored], tuple(scores for _, scores in scored)
@@ -280,10 +260,9 @@ def _scored(
 
 def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> ScoredGroup:
     """The group with its completion ``i`` replaced by the edited one."""
-    group = base.group
-    rollouts = (*group.rollouts[:i], rollout, *group.rollouts[i + 1 :])
+    rollouts = (*base.group.rollouts[:i], rollout, *base.group.rollouts[i + 1 :])
     return ScoredGroup(
-        Group(group.prompt, rollouts, group.columns, group.policy, group.sampling),
+        replace(base.group, rollouts=rollouts),
         settle((*base.scored[:i], scored, *base.scored[i + 1 :]), base.rewards),
         base.rewards,
     )

@@ -11,7 +11,8 @@ AUC are scikit-learn's. This module does not know how groups were read or where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -89,11 +90,23 @@ class RewardCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite threshold, from which nothing counts as right, is None."""
-        return dict(_finite(asdict(self)))
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
+        return plain
 
     def rows(self) -> list[tuple[str, str]]:
         """The numbers as (what, value) for a table."""
-        return list(_rows(self))
+        rows = [
+            (self.items, f"{self.count:,} labelled and scored, {self.right:,} of them right"),
+            ("unscored", f"{self.unscored:,} labelled {self.items} got no score"),
+            ("AUC", "undefined" if self.auc is None else f"{self.auc:.3f}"),
+        ]
+        for what, agreement in (("best agreement", self.best), ("agreement", self.given)):
+            if agreement is not None:
+                rows.append((what, f"{agreement.share:.1%} {threshold_text(agreement.threshold)}"))
+        for what, error in (("first-error F1", self.first_error), ("best first-error F1", self.best_first_error)):
+            if error is not None:
+                rows.append((what, str(error)))
+        return [*rows, *(("note", note) for note in self.notes)]
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,8 @@ def check_reward(
         ConfigError: for an ``aggregate`` or a column that cannot be used with this reward.
         RewardError: for a reward that cannot be loaded or fails, naming the group.
     """
-    cutter = pattern or _pattern_of(groups)
+    preset = next((group.sampling.get("preset") for group in groups), None)
+    cutter = pattern or PRESETS[preset if preset in PRESETS else "line"].pattern
     loaded = load_reward(reward, worker, models=models, pattern=cutter)
     if aggregate not in _AGGREGATES:
         raise ConfigError(f"aggregate {aggregate!r} is unknown; choose one of {', '.join(_AGGREGATES)}")
@@ -181,11 +195,6 @@ def _column(groups: Sequence[Group], kind: RewardKind, column: str | None) -> st
             f"({', '.join(sorted(known)) or 'none'})"
         )
     return usual_column
-
-
-def _pattern_of(groups: Sequence[Group]) -> StepPattern:
-    preset = next((group.sampling.get("preset") for group in groups), None)
-    return PRESETS[preset if preset in PRESETS else "line"].pattern
 
 
 def _scored(
@@ -342,31 +351,6 @@ def _worst(
     )
 
 
-# --- showing -------------------------------------------------------------------------------------------------------
-
-
-def _rows(check: RewardCheck) -> Iterator[tuple[str, str]]:
-    yield check.items, f"{check.count:,} labelled and scored, {check.right:,} of them right"
-    yield "unscored", f"{check.unscored:,} labelled {check.items} got no score"
-    yield "AUC", "undefined" if check.auc is None else f"{check.auc:.3f}"
-    for what, agreement in (("best agreement", check.best), ("agreement", check.given)):
-        if agreement is not None:
-            yield what, f"{agreement.share:.1%} {threshold_text(agreement.threshold)}"
-    for what, error in (("first-error F1", check.first_error), ("best first-error F1", check.best_first_error)):
-        if error is not None:
-            yield what, first_error_text(error)
-    for note in check.notes:
-        yield "note", note
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
 # --- the first wrong step, or that there is none ------------------------------------------------------------------
 
 MAX_THRESHOLDS = 200
@@ -387,6 +371,17 @@ class FirstError:
     f1: float | None
     erroneous_count: int
     correct_count: int
+
+    def __str__(self) -> str:
+        f1 = "undefined" if self.f1 is None else f"{self.f1:.1%}"
+        parts = [
+            f"{'–' if share is None else f'{share:.1%}'} of {count:,} {what}"
+            for share, count, what in (
+                (self.erroneous, self.erroneous_count, "with an error"),
+                (self.correct, self.correct_count, "without"),
+            )
+        ]
+        return f"{f1} {threshold_text(self.threshold)} ({', '.join(parts)})"
 
 
 @dataclass(frozen=True)
@@ -430,15 +425,3 @@ def best_first_error(chains: Sequence[Chain], scores: npt.NDArray[np.float64]) -
 
 def threshold_text(threshold: float) -> str:
     return "with nothing counted right" if threshold == float("inf") else f"from {threshold:g} on"
-
-
-def first_error_text(error: FirstError) -> str:
-    f1 = "undefined" if error.f1 is None else f"{error.f1:.1%}"
-    parts = [
-        f"{'–' if share is None else f'{share:.1%}'} of {count:,} {what}"
-        for share, count, what in (
-            (error.erroneous, error.erroneous_count, "with an error"),
-            (error.correct, error.correct_count, "without"),
-        )
-    ]
-    return f"{f1} {threshold_text(error.threshold)} ({', '.join(parts)})"
