@@ -8,14 +8,14 @@ models, tokenizers, rewards or pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit.batch import NOTE, Batch, GroupRewards
-from workbench.credit.schemes import Part, Scheme, find_scheme
+from workbench.credit.batch import NOTE, Batch, GroupRewards, is_finite
+from workbench.credit.schemes import Part, find_scheme
 from workbench.credit.schemes.scheme import resolve
 from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
@@ -99,41 +99,61 @@ def credit_groups(
     drops, each = bool(drop_duplicates), bool(each_reward)
     rewards = [GroupRewards.of(group, drop_duplicates=drops, each_reward=each) for group in scored]
     assigned = _assigned(rewards, scheme, options)
-    credits = [_credit(group, scheme, of_group) for group, of_group in zip(scored, assigned, strict=True)]
-    credits = [replace(credit, warnings=(*credit.warnings, *_unjudged(credit.scored))) for credit in credits]
-    if each:
-        credits = [
-            replace(credit, options={**credit.options, "each_reward": True}, warnings=(*credit.warnings, NOTE))
-            for credit in credits
-        ]
-    return [_without_copies(credit) for credit in credits] if drops else credits
+    further = {name: True for name, on in (("each_reward", each), ("drop_duplicates", drops)) if on}
+    return [_credit(*each_group, scheme, further) for each_group in zip(scored, assigned, strict=True)]
+
+
+def _credit(scored: ScoredGroup, assigned: _Assigned, scheme: str, further: Mapping[str, Any]) -> Credit:
+    warnings = [*assigned.warnings, *_unjudged(scored)]
+    if "each_reward" in further:
+        warnings.append(NOTE)
+    if "drop_duplicates" in further:
+        pairs = [(scored.scored[i], scored.scored[k]) for i, k in enumerate(scored.group.copy_of) if k is not None]
+        if any((copy.rewards, copy.outcome) != (first.rewards, first.outcome) for copy, first in pairs):
+            warnings.append(
+                "equal completions have different rewards; with drop_duplicates those of the first one count"
+            )
+    main = assigned.parts[0]
+    per_step = main.carry != "all" and main.unit == "step"
+    carried = main.normalised * main.factor
+    normalised = tuple(
+        tuple(None if np.isnan(value) else float(value) for value in carried[main.offsets[i] : main.offsets[i + 1]])
+        if per_step
+        else (None,) * len(step_scores.rewards)
+        for i, step_scores in enumerate(scored.scored)
+    )
+    pools = [np.unique(values[~np.isnan(values)]).tolist() for values in (main.mean, main.std)]
+    mean, std = (values[0] if len(values) == 1 else None for values in pools)
+    return Credit(
+        scored=scored,
+        scheme=scheme,
+        options={**assigned.options, **further},
+        advantages=assigned.advantages,
+        normalised=normalised,
+        mean=mean,
+        std=std,
+        spread=assigned.spread,
+        warnings=tuple(warnings),
+        parts=assigned.parts,
+    )
 
 
 def _unjudged(scored: ScoredGroup) -> list[str]:
     """Say how many answers and steps are unscored because one reward did not judge what another one scored."""
-    names = {kind: [r.name for r in scored.rewards if r.kind == kind and r.weight] for kind in ("outcome", "step")}
-    answers = [(row.outcome, [row.outcome_scores[name] for name in names["outcome"]]) for row in scored.scored]
+    answers = [(row.outcome, row.outcome_scores) for row in scored.scored]
     steps = [
-        (reward, [row.scores[name][k] for name in names["step"]])
+        (reward, {name: scores[k] for name, scores in row.scores.items()})
         for row in scored.scored
         for k, reward in enumerate(row.rewards)
     ]
     said = []
     for what, kind, rows in (("answer", "outcome", answers), ("step", "step", steps)):
-        missing = [given for total, given in rows if total is None and any(score is not None for score in given)]
-        for place, name in enumerate(names[kind]):
-            if count := sum(given[place] is None for given in missing):
+        names = [reward.name for reward in scored.rewards if reward.kind == kind and reward.weight]
+        missing = [given for total, given in rows if total is None and any(given[n] is not None for n in names)]
+        for name in names:
+            if count := sum(given[name] is None for given in missing):
                 said.append(f"{counted(count, what)} unscored: reward {name!r} gave none of them a score")
     return said
-
-
-def _without_copies(credit: Credit) -> Credit:
-    scored = credit.scored.scored
-    pairs = [(scored[i], scored[first]) for i, first in enumerate(credit.scored.group.copy_of) if first is not None]
-    warnings = credit.warnings
-    if any((copy.rewards, copy.outcome) != (first.rewards, first.outcome) for copy, first in pairs):
-        warnings += ("equal completions have different rewards; with drop_duplicates those of the first one count",)
-    return replace(credit, options={**credit.options, "drop_duplicates": True}, warnings=warnings)
 
 
 @dataclass(frozen=True)
@@ -147,15 +167,32 @@ class _Assigned:
     warnings: tuple[str, ...]
 
 
+_NEEDS = {
+    "outcome": ("outcomes", "needs an outcome reward and none is set; add one (answer_correctness, say), or choose a "
+        "scheme that credits steps"),
+    "token_ids": ("token_ids", "compares completions token by token and their ids are not there; give token_ids, or "
+        "choose another scheme"),
+    "states": ("step_state", "compares steps that begin in the same state and states are not there; give states, or "
+        "choose another scheme"),
+}  # fmt: skip
+"""What a scheme may need: the batch's attribute for it, and what to say if the groups lack it."""
+
+
 def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, Any]) -> list[_Assigned]:
     if not groups:
         return []
     chosen = find_scheme(scheme)
-    weight, clip = _number(options, "outcome_weight", 0.0), _clip(options)
+    weight, clip = options.get("outcome_weight") or 0.0, options.get("clip")
+    if not is_finite(weight):
+        raise CreditError(f"outcome_weight is {shown(weight)}; use a finite number")
+    if clip is not None and not (is_finite(clip) and clip > 0):
+        raise CreditError(f"clip is {shown(clip)}; use a number above 0, or leave it out for no bound")
     scheme_options = {name: value for name, value in options.items() if name not in ("outcome_weight", "clip")}
     values, idle = resolve(scheme, chosen.options, scheme_options)
     batch = Batch.of(groups)
-    _check_needs(chosen, batch)
+    for attribute, said in (_NEEDS[need] for need in chosen.needs if need != "steps"):
+        if getattr(batch, attribute) is None:
+            raise CreditError(f"scheme {scheme!r} {said}")
     computed = chosen.compute(batch, **values)
     parts = [computed] if isinstance(computed, Part) else list(computed)
     if weight:
@@ -166,55 +203,21 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
         shared: dict[str, Any] = {name: values[name] for name in ("normalise", "scale") if name in values}
         added = outcome(batch, **shared)
         parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
-    settled = {**values, "outcome_weight": weight, "clip": clip}
+    settled = {**values, "outcome_weight": float(weight), "clip": None if clip is None else float(clip)}
     assigned, first = [], 0
     for number, group in enumerate(groups):
         after = first + len(group.lengths)
         warnings = [*idle, *(part.group_warnings[number] for part in parts if number in part.group_warnings)]
-        assigned.append(_of_group(group, first, after, batch, parts, settled, warnings))
+        for part in parts:
+            of_rollouts = ((i, said) for i, said in part.warnings.items() if first <= i < after)
+            warnings += [f"rollout {i - first + 1}: {said}" for i, said in of_rollouts]
+        own = tuple(part.of_members(batch, first, after) for part in parts)
+        spread = any(part.has_spread(batch, first, after) for part in parts)
+        masks = group.masks or [None] * len(group.lengths)
+        advantages = lay_out(own, group.lengths, masks, group.spans, settled["clip"])
+        assigned.append(_Assigned(advantages, own, spread, settled, tuple(warnings)))
         first = after
     return assigned
-
-
-def _check_needs(scheme: Scheme, batch: Batch) -> None:
-    """Raises CreditError where the groups lack what the scheme cannot do without."""
-    if "outcome" in scheme.needs and batch.outcomes is None:
-        raise CreditError(
-            f"scheme {scheme.name!r} needs an outcome reward and none is set; add one (answer_correctness, say), "
-            "or choose a scheme that credits steps"
-        )
-    if "token_ids" in scheme.needs and batch.token_ids is None:
-        raise CreditError(
-            f"scheme {scheme.name!r} compares completions token by token and their ids are not there; give token_ids, "
-            "or choose another scheme"
-        )
-    if "states" in scheme.needs and batch.step_state is None:
-        raise CreditError(
-            f"scheme {scheme.name!r} compares steps that begin in the same state and states are not there; give "
-            "states, or choose another scheme"
-        )
-
-
-def _of_group(
-    group: GroupRewards,
-    first: int,
-    after: int,
-    batch: Batch,
-    parts: Sequence[Part],
-    options: Mapping[str, Any],
-    group_warnings: Sequence[str],
-) -> _Assigned:
-    cut = tuple(part.of_members(batch, first, after) for part in parts)
-    warnings = [
-        f"rollout {i - first + 1}: {warning}"
-        for part in parts
-        for i, warning in part.warnings.items()
-        if first <= i < after
-    ]
-    spread = any(part.has_spread(batch, first, after) for part in parts)
-    masks = group.masks or [None] * len(group.lengths)
-    advantages = lay_out(cut, group.lengths, masks, group.spans, options["clip"])
-    return _Assigned(advantages, cut, spread, options, (*group_warnings, *warnings))
 
 
 def lay_out(
@@ -245,58 +248,3 @@ def lay_out(
             "an advantage is too large for float32; scale the rewards down, or set scale, normalise or clip"
         )
     return advantages
-
-
-def _credit(scored: ScoredGroup, scheme: str, assigned: _Assigned) -> Credit:
-    main = assigned.parts[0]
-    per_step = main.carry != "all" and main.unit == "step"
-    normalised = tuple(
-        tuple(None if np.isnan(value) else float(value) for value in _carried(main, i))
-        if per_step
-        else (None,) * len(step_scores.rewards)
-        for i, step_scores in enumerate(scored.scored)
-    )
-    return Credit(
-        scored=scored,
-        scheme=scheme,
-        options=dict(assigned.options),
-        advantages=assigned.advantages,
-        normalised=normalised,
-        mean=_only(main.mean),
-        std=_only(main.std),
-        spread=assigned.spread,
-        warnings=assigned.warnings,
-        parts=assigned.parts,
-    )
-
-
-def _carried(part: CreditPart, i: int) -> npt.NDArray[np.float64]:
-    entries = slice(part.offsets[i], part.offsets[i + 1])
-    return np.asarray(part.normalised[entries] * part.factor[entries])
-
-
-def _only(values: npt.NDArray[np.float64]) -> float | None:
-    """The value of a sequence of length one, else None."""
-    known = np.unique(values[~np.isnan(values)])
-    return float(known[0]) if len(known) == 1 else None
-
-
-def _number(options: Mapping[str, Any], name: str, default: float) -> float:
-    value = options.get(name)
-    value = default if value is None else value
-    try:
-        number = np.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
-    except OverflowError:
-        number = np.inf
-    if not np.isfinite(number):
-        raise CreditError(f"{name} is {shown(value)}; use a finite number")
-    return number
-
-
-def _clip(options: Mapping[str, Any]) -> float | None:
-    if options.get("clip") is None:
-        return None
-    clip = _number(options, "clip", 0.0)
-    if clip <= 0:
-        raise CreditError(f"clip is {clip:g}; use a number above 0, or leave it out for no bound")
-    return clip

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
@@ -49,9 +49,6 @@ class GroupRewards:
     finished: Sequence[bool] | None = None
     states: Sequence[Sequence[Hashable]] | None = None
 
-    def __post_init__(self) -> None:
-        self._check()
-
     @classmethod
     def checked(
         cls,
@@ -62,17 +59,18 @@ class GroupRewards:
         outcomes: Sequence[float | None] | None = None,
         masks: Sequence[Sequence[int] | None] | None = None,
         token_ids: Sequence[Sequence[int]] | None = None,
-        finished: Sequence[bool] | None = None,
         states: Sequence[Sequence[Hashable]] | None = None,
     ) -> GroupRewards:
         """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
-        steps, ends, lengths = _lists("step_rewards", steps), _integers("step_ends", ends), _whole("lengths", lengths)
-        if starts is None:
-            starts = [[0, *(end + 1 for end in row[:-1])] if row else [] for row in ends]
-        outcome_list = None if outcomes is None else _list("outcome_rewards", outcomes)
-        mask_lists = None if masks is None else _list("masks", masks)
-        firsts = _integers("step_starts", starts)
-        return cls(steps, firsts, ends, lengths, outcome_list, mask_lists, token_ids, finished, states)
+        ends = [list(map(operator.index, row)) for row in ends]
+        firsts = [[0, *(end + 1 for end in row[:-1])][: len(row)] for row in ends]
+        if starts is not None:
+            firsts = [list(map(operator.index, row)) for row in starts]
+        outcomes = None if outcomes is None else list(outcomes)
+        rewards = [list(row) for row in steps]
+        group = cls(rewards, firsts, ends, list(map(operator.index, lengths)), outcomes, masks, token_ids, None, states)
+        group._check()
+        return group
 
     @classmethod
     def of(cls, scored: ScoredGroup, *, drop_duplicates: bool = False, each_reward: bool = False) -> GroupRewards:
@@ -90,7 +88,7 @@ class GroupRewards:
         ids = [rollout.token_ids for rollout in scored.group.rollouts]
         finished = [rollout.finished for rollout in scored.group.rollouts]
         starts, ends, masks = scored.step_starts, scored.step_ends, scored.masks
-        return cls.checked(steps, ends, scored.lengths, starts, outcomes, masks, ids, finished, scored.step_states)
+        return cls(steps, starts, ends, scored.lengths, outcomes, masks, ids, finished, scored.step_states)
 
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))
@@ -116,105 +114,65 @@ class GroupRewards:
                     f"{name} has {len(rows)} completions and lengths has {len(self.lengths)}; give one each"
                 )
         for i, length in enumerate(self.lengths):
-            _check_completion(i, self.steps[i], self.starts[i], self.ends[i], length)
-        for i, mask in enumerate(() if self.masks is None else self.masks):
-            if mask is not None and (len(mask) != self.lengths[i] or not set(mask) <= {0, 1}):
+            rewards, firsts, ends = self.steps[i], self.starts[i], self.ends[i]
+            if not len(rewards) == len(ends) == len(firsts):
+                raise CreditError(
+                    f"completion {i} has {len(rewards)} step rewards, {len(firsts)} step starts and {len(ends)} step "
+                    "ends; give one of each a step"
+                )
+            if not 0 <= length < _LONGEST:
+                raise CreditError(f"completion {i}: its length is {shown(length)}; give the number of its tokens")
+            if any(later < earlier for earlier, later in pairwise(ends)):
+                raise CreditError(f"completion {i}: step_ends {list(ends)} go backwards; steps must be in order")
+            if ends and not (ends[0] >= 0 and ends[-1] < length):
+                raise CreditError(f"completion {i}: step_ends {list(ends)} do not lie within its {length} tokens")
+            # A step that ends inside the token of another one has no token of its own, and begins one behind its end.
+            if any(not 0 <= first <= end + 1 for first, end in zip(firsts, ends, strict=True)):
+                raise CreditError(
+                    f"completion {i}: step_starts {list(firsts)} do not lie before step_ends {list(ends)}"
+                )
+            mask = self.masks[i] if self.masks is not None else None
+            if mask is not None and (len(mask) != length or not set(mask) <= {0, 1}):
                 raise CreditError(
                     f"completion {i}: its mask has {len(mask)} entries of {sorted(set(mask))[:3]} and the completion "
-                    f"{self.lengths[i]} tokens; give 1 for each token that the policy sampled, 0 for each other one"
+                    f"{length} tokens; give 1 for each token that the policy sampled, 0 for each other one"
                 )
-        for i, ids in enumerate(() if self.token_ids is None else self.token_ids):
-            if len(ids) != self.lengths[i]:
+            if self.token_ids is not None and len(self.token_ids[i]) != length:
                 raise CreditError(
-                    f"completion {i} has {len(ids)} token ids and {self.lengths[i]} tokens; give one each"
+                    f"completion {i} has {len(self.token_ids[i])} token ids and {length} tokens; give one each"
                 )
-        for i, states in enumerate(() if self.states is None else self.states):
-            if len(states) != len(self.steps[i]):
+            if self.states is not None and len(self.states[i]) != len(rewards):
                 raise CreditError(
-                    f"completion {i} has {len(states)} states and {len(self.steps[i])} steps; give each step the "
+                    f"completion {i} has {len(self.states[i])} states and {len(rewards)} steps; give each step the "
                     "state in which it begins"
                 )
-        for i, reward in enumerate(() if self.outcomes is None else self.outcomes):
-            _check_number(f"completion {i}: outcome reward", reward)
+            outcome = [] if self.outcomes is None else [("outcome", self.outcomes[i])]
+            for what, reward in (*((f"step {k}", reward) for k, reward in enumerate(rewards)), *outcome):
+                if reward is not None and not is_finite(reward):
+                    raise CreditError(
+                        f"completion {i}, {what}: reward {shown(reward)} is not finite; use None for unscored"
+                    )
 
 
-def _list(name: str, values: Any) -> list[Any]:
-    if isinstance(values, str | bytes | Mapping):
-        raise CreditError(f"{name} is {shown(values)}; give a list")
+def is_finite(value: Any) -> bool:
+    """Return whether it is a number that a float holds."""
     try:
-        return list(values)
-    except TypeError:
-        raise CreditError(f"{name} is {shown(values)}; give a list") from None
+        return not isinstance(value, bool) and math.isfinite(value)
+    except (OverflowError, TypeError):
+        return False
 
 
-def _lists(name: str, rows: Any) -> list[list[Any]]:
-    return [_list(f"{name} of completion {i}", row) for i, row in enumerate(_list(name, rows))]
-
-
-def _whole(name: str, values: Any) -> list[int]:
-    values = _list(name, values)
-    try:
-        return [operator.index(value) for value in values]
-    except TypeError:
-        raise CreditError(f"{name} is {shown(values)}; give whole numbers") from None
-
-
-def _integers(name: str, rows: Any) -> list[list[int]]:
-    return [_whole(f"{name} of completion {i}", row) for i, row in enumerate(_list(name, rows))]
-
-
-def _check_completion(
-    i: int, rewards: Sequence[float | None], firsts: Sequence[int], ends: Sequence[int], length: int
-) -> None:
-    if not len(rewards) == len(ends) == len(firsts):
-        raise CreditError(
-            f"completion {i} has {len(rewards)} step rewards, {len(firsts)} step starts and {len(ends)} step ends; "
-            "give one of each a step"
-        )
-    if not 0 <= length < _LONGEST:
-        raise CreditError(f"completion {i}: its length is {shown(length)}; give the number of its tokens")
-    if any(later < earlier for earlier, later in pairwise(ends)):
-        raise CreditError(f"completion {i}: step_ends {list(ends)} go backwards; steps must be in order")
-    if len(ends) and not (ends[0] >= 0 and ends[-1] < length):
-        raise CreditError(f"completion {i}: step_ends {list(ends)} do not lie within its {length} tokens")
-    # A step that ends inside the token of another one has no token of its own, and begins one behind its end.
-    if any(not 0 <= first <= end + 1 for first, end in zip(firsts, ends, strict=True)):
-        raise CreditError(f"completion {i}: step_starts {list(firsts)} do not lie before step_ends {list(ends)}")
-    for k, reward in enumerate(rewards):
-        _check_number(f"completion {i}, step {k}: reward", reward)
-
-
-def _check_number(what: str, value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise CreditError(f"{what} is {shown(value)}; give a number, or None for unscored")
-    try:
-        finite = math.isfinite(value)
-    except OverflowError:  # an integer beyond what a float holds
-        finite = False
-    if not finite:
-        raise CreditError(f"{what} {shown(value)} is not finite; use None for unscored")
-
-
-def _owned(first: Integers, last: Integers, completion: Integers) -> Integers:
-    """How many tokens are each step's own, (N,): one in which two steps end is the later one's, as everywhere."""
-    if not len(last):
-        return last
-    apart = completion * (int(last.max()) + 3)  # so that a completion's tokens all come before the next one's
-    begins = np.where(first <= last, first, last.max() + 2) + apart
+def _widths(
+    groups: Sequence[GroupRewards], first: Integers, last: Integers, completion: Integers, offsets: Integers
+) -> Integers:
+    """How many tokens are each step's own and were sampled, (N,): one in which two steps end is the later one's."""
+    apart = completion * (int(last.max(initial=0)) + 3)  # so that a completion's tokens all come before the next one's
+    begins = np.where(first <= last, first, last.max(initial=0) + 2) + apart
     later = np.append(np.minimum.accumulate(begins[::-1])[::-1][1:], np.iinfo(np.int64).max)  # the first behind a step
-    owned: Integers = np.maximum(np.minimum(last + 1 + apart, later) - (first + apart), 0)
-    return owned
-
-
-def _sampled_width(width: Integers, first: Integers, offsets: Integers, groups: Sequence[GroupRewards]) -> Integers:
-    """How many of each step's own tokens the policy sampled, (N,)."""
+    width: Integers = np.maximum(np.minimum(last + 1 + apart, later[: len(last)]) - (first + apart), 0)
     masks = [group.sampled(i) for group in groups for i in range(len(group.lengths))]
     for i, mask in enumerate(masks):
-        if mask is None:
-            continue
-        for n in range(offsets[i], offsets[i + 1]):
+        for n in range(offsets[i], offsets[i + 1]) if mask is not None else ():
             width[n] = np.count_nonzero(mask[first[n] : first[n] + width[n]])
     return width
 
@@ -243,24 +201,17 @@ class Batch:
         counts = np.array([len(row) for group in groups for row in group.steps], dtype=np.int64)  # (B,)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         completion = np.repeat(np.arange(len(counts)), counts)
-        first = _flat(start for group in groups for row in group.starts for start in row)
-        last = _flat(end for group in groups for row in group.ends for end in row)
-        outcome_lists = [group.outcomes for group in groups]
-        outcomes = None
-        if any(row is not None for row in outcome_lists):
-            outcomes = _numbers(
-                chain.from_iterable(
-                    row or [None] * len(g.lengths) for g, row in zip(groups, outcome_lists, strict=True)
-                )
-            )
+        first = np.array([start for group in groups for row in group.starts for start in row], dtype=np.int64)
+        last = np.array([end for group in groups for row in group.ends for end in row], dtype=np.int64)
+        outcomes = [outcome for group in groups for outcome in group.outcomes or [None] * len(group.lengths)]
         return cls(
             rewards=_numbers(reward for group in groups for row in group.steps for reward in row),
             completion=completion,
             index=np.arange(len(completion)) - offsets[completion],
-            width=_sampled_width(_owned(first, last, completion), first, offsets, groups),
+            width=_widths(groups, first, last, completion, offsets),
             offsets=offsets,
             group=np.repeat(np.arange(len(groups)), [len(group.lengths) for group in groups]),
-            outcomes=outcomes,
+            outcomes=None if all(group.outcomes is None for group in groups) else _numbers(outcomes),
             groups=tuple(groups),
         )
 
@@ -286,10 +237,6 @@ class Batch:
         """The mean of each completion's scored step rewards, (B,); NaN where none was scored."""
         counts = np.bincount(self.completion[~np.isnan(self.rewards)], minlength=self.completions)
         return np.asarray(self.sums / np.maximum(counts, 1))
-
-    def with_rewards(self, rewards: Floats) -> Batch:
-        """The same batch with other step rewards."""
-        return replace(self, rewards=rewards)
 
     @cached_property
     def token_ids(self) -> tuple[Integers, ...] | None:
@@ -339,12 +286,8 @@ class Batch:
         return np.cumsum([0, *map(len, self.sampled)], dtype=np.int64)
 
 
-def _flat(values: object) -> Integers:
-    return np.fromiter(values, dtype=np.int64)  # type: ignore[call-overload, no-any-return]
-
-
-def _numbers(values: object) -> Floats:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)  # type: ignore[attr-defined]
+def _numbers(values: Iterable[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 # --- rewards summed after each function's scores were normalised on their own: GDPO ----------------------------------
@@ -385,7 +328,7 @@ def _summed(scored: ScoredGroup, scores: dict[str, list[float | None]], counted:
     pool, sums = np.zeros(len(counted), dtype=np.int64), np.zeros(len(counted))
     for reward in scored.rewards:
         if reward.name in scores:
-            raw = np.array([np.nan if score is None else score for score in scores[reward.name]], dtype=np.float64)
+            raw = _numbers(scores[reward.name])
             z = z_within(np.where(counted, raw, np.nan), pool, np.arange(len(raw)), "pooled", scale=True)
             sums += reward.weight * np.nan_to_num(z.value)
     return sums.tolist()

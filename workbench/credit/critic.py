@@ -106,11 +106,13 @@ def credit_by_gae(
     ]
     rollouts = [rollout for group in groups for rollout in group.group.rollouts]
     counted = [row.advantages for row, r in zip(rows, rollouts, strict=True) if not (r.truncated and finished_only)]
-    mean, std = _moments(np.concatenate([*counted, np.zeros(0)])) if options.whiten else (0.0, None)
+    pool = np.concatenate([*counted, np.zeros(0)])
+    mean, std = (float(pool.mean()), float(pool.std(ddof=1))) if len(pool) > 1 else (0.0, 0.0)
+    moments = (mean, std) if options.whiten else (0.0, None)
     credits, first = [], 0
     for group in groups:
         after = first + len(group.group)
-        credits.append(_credit(group, rows[first:after], options, mean, std))
+        credits.append(_credit(group, rows[first:after], options, *moments))
         first = after
     return credits
 
@@ -147,27 +149,16 @@ def _row(group: ScoredGroup, i: int, measured: Measured, options: GAEOptions) ->
     scored = group.scored[i]
     for end, reward in zip(scored.step_ends, scored.rewards, strict=True):
         if reward is not None and len(at):
-            rewards[_place(at, end)] += reward
+            # The last sampled token up to the step's end; the first where there is none.
+            rewards[max(int(np.searchsorted(at, end, side="right")) - 1, 0)] += reward
     if scored.outcome is not None and len(at):
         rewards[-1] += np.clip(scored.outcome, -options.score_clip, options.score_clip)
     deltas = _deltas(rewards, values, options.gamma)
     return _Row(at, log_ratios, rewards, values, deltas, suffix_sums(deltas, options.gamma * options.lam))
 
 
-def _place(at: npt.NDArray[np.int64], token: int) -> int:
-    """The last sampled token up to ``token``, as a place among the sampled ones; the first where there is none."""
-    return max(int(np.searchsorted(at, token, side="right")) - 1, 0)
-
-
 def _deltas(rewards: Floats, values: Floats, gamma: float) -> Floats:
     return rewards + gamma * np.append(values[1:], 0.0)[: len(values)] - values
-
-
-def _moments(advantages: Floats) -> tuple[float, float]:
-    """Mean and standard deviation (ddof = 1); (0, 0) of fewer than two numbers."""
-    if len(advantages) < 2:
-        return 0.0, 0.0
-    return float(advantages.mean()), float(advantages.std(ddof=1))
 
 
 def _credit(group: ScoredGroup, rows: Sequence[_Row], options: GAEOptions, mean: float, std: float | None) -> Credit:

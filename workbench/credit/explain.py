@@ -86,18 +86,15 @@ def why_no_spread(credit: Credit) -> NoSpread | None:
             what = f"{kind} reward{'s' if several else ''} ({', '.join(names)}) differ{'' if several else 's'}"
             setting = f"{credit.scheme} with outcome weight 0" if kind == "outcome" else credit.scheme
             unused = f"the {what}, and {setting} does not use {'them' if several else 'it'}"
-            return NoSpread(f"{_equal_steps(credit) or 'only '}{unused}", remedies)
+            # The rewards of steps tell none of them apart, which may be the fault of the pattern.
+            steps = [r.name for r in credit.scored.rewards if r.kind == "step" and r.weight != 0]
+            values = {reward for row in credit.scored.step_rewards for reward in row if reward is not None}
+            equal = "only "
+            if steps and len(values) < 2:
+                says = f"scores every step {values.pop():g}" if values else "scores no step"
+                equal = f"{' + '.join(steps)} {says} (does the pattern cut what it judges?); "
+            return NoSpread(f"{equal}{unused}", remedies)
     return NoSpread()
-
-
-def _equal_steps(credit: Credit) -> str:
-    """That the rewards of steps tell none of them apart, which may be the fault of the pattern."""
-    names = [reward.name for reward in credit.scored.rewards if reward.kind == "step" and reward.weight != 0]
-    values = {reward for row in credit.scored.step_rewards for reward in row if reward is not None}
-    if not names or len(values) > 1:
-        return ""
-    says = f"scores every step {values.pop():g}" if values else "scores no step"
-    return f"{' + '.join(names)} {says} (does the pattern cut what it judges?); "
 
 
 def _kinds_read(credit: Credit) -> set[RewardKind]:
@@ -151,20 +148,21 @@ def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) ->
 
     ``losses`` are the rollouts' of all groups, as ``pass_losses`` gives them. Empty where nothing is pushed.
     """
-    tokens: dict[str, list[float]] = {}
+    answers = {True: "right answers", False: "wrong answers", None: "answers without a verdict"}
+    steps = [*(f"step {k + 1}" for k in range(NAMED_STEPS)), f"step {NAMED_STEPS + 1} and later", "outside every step"]
+    tokens: dict[str, list[float]] = {name: [] for name in (*answers.values(), *steps)}  # in the order of the answer
     rows = iter(losses)
     for credit in credits:
         verdicts = right_answers(credit.scored)
         for i, scored in enumerate(credit.scored.scored):
             push = next(rows).push
-            verdict = {True: "right answers", False: "wrong answers", None: "answers without a verdict"}[verdicts[i]]
-            tokens.setdefault(verdict, []).extend(push)
+            tokens[answers[verdicts[i]]].extend(push)
             place = np.full(len(push), -1)
             for k, (first, last) in enumerate(scored.spans):
                 place[first : last + 1] = min(k, NAMED_STEPS)
             for k in np.unique(place):
-                tokens.setdefault(_position(int(k)), []).extend(push[place == k])
-    total = sum(abs(push) for name, pushes in tokens.items() if "answers" in name for push in pushes)
+                tokens[steps[k]].extend(push[place == k])
+    total = sum(abs(push) for name in answers.values() for push in tokens[name])
     if not total:
         return []
     shares = [
@@ -174,10 +172,11 @@ def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) ->
             float(np.abs(pushes).sum() / total),
             float(np.maximum(pushes, 0).sum() / total),
         )
-        for name, pushes in sorted(tokens.items(), key=lambda entry: _order(entry[0]))
+        for name, pushes in tokens.items()
+        if pushes
     ]
-    judged = any(share.name in ("right answers", "wrong answers") for share in shares)
-    return [share for share in shares if judged or "answers" not in share.name]
+    judged = tokens["right answers"] or tokens["wrong answers"]
+    return [share for share in shares if judged or share.name != "answers without a verdict"]
 
 
 def right_answers(scored: ScoredGroup) -> list[bool | None]:
@@ -185,19 +184,6 @@ def right_answers(scored: ScoredGroup) -> list[bool | None]:
     judge = scored.judge("outcome")
     scores = [None if judge is None else row.outcome_scores.get(judge) for row in scored.scored]
     return [None if score is None else score > 0 for score in scores]
-
-
-def _position(k: int) -> str:
-    if k < 0:
-        return "outside every step"
-    return f"step {k + 1} and later" if k == NAMED_STEPS else f"step {k + 1}"
-
-
-def _order(name: str) -> int:
-    answers = ("right answers", "wrong answers", "answers without a verdict")
-    if name in answers:
-        return answers.index(name)
-    return 99 if name == "outside every step" else 10 + int(name.split()[1])
 
 
 # --- two credits of the same rollouts: what a change of scheme does before any training is spent on it ------------
@@ -243,10 +229,18 @@ def compare_credits(a: Credit, b: Credit) -> Comparison:
     flipped = np.sign(a.advantages) * np.sign(b.advantages) < 0
     inside = np.arange(a.advantages.shape[1]) < np.array(a.scored.lengths)[:, None]  # (G, T_max)
     x, y = a.advantages[inside].astype(np.float64), b.advantages[inside].astype(np.float64)
+    first, second = (
+        ", ".join(f"{r.name}{'' if r.weight == 1 else f' × {r.weight:g}'}" for r in credit.scored.rewards)
+        for credit in (a, b)
+    )
+    names = a.scheme, b.scheme
+    if a.scored.scored != b.scored.scored or first != second:
+        other = ", other scores" if first == second else ""  # the same functions by name: other options, say
+        names = f"{a.scheme} on {first or 'no reward'}", f"{b.scheme} on {second or 'no reward'}{other}"
     return Comparison(
         a=a,
         b=b,
-        names=_names(a, b),
+        names=names,
         difference=b.advantages - a.advantages,
         flipped=flipped,
         flipped_share=float(flipped[inside].mean()) if len(x) else 0.0,
@@ -265,17 +259,3 @@ def compare_credits(a: Credit, b: Credit) -> Comparison:
             for k, (first, last) in enumerate(scored.spans)
         ),
     )
-
-
-def _names(a: Credit, b: Credit) -> tuple[str, str]:
-    first, second = _rewards(a), _rewards(b)
-    if a.scored.scored == b.scored.scored and first == second:
-        return a.scheme, b.scheme
-    if first == second:  # the same functions by name, with other scores: other options, say
-        second += ", other scores"
-    return f"{a.scheme} on {first}", f"{b.scheme} on {second}"
-
-
-def _rewards(credit: Credit) -> str:
-    weighed = (f"{r.name}{'' if r.weight == 1 else f' × {r.weight:g}'}" for r in credit.scored.rewards)
-    return ", ".join(weighed) or "no reward"

@@ -74,12 +74,16 @@ def z_within(
     x, p, c = raw[scored], pool[scored], completion[scored]
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large is told below
         mean, std, spread = _statistics(x, p)
-        if how == "per_completion":
-            mean, std, several = _per_completion(x, p, c)
-            spread &= several
-        elif how == "leave_one_out":
-            mean, several = _others(x, p, c)
-            spread &= several
+        if how in ("per_completion", "leave_one_out"):
+            voter, means, owner, count, voters = _voters(x, p, c)
+            spread &= voters[p] > 1
+            total = np.bincount(owner, means, minlength=len(voters))
+            if how == "per_completion":
+                centre = (total / np.maximum(voters, 1))[p]
+                squares = np.bincount(p, (x - centre) ** 2 / count[voter], minlength=len(voters))
+                mean, std = centre, np.sqrt(squares / np.maximum(voters - 1, 1))[p]
+            else:
+                mean = ((total[owner] - means) / np.maximum(voters[owner] - 1, 1))[voter]
         elif how == "batch":
             std = _statistics(x, np.zeros_like(p) if wide is None else wide[scored])[1]
         elif how == "none":
@@ -123,22 +127,6 @@ def _voters(x: Floats, pool: Integers, completion: Integers) -> tuple[Integers, 
     owner = np.zeros(len(pairs), dtype=np.int64)
     owner[voter] = pool
     return voter, means, owner, count, np.bincount(owner)
-
-
-def _per_completion(x: Floats, pool: Integers, completion: Integers) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-    voter, means, owner, count, voters = _voters(x, pool, completion)
-    size = len(voters)
-    mean = np.bincount(owner, means, minlength=size) / np.maximum(voters, 1)
-    squares = np.bincount(pool, (x - mean[pool]) ** 2 / count[voter], minlength=size)
-    std = np.sqrt(squares / np.maximum(voters - 1, 1))
-    return mean[pool], std[pool], voters[pool] > 1
-
-
-def _others(x: Floats, pool: Integers, completion: Integers) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    voter, means, owner, _, voters = _voters(x, pool, completion)
-    total = np.bincount(owner, means, minlength=len(voters))
-    others = (total[owner] - means) / np.maximum(voters[owner] - 1, 1)
-    return others[voter], voters[pool] > 1
 
 
 def _placed(values: npt.NDArray[np.generic], scored: npt.NDArray[np.bool_]) -> Floats:

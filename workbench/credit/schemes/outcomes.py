@@ -126,7 +126,10 @@ def turn_credit(
     the second term only moves credit between steps. Without an outcome R is 0. ``turn_credit.py`` of prime-rl's pull
     request 3282 (https://github.com/PrimeIntellect-ai/prime-rl/pull/3282), where a step is a turn.
     """
-    gains, credits = _gains(batch), np.zeros_like(batch.rewards)
+    gains, credits = np.zeros_like(batch.rewards), np.zeros_like(batch.rewards)
+    known = np.flatnonzero(~np.isnan(batch.rewards))
+    same = batch.completion[known[1:]] == batch.completion[known[:-1]]
+    gains[known[1:]] = np.where(same, np.diff(batch.rewards[known]), 0.0)
     for first, after in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
         shares, total = np.cumsum(gamma ** np.arange(after - first)), 0.0
         for n in range(after - 1, first - 1, -1):
@@ -143,15 +146,6 @@ def turn_credit(
         Part("step", "own", moved, np.full_like(credits, process_weight)),
         Part("return", "all", by_completion(batch, outcomes + net, normalise, scale)),
     )
-
-
-def _gains(batch: Batch) -> Floats:
-    """Each scored step's reward less that of the scored one before it, (N,); 0 for the first, and for unscored ones."""
-    gains = np.zeros_like(batch.rewards)
-    scored = np.flatnonzero(~np.isnan(batch.rewards))
-    same = batch.completion[scored[1:]] == batch.completion[scored[:-1]]
-    gains[scored[1:]] = np.where(same, np.diff(batch.rewards[scored]), 0.0)
-    return gains
 
 
 # --- episodes of several turns ------------------------------------------------------------------------------------
@@ -185,32 +179,20 @@ def gigpo(
     """
     assert batch.step_state is not None, "what a scheme needs is checked before it is computed"
     outcomes = outcomes_of(batch)
-    beside = z_within(_returns(batch, outcomes, gamma), batch.step_state, batch.completion, normalise, scale)
-    totals = outcomes + np.nan_to_num(batch.sums)
-    return (
-        Part("step", "own", beside, np.full_like(batch.rewards, state_weight)),
-        Part("return", "all", _of_episodes(batch, totals, normalise, scale, across_steps)),
-    )
-
-
-def _of_episodes(batch: Batch, totals: Floats, how: Normalise, scale: bool, across_steps: bool) -> Normalised:
-    """Return ``totals`` (B,) normalised over the group's episodes, or over their steps; one without counts once."""
-    if not across_steps:
-        return by_completion(batch, totals, how, scale)
-    counts = np.maximum(np.diff(batch.offsets), 1)
-    owner = np.repeat(np.arange(batch.completions), counts)
-    z = z_within(totals[owner], batch.group[owner], owner, how, scale)
-    first = np.cumsum(counts) - counts
-    return Normalised(z.raw[first], z.mean[first], z.std[first], z.value[first], z.spread[first])
-
-
-def _returns(batch: Batch, outcomes: Floats, gamma: float) -> Floats:
-    """The discounted return of each step, the outcome coming with the last, (N,); NaN without an outcome."""
     returns, later = np.nan_to_num(batch.rewards), 0.0
     for n in range(len(returns) - 1, -1, -1):
         is_last = n + 1 == batch.offsets[batch.completion[n] + 1]
         later = returns[n] = returns[n] + (outcomes[batch.completion[n]] if is_last else gamma * later)
-    return returns
+    beside = z_within(returns, batch.step_state, batch.completion, normalise, scale)
+    counts = np.maximum(np.diff(batch.offsets) if across_steps else 1, np.ones(batch.completions, np.int64))
+    owner, first = np.repeat(np.arange(batch.completions), counts), np.cumsum(counts) - counts
+    totals = (outcomes + np.nan_to_num(batch.sums))[owner]  # an episode counts once, or once a step
+    z = z_within(totals, batch.group[owner], owner, normalise, scale)
+    whole = Normalised(z.raw[first], z.mean[first], z.std[first], z.value[first], z.spread[first])
+    return (
+        Part("step", "own", beside, np.full_like(batch.rewards, state_weight)),
+        Part("return", "all", whole),
+    )
 
 
 # --- token by token -----------------------------------------------------------------------------------------------

@@ -91,23 +91,20 @@ GAMMA = Option("gamma", "number", 1.0, "Discount of a step for each step before 
 @cache  # of as many as there are schemes
 def options_of(compute: Callable[..., Any]) -> tuple[Option, ...]:
     """The keyword arguments of a scheme's function as options."""
-    hints = get_type_hints(compute, include_extras=True)
-    return tuple(
-        _option(name, hints[name], parameter.default)
-        for name, parameter in inspect.signature(compute).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    )
-
-
-def _option(name: str, hint: Any, default: Value) -> Option:
-    """``Annotated[float, Range(…)]``, or ``Annotated`` with a help text of a bool or a Literal."""
-    kind, about = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, SHARED_HELP.get(name))
-    assert about is not None, f"option {name!r} needs a help text, or a Range for a number"
-    if isinstance(about, Range):
-        return Option(name, "number", default, about.help, low=about.low, high=about.high)
-    if kind is bool:
-        return Option(name, "switch", default, about)
-    return Option(name, "choice", default, about, choices=get_args(kind))
+    hints, options = get_type_hints(compute, include_extras=True), []
+    for name, parameter in inspect.signature(compute).parameters.items():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        # Annotated[float, Range(…)], or Annotated with a help text of a bool or a Literal
+        hint, default = hints[name], parameter.default
+        kind, about = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, SHARED_HELP.get(name))
+        assert about is not None, f"option {name!r} needs a help text, or a Range for a number"
+        if isinstance(about, Range):
+            options.append(Option(name, "number", default, about.help, low=about.low, high=about.high))
+        else:
+            choices = get_args(kind)
+            options.append(Option(name, "choice" if choices else "switch", default, about, choices))
+    return tuple(options)
 
 
 def resolve(scheme: str, options: tuple[Option, ...], values: Mapping[str, Any]) -> tuple[dict[str, Value], list[str]]:

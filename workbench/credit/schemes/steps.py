@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -246,7 +247,7 @@ def first_error(
     errors = np.cumsum(wrong)
     before = errors - wrong - np.concatenate([[0], errors])[batch.offsets[batch.completion]]
     until_wrong = np.where(before == 0, batch.rewards, np.nan)
-    return process(batch.with_rewards(until_wrong), normalise=normalise, scale=scale, gamma=gamma)
+    return process(replace(batch, rewards=until_wrong), normalise=normalise, scale=scale, gamma=gamma)
 
 
 SCHEMES = (
