@@ -25,7 +25,7 @@ from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.rewards.models.formats import guess_format
-from workbench.rewards.models.load import load_model, load_trained_classifier, load_trained_process_model
+from workbench.rewards.models.load import load_model, load_trained
 from workbench.rewards.score import score_group
 from workbench.rundir import RunDir
 from workbench.runs import start
@@ -231,10 +231,7 @@ def test_a_reward_model_of_a_policy_with_an_adapter_begins_with_both(
     section = PolicySection(path=adapter) if by == "path" else PolicySection(path=small, adapter=adapter)
     where = base_and_adapters(section)
     assert where == (small, {adapter: 1.0})
-    if kind == "classifier":
-        model, _ = load_trained_classifier(section.path, *where)
-    else:
-        model, _ = load_trained_process_model(section.path, *where, kind)
+    model, _ = load_trained(section.path, *where, kind)
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
         expected, base = (load_policy(path, device="cpu").model.base_model for path in (adapter, small))
@@ -472,9 +469,9 @@ GOOD = {"prompt": "q", "chosen": "a", "rejected": "b"}
 def test_a_reward_model_starts_from_a_policy_or_from_one_with_a_single_label(tmp_path: Path, sums: str) -> None:
     two = reward_models.save("sequence", tmp_path / "two")
     with pytest.raises(RewardError, match=r"score\.weight is \(2, "):
-        load_trained_classifier(two, two, {})
+        load_trained(two, two, {})
     single = reward_models.save("sequence", tmp_path / "single", num_labels=1)
     configuration(sums, REWARD, single).method.check_files(configuration(sums, REWARD, single))
-    model, _ = load_trained_classifier(single, single, {})
+    model, _ = load_trained(single, single, {})
     kept = LlamaForSequenceClassification.from_pretrained(single)
     torch.testing.assert_close(model.score.weight, kept.score.weight)

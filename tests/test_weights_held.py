@@ -17,7 +17,7 @@ from workbench.policies import load
 from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
-from workbench.rewards.models.load import load_model, load_trained_classifier
+from workbench.rewards.models.load import load_model, load_trained
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
@@ -227,7 +227,7 @@ def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Pa
 def test_what_was_trained_on_frozen_weights_is_put_into_full_ones(tmp_path: Path) -> None:
     """The head and the adapter are those that were trained, all else is the full model's."""
     section = PolicySection(lora=LoraConfig(r=2, targets="q_proj"))
-    frozen, full = (load_trained_classifier("tiny", policy_path("tiny"), {})[0] for _ in range(2))
+    frozen, full = (load_trained("tiny", policy_path("tiny"), {})[0] for _ in range(2))
     trained = with_lora(frozen, section)
     for name, weight in trained.named_parameters():
         if "base_layer" in name:  # what few bits leave of the weights

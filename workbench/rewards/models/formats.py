@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.config import ModelConfig, ModelFormat
+from workbench.config import ModelFormat
 from workbench.errors import RewardError, shown
 from workbench.places import STEP_FORMAT, checkpoint_or, is_hub_id, local_path, no_folder
 from workbench.schema import Prompt
@@ -77,34 +77,30 @@ def question_of(prompt: Prompt) -> str:
     return "\n\n".join(message["content"] for message in prompt if message["role"] == "user")
 
 
-def sign_ids(tokenizer: Any) -> tuple[int, int]:
-    """Ids of "+" and "-" as they stand in running text ("+ -" tokenised, as the model cards do).
+def sign_ids(tokenizer: Any, form: Format) -> tuple[int, int]:
+    """Ids of "+" and "-" as they open an assistant's turn in the format ``turns``, else as they stand in running text.
 
-    Raises RewardError for a tokenizer that has no single token for each.
+    Of running text "+ -" is tokenised, as the model cards do. Raises RewardError for a tokenizer that has no single
+    token for each.
     """
+    if form.name == "turns":
+        plus, minus = (tokenizer(sign, add_special_tokens=False)["input_ids"] for sign in "+-")
+        return plus[-1], minus[-1]
     ids = tokenizer("+ -", add_special_tokens=False)["input_ids"]
     if len(ids) != 2 or ids[0] == ids[1]:
         raise RewardError(f"this tokenizer spells '+ -' as the ids {ids}; two are needed, one for each sign")
     return ids[0], ids[1]
 
 
-def turn_sign_ids(tokenizer: Any) -> tuple[int, int]:
-    """Ids of "+" and "-" as they open an assistant's turn."""
-    plus, minus = (tokenizer(sign, add_special_tokens=False)["input_ids"] for sign in "+-")
-    return plus[-1], minus[-1]
-
-
 def _stepwise(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
-    def encode(text: str) -> list[int]:
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    ids = encode(question_of(prompt))
-    if tokenizer.bos_token_id is not None:
-        ids = [tokenizer.bos_token_id, *ids]
-    after = encode(separator)
+    first, after, *rows = (
+        list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        for text in (question_of(prompt), separator, *steps)
+    )
+    ids = first if tokenizer.bos_token_id is None else [tokenizer.bos_token_id, *first]
     positions = []
-    for step in steps:
-        ids += encode(step) + after
+    for row in rows:
+        ids += row + after
         positions.append(len(ids) - 1)
     return [Reading(tuple(ids), tuple(positions))]
 
@@ -147,9 +143,8 @@ def _turns(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str)
 def _template(tokenizer: Any, messages: Sequence[dict[str, str]], *, tokenize: bool, **options: Any) -> Any:
     if tokenizer.chat_template is None:
         raise RewardError("this format reads a conversation and the reward model's tokenizer has no chat template")
-    if not tokenize:
-        return tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
-    return list(tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=True, **options)["input_ids"])
+    written = tokenizer.apply_chat_template(list(messages), tokenize=tokenize, return_dict=tokenize, **options)
+    return list(written["input_ids"]) if tokenize else written
 
 
 FORMATS: dict[ModelFormat, Format] = {
@@ -162,15 +157,6 @@ FORMATS: dict[ModelFormat, Format] = {
     )
 }
 """Name → format of process reward models."""
-
-
-def check_trained_format(config: ModelConfig, trained: Any) -> None:
-    """Raises RewardError where a model trained here in the format ``trained`` would be read in another."""
-    if trained in FORMATS and trained != config.format:
-        raise RewardError(
-            f"reward model {config.path!r} was trained in format {trained!r} and format {config.format!r} reads it "
-            f"otherwise; set format to {trained!r}"
-        )
 
 
 def model_path(path: str) -> str:

@@ -32,7 +32,7 @@ from transformers.utils import cached_file
 from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError
 from workbench.places import END_TOKEN, STEP_FORMAT, STEP_SEPARATOR, hub_problem, local_path
-from workbench.rewards.models.formats import FORMATS, check_trained_format, model_path
+from workbench.rewards.models.formats import FORMATS, model_path
 from workbench.rewards.models.model import Classifier, ProcessModel
 from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
@@ -114,102 +114,69 @@ def _ends(model: Any, where: str) -> bool:
     return any("- reward-trainer" in text.split("\n") for text in head)
 
 
-def load_trained_classifier(
+def load_trained(
     path: str,
     where: str,
     adapters: Mapping[str, float],
+    name: ModelFormat = "classifier",
     *,
-    trust_remote_code: bool = False,
-    dtype: str = "float32",
-    attention: str = "auto",
-    quantisation: str = "none",
-    device: str = "cpu",
-    end_token: bool = False,
-) -> tuple[Any, Any]:
-    """A classifier with a single logit to train, on the CPU, and its tokenizer.
-
-    Of a language model the head is new, drawn from torch's generator; a reward model with one logit keeps its own.
-    ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and how much of each. Raises
-    RewardError if it cannot be read, or its head has several labels. In 4 or 8 bits it lies on ``device``.
-    ``end_token`` is written into its configuration, for those who read it.
-    """
-    kind = AutoModelForSequenceClassification
-    held = _held(dtype, attention, quantisation, device)
-    model, tokenizer = _load_trained(kind, path, where, adapters, 1, trust_remote_code, held)
-    setattr(model.config, END_TOKEN, end_token)
-    return model, tokenizer
-
-
-def load_trained_process_model(
-    path: str,
-    where: str,
-    adapters: Mapping[str, float],
-    name: ModelFormat,
     separator: str | None = None,
-    *,
+    end_token: bool = False,
     trust_remote_code: bool = False,
     dtype: str = "float32",
     attention: str = "auto",
     quantisation: str = "none",
     device: str = "cpu",
 ) -> tuple[Any, Any]:
-    """A process reward model to train in the format ``name``, on the CPU, and its tokenizer.
+    """Load a reward model to train in the format ``name``, on the CPU, and its tokenizer.
 
-    Formats with a head of two labels take a language model, with a new head drawn from torch's generator, or a process
-    reward model with its own; the others a language model as it is. Format and separator are written into the model's
-    configuration, which is saved with it. Raises as ``load_trained_classifier`` does.
+    A classifier has a single logit; the formats with a head of two labels take a language model or a process reward
+    model, the others a language model as it is. Of a language model a head is new, drawn from torch's generator; a
+    reward model keeps its own. ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and how
+    much of each. In 4 or 8 bits the model lies on ``device``. Format, ``separator`` and ``end_token`` are written into
+    the model's configuration, which is saved with it. Raises RewardError if it cannot be read, or its head has other
+    labels.
     """
-    kind, labels = AutoModelForCausalLM, None
-    if not FORMATS[name].signs:
+    kind, labels, settings = (
+        AutoModelForSequenceClassification,
+        1 if name == "classifier" else 2,
+        {END_TOKEN: end_token},
+    )
+    if name != "classifier":
         with _refusals(path):
             described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
         published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
-        kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
-    held = _held(dtype, attention, quantisation, device)
-    model, tokenizer = _load_trained(kind, path, where, adapters, labels, trust_remote_code, held)
-    setattr(model.config, STEP_FORMAT, name)
-    setattr(model.config, STEP_SEPARATOR, separator)
-    return model, tokenizer
-
-
-def _load_trained(
-    kind: Any,
-    path: str,
-    where: str,
-    adapters: Mapping[str, float],
-    labels: int | None,
-    trust_remote_code: bool,
-    held: Mapping[str, Any],
-) -> tuple[Any, Any]:
-    options = dict(held) | ({} if labels is None else {"num_labels": labels})
+        kind = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification
+        settings = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
+        if FORMATS[name].signs:
+            kind, labels = AutoModelForCausalLM, 0
+    options = _OPTIONS | ({"num_labels": labels} if labels else {})
+    options |= {} if attention == "auto" else {"attn_implementation": attention}
     if kind is not Qwen2ForProcessRewardModel:
         options["trust_remote_code"] = trust_remote_code
+    options["dtype"] = getattr(torch, dtype, "auto")
+    if quantisation != "none":
+        target = torch.device(device)
+        options["dtype"] = torch.float32 if dtype == "auto" and target.type == "cpu" else options["dtype"]
+        options |= _in_bits(quantisation, target, options["dtype"])
     with _refusals(path), quiet_loading(where):
         tokenizer = _tokenizer(where, trust_remote_code)
-        model, info = kind.from_pretrained(
-            where,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # so that they can be named
-            **options,
-        )
-        body = "" if labels is None else f"{model.base_model_prefix}."  # a head may be new
+        model, info = kind.from_pretrained(where, **options)
+        body = f"{model.base_model_prefix}." if labels else ""  # a head may be new
         check_loaded(model, {**info, "missing_keys": [key for key in info["missing_keys"] if key.startswith(body)]})
         for adapter, weight in adapters.items():
             model = with_merged_adapter(model, adapter, weight)
         check_finite(model)
+    for setting, value in settings.items():
+        setattr(model.config, setting, value)
     return model, tokenizer
 
 
-def _held(dtype: str, attention: str, quantisation: str, device: str) -> dict[str, Any]:
-    """How the weights of a model to train are held, as ``from_pretrained`` takes it."""
-    held: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
-    if quantisation == "none":
-        return held | {"dtype": getattr(torch, dtype)}
-    target = torch.device(device)
-    full = "float32" if dtype == "auto" and target.type == "cpu" else dtype
-    compute = "auto" if full == "auto" else getattr(torch, full)
-    return held | {"dtype": compute} | _in_bits(quantisation, target, compute)
+_OPTIONS: dict[str, Any] = {
+    "use_safetensors": True,
+    "output_loading_info": True,
+    "ignore_mismatched_sizes": True,  # so that they can be named
+}
 
 
 def _in_bits(quantisation: str, device: torch.device, compute: Any) -> dict[str, Any]:
@@ -239,19 +206,32 @@ def _tokenizer(where: str, trust_remote_code: bool) -> Any:
 
 
 def _read(config: ModelConfig, where: str, device: str) -> Any:
-    target = _device(device)
-    options: dict[str, Any] = {
-        "use_safetensors": True,
-        "trust_remote_code": config.trust_remote_code,
-        "dtype": torch.float32 if target.type == "cpu" else "auto",
-        "output_loading_info": True,
-        "ignore_mismatched_sizes": True,  # so that they can be named
-    }
+    if device != "cpu" and not torch.cuda.is_available():
+        if device != "auto":
+            raise RewardError(f"device {device!r} was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
+        device = "cpu"
+    rank = os.environ.get("LOCAL_RANK")
+    target = torch.device(device)
+    if device in ("auto", "cuda"):
+        target = torch.device("cuda" if rank is None else f"cuda:{rank}")
+    options = {**_OPTIONS, "dtype": torch.float32 if target.type == "cpu" else "auto"}
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
-    check_trained_format(config, getattr(described, STEP_FORMAT, None))
-    kind = _auto_class(config, described.architectures or [])
-    if kind is Qwen2ForProcessRewardModel:
-        options.pop("trust_remote_code")
+    trained = getattr(described, STEP_FORMAT, None)
+    if trained in FORMATS and trained != config.format:
+        raise RewardError(
+            f"reward model {config.path!r} was trained in format {trained!r} and format {config.format!r} reads it "
+            f"otherwise; set format to {trained!r}"
+        )
+    published = described.architectures == [Qwen2ForProcessRewardModel.__name__] and not config.trust_remote_code
+    kind: Any = AutoModel if config.trust_remote_code else AutoModelForTokenClassification
+    if config.format == "classifier":
+        kind = AutoModelForSequenceClassification
+    elif FORMATS[config.format].signs:
+        kind = AutoModelForCausalLM
+    elif published:
+        kind = Qwen2ForProcessRewardModel
+    if kind is not Qwen2ForProcessRewardModel:
+        options["trust_remote_code"] = config.trust_remote_code
     in_bits = config.quantisation != "none"
     if in_bits:
         options |= _in_bits(config.quantisation, target, options["dtype"])
@@ -266,16 +246,6 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     return model if in_bits else model.to(target)
 
 
-def _auto_class(config: ModelConfig, architectures: list[str]) -> Any:
-    if config.format == "classifier":
-        return AutoModelForSequenceClassification
-    if FORMATS[config.format].signs:
-        return AutoModelForCausalLM
-    if architectures == [Qwen2ForProcessRewardModel.__name__] and not config.trust_remote_code:
-        return Qwen2ForProcessRewardModel
-    return AutoModel if config.trust_remote_code else AutoModelForTokenClassification
-
-
 def good_label(model_config: Any, config: ModelConfig) -> int | None:
     """The index of the label that scores; None for a single logit. Raises RewardError for one that is not there."""
     count = model_config.num_labels
@@ -288,17 +258,6 @@ def good_label(model_config: Any, config: ModelConfig) -> int | None:
     if count > 2:
         raise RewardError(f"{config.path!r} has {count} labels; name the good one in label: {', '.join(names)}")
     return None if count == 1 else 1
-
-
-def _device(device: str) -> torch.device:
-    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise RewardError(f"device {device!r} was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
-    rank = os.environ.get("LOCAL_RANK")
-    if device in ("auto", "cuda"):
-        return torch.device("cuda" if rank is None else f"cuda:{rank}")
-    return torch.device(device)
 
 
 KEPT = 2
@@ -362,11 +321,7 @@ def module_function(module: Any) -> Callable[..., list[Score]]:
         tokenizer.pad_token = tokenizer.eos_token
     label = good_label(module.config, ModelConfig(path=path or "module", format="classifier"))
     classifier = Classifier(module, tokenizer, label=label)
-
-    def module_scored(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
-        return classifier.score(prompts, completions)
-
-    return module_scored
+    return lambda prompts, completions, **columns: classifier.score(prompts, completions)
 
 
 @cache

@@ -12,7 +12,7 @@ import hashlib
 import inspect
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from workbench.errors import RewardError
-from workbench.rewards.models.formats import Format, Reading, read_steps, sign_ids, turn_sign_ids
+from workbench.rewards.models.formats import Format, Reading, read_steps, sign_ids
 from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
 
@@ -36,11 +36,10 @@ class Memory:
         self.hits = 0
 
     def get(self, key: bytes) -> float | None:
-        if key not in self._scores:
-            return None
-        self.hits += 1
-        self._scores.move_to_end(key)
-        return self._scores[key]
+        if key in self._scores:
+            self.hits += 1
+            self._scores.move_to_end(key)
+        return self._scores.get(key)
 
     def put(self, key: bytes, score: float) -> None:
         self._scores[key] = score
@@ -77,9 +76,7 @@ class StepHead:
     @classmethod
     def of(cls, model: Any, tokenizer: Any, form: Format) -> StepHead:
         """Raises RewardError for a tokenizer that does not fit the format."""
-        signs = None
-        if form.signs:
-            signs = turn_sign_ids(tokenizer) if form.name == "turns" else sign_ids(tokenizer)
+        signs = sign_ids(tokenizer, form) if form.signs else None
         return cls(form, signs, frozenset(inspect.signature(model.forward).parameters))
 
     def __call__(self, model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -123,15 +120,12 @@ class ProcessModel:
             for prompt, texts in zip(prompts, steps, strict=True)
         ]
         known = self._known([reading for of_completion in readings for reading in of_completion or ()])
-        scores: list[list[Score]] = []
-        for of_completion, texts in zip(readings, steps, strict=True):
-            if of_completion is None:
-                scores.append([None] * len(texts))
-            else:
-                scores.append(
-                    [known.get(self._key(reading, at)) for reading in of_completion for at in reading.positions]
-                )
-        return scores
+        return [
+            [None] * len(texts)
+            if of_completion is None
+            else [known.get(self._key(reading, at)) for reading in of_completion for at in reading.positions]
+            for of_completion, texts in zip(readings, steps, strict=True)
+        ]
 
     def _known(self, readings: Sequence[Reading]) -> dict[bytes, Score]:
         """Every reading's scores by key: remembered ones, and the others from the model."""
@@ -216,8 +210,10 @@ class Classifier:
         ]
         limit = context_of(self.model)
         known: dict[bytes, Score] = {_key(ids): self.memory.get(_key(ids)) for ids in rows}
-        todo = {tuple(ids) for ids in rows if len(ids) <= limit and known[_key(ids)] is None}
-        for batch in _chunks(sorted(todo, key=lambda ids: (len(ids), ids)), self.batch_size):
+        missing = {tuple(ids) for ids in rows if len(ids) <= limit and known[_key(ids)] is None}
+        todo = sorted(missing, key=lambda ids: (len(ids), ids))
+        for start in range(0, len(todo), self.batch_size):
+            batch = todo[start : start + self.batch_size]
             for ids, value in zip(batch, self._forward(batch), strict=True):
                 known[_key(ids)] = value
                 self.memory.put(_key(ids), value)
@@ -277,7 +273,3 @@ def context_of(model: Any) -> int:
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     limit = getattr(config, "max_position_embeddings", None)
     return limit if isinstance(limit, int) and limit > 0 else 2**31
-
-
-def _chunks(rows: Sequence[Sequence[int]], size: int) -> Iterator[Sequence[Sequence[int]]]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))

@@ -73,7 +73,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.policies.find import base_and_adapters
     from workbench.policies.load import prepared
     from workbench.rewards.models.formats import FORMATS
-    from workbench.rewards.models.load import load_trained_process_model
+    from workbench.rewards.models.load import load_trained
     from workbench.rewards.models.model import StepHead, context_of
     from workbench.training import labelled
     from workbench.training.building import held_weights, in_full, stored_trainer, with_lora
@@ -83,7 +83,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, PRMSection)
     set_seed(config.seed)  # the weights of a new head
     where, adapters = base_and_adapters(config.policy)
-    load = partial(load_trained_process_model, config.policy.path, where, adapters, method.format, method.separator)
+    load = partial(load_trained, config.policy.path, where, adapters, method.format, separator=method.separator)
     model, tokenizer = load(**held_weights(config))
     disable_dropout_in_model(model)
     form, longest = FORMATS[method.format], min(method.max_length, context_of(model))

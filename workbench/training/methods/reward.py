@@ -65,7 +65,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
 
     from workbench.policies.find import base_and_adapters
     from workbench.policies.load import prepared
-    from workbench.rewards.models.load import load_trained_classifier
+    from workbench.rewards.models.load import load_trained
     from workbench.training.building import (
         held_weights,
         in_full,
@@ -87,7 +87,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, RewardSection)
     set_seed(config.seed)  # the new head's weights
     where, adapters = base_and_adapters(config.policy)
-    load = partial(load_trained_classifier, config.policy.path, where, adapters, end_token=method.end_token)
+    load = partial(load_trained, config.policy.path, where, adapters, end_token=method.end_token)
     model, tokenizer = load(**held_weights(config))
     trainer: Any = stored_trainer(
         ResumableRewardTrainer,
