@@ -93,10 +93,8 @@ def sign_ids(tokenizer: Any, form: Format) -> tuple[int, int]:
 
 
 def _stepwise(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
-    first, after, *rows = (
-        list(tokenizer(text, add_special_tokens=False)["input_ids"])
-        for text in (question_of(prompt), separator, *steps)
-    )
+    texts = (question_of(prompt), separator, *steps)
+    first, after, *rows = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     ids = first if tokenizer.bos_token_id is None else [tokenizer.bos_token_id, *first]
     positions = []
     for row in rows:
