@@ -19,7 +19,7 @@ from workbench.config import ModelConfig, RewardConfig
 from workbench.errors import RewardError
 from workbench.policies.client import ModelWorker
 from workbench.rewards import load_reward, score_group
-from workbench.rewards.models.formats import FORMATS, read_steps, turn_sign_ids
+from workbench.rewards.models.formats import FORMATS, read_steps, sign_ids
 from workbench.rewards.models.load import LocalModels
 from workbench.rewards.models.model import classifier_ids
 from workbench.rewards.reward import reduced
@@ -116,7 +116,8 @@ def test_a_template_that_rewrites_earlier_turns_is_read_step_by_step(tmp_path, m
     for reading, score in zip(readings, scores, strict=True):
         with torch.no_grad():
             logits = model.model(torch.tensor([reading.ids])).logits[0, -1]
-        assert score == pytest.approx(logits[list(turn_sign_ids(model.tokenizer))].softmax(-1)[0].item(), abs=TOLERANCE)
+        signs = list(sign_ids(model.tokenizer, FORMATS["turns"]))
+        assert score == pytest.approx(logits[signs].softmax(-1)[0].item(), abs=TOLERANCE)
 
 
 # --- classifiers --------------------------------------------------------------------------------------------------

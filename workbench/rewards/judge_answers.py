@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,13 +43,13 @@ def read_whole(text: str, lowest: float, highest: float) -> Verdict:
     for value in reversed(list(_values(text))):
         entry = value[0] if isinstance(value, list) and len(value) == 1 else value
         if isinstance(entry, Mapping) and any(key in entry for key in _SCORE):
-            return _whole(_verdict(entry, lowest, highest))
-    if found := _BARE.search(_THOUGHT.sub("", text)):
-        return _whole(_verdict({"score": found[1] or found[2]}, lowest, highest))
-    raise UnreadableError("has no JSON with a score in it")
-
-
-def _whole(verdict: Verdict) -> Verdict:
+            break
+    else:
+        found = _BARE.search(_THOUGHT.sub("", text))
+        if found is None:
+            raise UnreadableError("has no JSON with a score in it")
+        entry = {"score": found[1] or found[2]}
+    verdict = _verdict(entry, lowest, highest)
     if verdict.score is None and verdict.reason.startswith(_OUTSIDE):
         raise UnreadableError(verdict.reason)
     return verdict
@@ -136,11 +137,10 @@ def _verdict(entry: Any, lowest: float, highest: float) -> Verdict:
     if isinstance(value, bool):
         value = highest if value else lowest
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             value = float(value)
-        except ValueError:
-            value = None
-    reason, quote = (_text(of, keys) for keys in (_REASON, _QUOTE))
+    said = (next((of[key] for key in keys if isinstance(of.get(key), str)), "") for keys in (_REASON, _QUOTE))
+    reason, quote = (text[:_LONGEST].strip() for text in said)
     if not isinstance(value, int | float):
         return Verdict(None, reason, quote)
     if not (math.isfinite(value) and lowest <= value <= highest):
@@ -148,11 +148,6 @@ def _verdict(entry: Any, lowest: float, highest: float) -> Verdict:
     return Verdict(float(value), reason, quote)
 
 
-def _text(entry: Mapping[str, Any], keys: Sequence[str]) -> str:
-    value = next((entry[key] for key in keys if isinstance(entry.get(key), str)), "")
-    return str(value)[:_LONGEST].strip()
-
-
 def is_quoted(quote: str, text: str) -> bool:
-    """Whether the words stand in the text, whatever the spaces between them."""
+    """Return whether the words stand in the text, whatever the spaces between them."""
     return _SPACE.sub(" ", quote).strip() in _SPACE.sub(" ", text)

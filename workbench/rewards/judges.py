@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -165,7 +165,7 @@ class Judged:
     calls: int
 
 
-class Judges:
+class Judges(AbstractContextManager["Judges"]):
     """Asks judges, from any thread.
 
     ``folder`` is where answers are kept; by default the workspace of this process's run, or the default one. ``busy``
@@ -227,9 +227,6 @@ class Judges:
         if self._store is not None:
             self._store.close()
             self._store = None
-
-    def __enter__(self) -> Judges:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -377,7 +374,9 @@ class _Call:
                         "try"
                     ) from error
                 backoff = 2.0**attempt * random.uniform(0.5, 1.0)
-                await _pause(self.failed, min(LONGEST_PAUSE, backoff if error.pause is None else max(error.pause, 0.1)))
+                pause = min(LONGEST_PAUSE, backoff if error.pause is None else max(error.pause, 0.1))
+                with suppress(TimeoutError):  # or until another question has failed
+                    await asyncio.wait_for(self.failed.wait(), pause)
         raise AssertionError
 
     async def _send(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> str:
@@ -392,11 +391,28 @@ class _Call:
             raise _PassingError(f"no answer in {config.timeout:g} s") from error
         except httpx.HTTPError as error:
             raise _PassingError(str(error) or type(error).__name__) from error
+        text = response.text
         if response.is_success:
-            return self._answer(response.text)
-        said = f"status {response.status_code}: {_said(response)}"
+            try:
+                content = json.loads(text)["choices"][0]["message"]["content"] or ""
+                return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                raise RewardError(
+                    f"judge at {config.base_url}: {self._without_key(text[:_SAID])!r} is no chat completion; is "
+                    "judge.base_url that of an OpenAI-compatible endpoint?"
+                ) from error
+        with suppress(ValueError, LookupError, TypeError, RecursionError):  # JSON that most servers put it in
+            error_said = json.loads(text)["error"]
+            text = error_said["message"] if isinstance(error_said, Mapping) else str(error_said)
+        words = " ".join(str(text).split())[:_SAID] or response.reason_phrase
+        said = f"status {response.status_code}: {words}"
         if response.status_code in PASSING:
-            raise _PassingError(said, _asked_pause(response.headers.get("Retry-After")))
+            pause, asked = None, response.headers.get("Retry-After")
+            with suppress(ValueError, TypeError):
+                pause = parsedate_to_datetime(asked).timestamp() - time.time()
+            with suppress(ValueError, TypeError):
+                pause = float(asked)
+            raise _PassingError(said, pause)
         advice = _ADVICE.get(response.status_code, "").format(
             variable=config.key_variable or "judge.key_variable, which is unset,"
         )
@@ -405,44 +421,8 @@ class _Call:
         where = f"judge {config.model!r} at {config.base_url}"
         raise RewardError(f"{where} refused: {self._without_key(said)}{advice}")
 
-    def _answer(self, text: str) -> str:
-        try:
-            content = json.loads(text)["choices"][0]["message"]["content"] or ""
-            return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise RewardError(
-                f"judge at {self.config.base_url}: {self._without_key(text[:_SAID])!r} is no chat completion; is "
-                "judge.base_url that of an OpenAI-compatible endpoint?"
-            ) from error
-
     def _without_key(self, text: str) -> str:
         return redact(text if self.key is None else text.replace(self.key, REDACTED))
-
-
-async def _pause(failed: asyncio.Event, seconds: float) -> None:
-    """Wait so many seconds, or until another question has failed."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(failed.wait(), seconds)
-
-
-def _said(response: httpx.Response) -> str:
-    """What the server says in words, of the JSON that most put it in."""
-    text = response.text
-    with suppress(ValueError, LookupError, TypeError, RecursionError):
-        error = json.loads(text)["error"]
-        text = error["message"] if isinstance(error, Mapping) else str(error)
-    return " ".join(str(text).split())[:_SAID] or response.reason_phrase
-
-
-def _asked_pause(header: str | None) -> float | None:
-    """Seconds that Retry-After asks for, in either of its forms."""
-    if header is None:
-        return None
-    with suppress(ValueError):
-        return float(header)
-    with suppress(ValueError, TypeError):
-        return parsedate_to_datetime(header).timestamp() - time.time()
-    return None
 
 
 def _read(config: JudgeConfig, question: Question, answer: str) -> list[Verdict]:
@@ -540,45 +520,37 @@ def judge_function(name: str, kind: RewardKind, config: JudgeConfig, judges: Jud
     It logs the judge's reasons and quotes beside the scores, and ``judge_calls/<name>``, the requests sent.
     """
 
-    def ask(questions: Sequence[Question], log_metric: Any) -> list[list[Verdict]]:
-        asked = [question for question in questions if question.steps != 0]
+    def judge(
+        prompts: Any, completions: Any, steps: Any, log_extra: Any, log_metric: Any, columns: Mapping[str, Any]
+    ) -> list[list[Verdict]]:
+        questions = []
+        for i, completion in enumerate(completions):
+            row = {name: values[i] for name, values in columns.items() if isinstance(values, list | tuple)}
+            texts = None if steps is None else steps[i]
+            text = question(config, prompts[i], completion, texts, row)
+            questions.append(Question(text, None if texts is None else len(texts)))
+        asked = [each for each in questions if each.steps != 0]
         answered = judges.judged(name, config, asked) if asked else Judged([], 0)
         log_metric(f"judge_calls/{name}"[:80], answered.calls)
-        verdicts = iter(answered.verdicts)
-        return [next(verdicts) if question.steps != 0 else [] for question in questions]
+        left = iter(answered.verdicts)
+        verdicts = [next(left) if each.steps != 0 else [] for each in questions]
+        judged = [[_text_of(completion)] for completion in completions] if steps is None else steps
+        logged = [[_logged(*each) for each in zip(*row, strict=True)] for row in zip(verdicts, judged, strict=True)]
+        for column in (REASON, QUOTE, NOT_THERE):
+            of_rows = [[of.get(column) for of in row] for row in logged]
+            log_extra(column, [row[0] for row in of_rows] if steps is None else of_rows)
+        return verdicts
 
     def steps_judged(
         prompts: Any, completions: Any, steps: Any, log_extra: Any, log_metric: Any, **columns: Any
     ) -> list[list[Score]]:
-        questions = [
-            Question(question(config, prompts[i], completions[i], texts, _row(columns, i)), len(texts))
-            for i, texts in enumerate(steps)
-        ]
-        verdicts = ask(questions, log_metric)
-        logged = [
-            [_logged(*each) for each in zip(of, texts, strict=True)] for of, texts in zip(verdicts, steps, strict=True)
-        ]
-        for column in (REASON, QUOTE, NOT_THERE):
-            log_extra(column, [[of.get(column) for of in row] for row in logged])
+        verdicts = judge(prompts, completions, steps, log_extra, log_metric, columns)
         return [[verdict.score for verdict in of] for of in verdicts]
 
     def whole_judged(prompts: Any, completions: Any, log_extra: Any, log_metric: Any, **columns: Any) -> list[Score]:
-        questions = [
-            Question(question(config, prompts[i], completion, None, _row(columns, i)), None)
-            for i, completion in enumerate(completions)
-        ]
-        verdicts = [of[0] for of in ask(questions, log_metric)]
-        logged = [_logged(*each) for each in zip(verdicts, map(_text_of, completions), strict=True)]
-        for column in (REASON, QUOTE, NOT_THERE):
-            log_extra(column, [of.get(column) for of in logged])
-        return [verdict.score for verdict in verdicts]
+        return [of[0].score for of in judge(prompts, completions, None, log_extra, log_metric, columns)]
 
     return steps_judged if kind == "step" else whole_judged
-
-
-def _row(columns: Mapping[str, Any], i: int) -> dict[str, Any]:
-    """A row's own columns."""
-    return {name: values[i] for name, values in columns.items() if isinstance(values, list | tuple)}
 
 
 def _logged(verdict: Verdict, text: str) -> dict[str, str]:

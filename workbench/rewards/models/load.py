@@ -132,21 +132,18 @@ def load_trained(
 
     A classifier has a single logit; the formats with a head of two labels take a language model or a process reward
     model, the others a language model as it is. Of a language model a head is new, drawn from torch's generator; a
-    reward model keeps its own. ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and how
-    much of each. In 4 or 8 bits the model lies on ``device``. Format, ``separator`` and ``end_token`` are written into
-    the model's configuration, which is saved with it. Raises RewardError if it cannot be read, or its head has other
-    labels.
+    reward model keeps its own. ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and
+    how much of each. In 4 or 8 bits the model lies on ``device``. Format, ``separator`` and ``end_token`` are written
+    into the model's configuration, which is saved with it. Raises RewardError if it cannot be read, or its head has
+    other labels.
     """
-    kind, labels, settings = (
-        AutoModelForSequenceClassification,
-        1 if name == "classifier" else 2,
-        {END_TOKEN: end_token},
-    )
+    kind: Any = AutoModelForSequenceClassification
+    labels, settings = 1, dict[str, Any]({END_TOKEN: end_token})
     if name != "classifier":
         with _refusals(path):
             described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
         published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
-        kind = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification
+        kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
         settings = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
         if FORMATS[name].signs:
             kind, labels = AutoModelForCausalLM, 0
