@@ -203,7 +203,8 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
         shared: dict[str, Any] = {name: values[name] for name in ("normalise", "scale") if name in values}
         added = outcome(batch, **shared)
         parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
-    settled = {**values, "outcome_weight": float(weight), "clip": None if clip is None else float(clip)}
+    clip = None if clip is None else float(clip)
+    settled = {**values, "outcome_weight": float(weight), "clip": clip}
     assigned, first = [], 0
     for number, group in enumerate(groups):
         after = first + len(group.lengths)
@@ -214,7 +215,7 @@ def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str,
         own = tuple(part.of_members(batch, first, after) for part in parts)
         spread = any(part.has_spread(batch, first, after) for part in parts)
         masks = group.masks or [None] * len(group.lengths)
-        advantages = lay_out(own, group.lengths, masks, group.spans, settled["clip"])
+        advantages = lay_out(own, group.lengths, masks, group.spans, clip)
         assigned.append(_Assigned(advantages, own, spread, settled, tuple(warnings)))
         first = after
     return assigned

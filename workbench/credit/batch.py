@@ -171,9 +171,9 @@ def _widths(
     later = np.append(np.minimum.accumulate(begins[::-1])[::-1][1:], np.iinfo(np.int64).max)  # the first behind a step
     width: Integers = np.maximum(np.minimum(last + 1 + apart, later[: len(last)]) - (first + apart), 0)
     masks = [group.sampled(i) for group in groups for i in range(len(group.lengths))]
-    for i, mask in enumerate(masks):
-        for n in range(offsets[i], offsets[i + 1]) if mask is not None else ():
-            width[n] = np.count_nonzero(mask[first[n] : first[n] + width[n]])
+    sampled = [(i, mask) for i, mask in enumerate(masks) if mask is not None]
+    for n, mask in ((n, mask) for i, mask in sampled for n in range(offsets[i], offsets[i + 1])):
+        width[n] = np.count_nonzero(mask[first[n] : first[n] + width[n]])
     return width
 
 

@@ -375,8 +375,7 @@ class _Call:
                     ) from error
                 backoff = 2.0**attempt * random.uniform(0.5, 1.0)
                 pause = min(LONGEST_PAUSE, backoff if error.pause is None else max(error.pause, 0.1))
-                with suppress(TimeoutError):  # or until another question has failed
-                    await asyncio.wait_for(self.failed.wait(), pause)
+                await _pause(self.failed, pause)
         raise AssertionError
 
     async def _send(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> str:
@@ -423,6 +422,12 @@ class _Call:
 
     def _without_key(self, text: str) -> str:
         return redact(text if self.key is None else text.replace(self.key, REDACTED))
+
+
+async def _pause(failed: asyncio.Event, seconds: float) -> None:
+    """Wait so many seconds, or until another question has failed."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(failed.wait(), seconds)
 
 
 def _read(config: JudgeConfig, question: Question, answer: str) -> list[Verdict]:

@@ -21,7 +21,6 @@ ARGUMENTS = ("trainer_state", "log_extra", "log_metric")
 """What TRL's trainer passes by name beside the data's columns."""
 LONGEST_TEXT = 2000
 """Characters of a logged value that are kept."""
-MOST_COLUMNS, MOST_METRICS, LONGEST_NAME = 32, 1000, 80
 _LOG_ROWS = 50  # of a trainer's history that another process is sent
 Extra = Mapping[str, Any]
 """What one function logged of one completion, by column: a value, or a tuple with one a step."""
@@ -60,7 +59,7 @@ class Log:
             if listed is None or len(listed) != count:
                 got = type(values).__name__ if listed is None else f"{len(listed)} values"
                 raise ValueError(f"log_extra({column!r}) got {got} for {count} completions; give a list of {count}")
-            self.extra[self._column(column)] = [plain(value) for value in listed]
+            self.extra[column] = [plain(value) for value in listed]
 
         return {"trainer_state": state, "log_extra": log_extra, "log_metric": self.log_metric}
 
@@ -71,7 +70,7 @@ class Log:
             listed = _listed(values)
             if listed is not None and len(listed) != 1:
                 raise ValueError(f"log_extra({column!r}) got {len(listed)} values for one step; give one")
-            rows = self.extra.setdefault(self._column(column), [[None] * len(texts) for texts in steps])
+            rows = self.extra.setdefault(column, [[None] * len(texts) for texts in steps])
             rows[place[0]][place[1]] = plain(values if listed is None else listed[0], nested=False)
 
         return {"trainer_state": state, "log_extra": log_extra, "log_metric": self.log_metric}
@@ -80,14 +79,7 @@ class Log:
         number: Any = value.item() if hasattr(value, "item") else value
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
             raise ValueError(f"log_metric({name!r}) got {number!r}; give a finite number")
-        if len(self.metrics) >= MOST_METRICS:
-            raise ValueError(f"log_metric was called over {MOST_METRICS:,} times in one call; log a mean")
-        self.metrics.append((_name(name), float(number)))
-
-    def _column(self, column: str) -> str:
-        if len(self.extra) >= MOST_COLUMNS and column not in self.extra:
-            raise ValueError(f"log_extra was given over {MOST_COLUMNS} columns; log fewer")
-        return _name(column)
+        self.metrics.append((name, float(number)))
 
     def of(self, completion: int, steps: int) -> dict[str, Any]:
         """What was logged of one completion, which has so many steps; without columns that hold nothing of it."""
@@ -125,9 +117,3 @@ def _listed(values: Any) -> list[Any] | None:
     if isinstance(values, list | tuple):
         return list(values)
     return list(values.tolist()) if getattr(values, "ndim", 0) >= 1 and hasattr(values, "tolist") else None
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str) or not name or len(name) > LONGEST_NAME:
-        raise ValueError(f"{str(name)[:LONGEST_NAME]!r} is no name to log under; give text of 1 to {LONGEST_NAME}")
-    return name
