@@ -259,7 +259,17 @@ class Credit:
                 carried = part.carried(rollout)
                 total += float(carried[units[0]])
                 if part.unit == "token" and part.carry == "suffix":
-                    terms += _token_terms(part, rollout, units, spans, carried, at_most)
+                    # S_k = sum of a_j gamma^(j - k) over j < n, plus gamma^(n - k) S_n
+                    offset, listed = int(part.offsets[rollout]), units if at_most is None else units[:at_most]
+                    for j, k in enumerate(listed):
+                        at, factor = offset + k, part.gamma**j * float(part.factor[offset + k])
+                        raw, normalised, std = (float(row[at]) for row in (part.raw, part.normalised, part.std))
+                        known = None if np.isnan(std) else std
+                        terms.append(_bare_term("delta", raw, known, normalised, factor, spans[k][0]))
+                    if len(listed) < len(units):
+                        k = units[len(listed)]
+                        rest, factor = float(carried[k]), part.gamma ** len(listed)
+                        terms.append(_bare_term("later", rest, None, rest, factor, spans[k][0]))
                 else:
                     terms += self._terms(part, rollout, units, token if part.kind == "token" else None)
         advantage = self.advantages[rollout, token]
@@ -280,16 +290,24 @@ class Credit:
             discount = part.gamma**j if part.carry in ("suffix", "mean") else 1.0
             factor = float(part.factor[at]) * discount * share
             step = None if part.carry == "all" or part.unit == "token" else k
+            scores: Mapping[str, float | None] = {}
+            summed = [reward for reward in scored.rewards if reward is not None]
+            reward = sum(summed) / (len(summed) if part.kind == "mean" else 1) if summed else None
+            if kind == "outcome":
+                scores, reward = dict(scored.outcome_scores), scored.outcome
+            elif step is not None:
+                scores, reward = {name: values[step] for name, values in scored.scores.items()}, scored.rewards[step]
+            mean, std = (None if np.isnan(value) else float(value) for value in (part.mean[at], part.std[at]))
             terms.append(
                 Term(
                     source=part.kind,
                     step=step,
-                    scores=_scores(scored.scores, scored.outcome_scores, part.kind, step),
+                    scores=scores,
                     weights=weights,
-                    reward=_reward(scored.rewards, scored.outcome, part.kind, step),
+                    reward=None if part.kind in ("centre", "token") else reward,
                     raw=float(part.raw[at]),
-                    mean=_known(part.mean[at]),
-                    std=_known(part.std[at]),
+                    mean=mean,
+                    std=std,
                     normalised=float(part.normalised[at]),
                     factor=factor,
                     value=float(part.normalised[at]) * factor,
@@ -299,34 +317,9 @@ class Credit:
         return terms
 
 
-def _token_terms(
-    part: CreditPart, rollout: int, units: range, spans: Spans, carried: Floats, at_most: int | None
-) -> list[Term]:
-    """The temporal differences of a token and those after it; those after the first ``at_most`` as one term.
-
-    S_k = sum of a_j gamma^(j - k) over j < n, plus gamma^(n - k) S_n.
-    """
-    offset = int(part.offsets[rollout])
-    listed = units if at_most is None else units[:at_most]
-    terms = [
-        _bare_term(
-            part, "delta", offset + k, float(part.raw[offset + k]), float(part.normalised[offset + k]), j, spans[k]
-        )
-        for j, k in enumerate(listed)
-    ]
-    if len(listed) < len(units):
-        k, rest = units[len(listed)], float(carried[units[len(listed)]])
-        terms.append(_bare_term(part, "later", offset + k, rest, rest, len(listed), spans[k]))
-    return terms
-
-
-def _bare_term(
-    part: CreditPart, source: PartKind, at: int, raw: float, normalised: float, distance: int, span: tuple[int, int]
-) -> Term:
-    """A term that carries no one reward; ``distance`` is how many tokens after the explained one it lies."""
-    factor = part.gamma**distance * (float(part.factor[at]) if source == "delta" else 1.0)
-    std = _known(part.std[at]) if source == "delta" else None
-    return Term(source, None, {}, {}, None, raw, None, std, normalised, factor, normalised * factor, token=span[0])
+def _bare_term(source: PartKind, raw: float, std: float | None, normalised: float, factor: float, token: int) -> Term:
+    """A term that carries no one reward."""
+    return Term(source, None, {}, {}, None, raw, None, std, normalised, factor, normalised * factor, token=token)
 
 
 def _units_of(part: CreditPart, spans: Spans, token: int) -> range:
@@ -341,32 +334,6 @@ def _units_of(part: CreditPart, spans: Spans, token: int) -> range:
         return range(holding[-1], holding[-1] + 1) if holding else range(0)
     first_to_end = next((k for k, (_, last) in enumerate(spans) if last >= token), len(spans))
     return range(first_to_end, len(spans))
-
-
-def _scores(
-    steps: Mapping[str, Sequence[float | None]],
-    outcomes: Mapping[str, float | None],
-    source: PartKind,
-    step: int | None,
-) -> dict[str, float | None]:
-    if source in ("outcome", "return"):
-        return dict(outcomes)
-    return {} if step is None else {name: values[step] for name, values in steps.items()}
-
-
-def _reward(rewards: Sequence[float | None], outcome: float | None, source: PartKind, step: int | None) -> float | None:
-    if source in ("outcome", "return"):
-        return outcome
-    if source in ("centre", "token"):
-        return None
-    if step is not None:
-        return rewards[step]
-    known = [reward for reward in rewards if reward is not None]
-    return sum(known) / (len(known) if source == "mean" else 1)
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 OnCredit = Callable[[int, list[Credit]], None]

@@ -86,18 +86,6 @@ class Turn:
         )
 
 
-def checked_turns(turns: Sequence[Turn], length: int) -> tuple[Turn, ...]:
-    """The turns of a completion of ``length`` tokens: in order, without a gap. Raises ValueError for others."""
-    at = 0
-    for turn in turns:
-        if turn.start != at or turn.end < at:
-            raise ValueError(f"a turn covers the tokens {turn.start} to {turn.end}; it must begin at token {at}")
-        at = turn.end
-    if turns and at != length:
-        raise ValueError(f"'turns' end at token {at} of {length}")
-    return tuple(turns)
-
-
 def sampled_runs(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The (first, last) tokens of each run of tokens that the policy sampled."""
     for sampled, run in groupby(range(len(mask)), key=lambda token: bool(mask[token])):
@@ -225,10 +213,6 @@ class Rollout:
         """Which of ``turn_spans`` holds a token, or is the last before it (0 where none is)."""
         return max(bisect_right(self.turn_spans, (token, len(self))) - 1, 0)
 
-    def turn_start(self, turn: int) -> int:
-        """Where a turn of ``turn_spans`` begins in ``text``."""
-        return sum(map(len, self.texts[: self.turn_spans[turn][0]]))
-
     @property
     def turn_states(self) -> list[str]:
         """The state in which each of ``turn_spans`` began: what the environment called it, else its observation's."""
@@ -239,19 +223,11 @@ class Rollout:
         return [name if name is not None else state for name, state in zip(named or states, states, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "token_ids": list(self.token_ids),
-            "texts": list(self.texts),
-            "finished": self.finished,
-            "logprobs": None if self.logprobs is None else list(self.logprobs),
-            "entropies": None if self.entropies is None else list(self.entropies),
-            **({"columns": dict(self.columns)} if self.columns else {}),
-            **({} if self.ref_logprobs is None else {"ref_logprobs": list(self.ref_logprobs)}),
-            **({} if self.raw_logprobs is None else {"raw_logprobs": list(self.raw_logprobs)}),
-            **({} if self.mask is None else {"mask": list(self.mask)}),
-            **({} if self.stop is None else {"stop": self.stop}),
-            **({"turns": [turn.to_json() for turn in self.turns]} if self.turns else {}),
-        }
+        plain = {part.name: getattr(self, part.name) for part in fields(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+        plain |= {"columns": dict(self.columns), "turns": [turn.to_json() for turn in self.turns]}
+        always = ("token_ids", "texts", "finished", "logprobs", "entropies")
+        return {name: value for name, value in plain.items() if name in always or value not in (None, [], {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rollout:
@@ -267,6 +243,10 @@ class Rollout:
         def numbers(name: str) -> tuple[float, ...] | None:
             return None if data.get(name) is None else each_token(name, float, int)
 
+        turns = tuple(map(Turn.from_json, data.get("turns") or ()))
+        starts, ends = [turn.start for turn in turns], [turn.end for turn in turns]
+        if turns and (starts != [0, *ends[:-1]] or ends != sorted(ends) or ends[-1] != len(token_ids)):
+            raise ValueError(f"'turns' must cover the tokens 0 to {len(token_ids)} in order, without a gap")
         return cls(
             token_ids=each_token("token_ids", int),
             texts=each_token("texts", str),
@@ -278,7 +258,7 @@ class Rollout:
             raw_logprobs=numbers("raw_logprobs"),
             mask=None if data.get("mask") is None else each_token("mask", int),
             stop=None if data.get("stop") is None else str(data["stop"]),
-            turns=checked_turns([Turn.from_json(turn) for turn in data.get("turns") or ()], len(token_ids)),
+            turns=turns,
         )
 
 
@@ -308,7 +288,9 @@ class Group:
         Files of version 0.3.0 have the sampled ones alone.
         """
         rollout = self.rollouts[i]
-        return rollout.logprobs if rollout.raw_logprobs is None and not self._processed else rollout.raw_logprobs
+        neutral = {"top_k": (0, None), "top_p": (1.0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
+        is_neutral = all(self.sampling.get(name) in values for name, values in neutral.items())
+        return rollout.logprobs if rollout.raw_logprobs is None and is_neutral else rollout.raw_logprobs
 
     @cached_property
     def copy_of(self) -> tuple[int | None, ...]:
@@ -333,12 +315,6 @@ class Group:
         """Whether the prompt ends inside a ``<think>`` block, which the completions go on with."""
         end = self.prompt if isinstance(self.prompt, str) else str(self.sampling.get("prompt_tail", ""))
         return ends_in_thinking(end)
-
-    @property
-    def _processed(self) -> bool:
-        """Whether top-k, top-p, min-p or a repetition penalty changed what was sampled from."""
-        neutral = {"top_k": (0, None), "top_p": (1.0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
-        return any(self.sampling.get(name) not in values for name, values in neutral.items())
 
     def to_json(self) -> dict[str, Any]:
         return {

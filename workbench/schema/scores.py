@@ -85,6 +85,11 @@ class StepScores:
 
         ``logged`` is there where a function logged something of the step, by function and column.
         """
+        logged: list[dict[str, dict[str, Any]]] = []
+        for k in range(len(self.steps)):
+            logged.append({})
+            for name, column, value in self.logged_of(k):
+                logged[k].setdefault(name, {})[column] = value
         return [
             {
                 "start": step.start,
@@ -95,17 +100,10 @@ class StepScores:
                 "last_token": last,
                 "scores": {name: values[k] for name, values in self.scores.items()},
                 "reward": self.rewards[k],
-                **({"logged": _nested(logged)} if (logged := self.logged_of(k)) else {}),
+                **({"logged": logged[k]} if logged[k] else {}),
             }
             for k, (step, (first, last)) in enumerate(zip(self.steps, self.spans, strict=True))
         ]
-
-
-def _nested(logged: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    nested: dict[str, dict[str, Any]] = {}
-    for name, column, value in logged:
-        nested.setdefault(name, {})[column] = value
-    return nested
 
 
 @dataclass(frozen=True)
@@ -194,15 +192,11 @@ class ScoredGroup:
         """What stands for the state in which each step begins: that of its turn, and what the turn says before it."""
         states: list[list[Hashable]] = []
         for rollout, scores in zip(self.group.rollouts, self.scored, strict=True):
-            turns = [rollout.turn_of(last) for last in scores.step_ends]
-            begins = {turn: rollout.turn_start(turn) for turn in turns}
-            of_turns = rollout.turn_states
-            states.append(
-                [
-                    (of_turns[turn], rollout.text[begins[turn] : step.start])
-                    for turn, step in zip(turns, scores.steps, strict=True)
-                ]
-            )
+            begins = [sum(map(len, rollout.texts[:first])) for first, _ in rollout.turn_spans]
+            of_turns = list(zip(rollout.turn_states, begins, strict=True))
+            turns = [of_turns[rollout.turn_of(last)] for last in scores.step_ends]
+            pairs = zip(turns, scores.steps, strict=True)
+            states.append([(state, rollout.text[begin : step.start]) for (state, begin), step in pairs])
         return states
 
     @property
