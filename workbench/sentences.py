@@ -67,19 +67,22 @@ class Sentence:
 
     def __str__(self) -> str:
         """The text alone."""
-        return _LINK.sub(r"\1", self.markdown)
+        return _LINK.sub(r"\1", self.markdown).replace("**", "")
 
 
 # A group: how it did, what is surprising, what training would do with it
 
 
-def about_group(credit: Credit) -> list[Sentence]:
-    """At most two lines on a credited group: how it did and what is surprising; what training would do with it."""
+def about_group(credit: Credit, *, uncounted: bool = True) -> list[Sentence]:
+    """At most two lines on a credited group: how it did and what is surprising; what training would do with it.
+
+    ``uncounted``: also that the final answer is not counted, which ``group_facts`` say, too.
+    """
     group = _Group.of(credit)
     if not any(abs(a) > _ZERO for row in group.tokens for a in row):
         lines = [[_count(group)], [_nothing(group)]]
     else:
-        lines = [[_count(group), _surprise(group)], [_push(group), _uncounted(credit)]]
+        lines = [[_count(group), _surprise(group)], [_push(group), _uncounted(credit) if uncounted else ""]]
     return [_sentence(*line) for line in lines if any(line)]
 
 
@@ -113,7 +116,7 @@ class _Group:
             right=answers_right(credit),
             step_right=steps_right(credit),
             truncated=sum(rollout.truncated for rollout in rollouts),
-            shares_later=any(p.carry in ("suffix", "mean") and p.unit == "step" for p in credit.parts),
+            shares_later=_shares_later(credit),
             has_steps=any(p.kind == "step" for p in credit.parts),
             has_outcome=any(p.kind in ("outcome", "return") for p in credit.parts),
         )
@@ -147,6 +150,10 @@ class _Group:
         low, high, mean = min(known), max(known), fmean(known)
         least, most = min(low + HIGH * (high - low), mean), max(high - HIGH * (high - low), mean)
         return [None if s is None or least < s < most else s >= most for s in self.outcomes]
+
+
+def _shares_later(credit: Credit) -> bool:
+    return any(part.carry in ("suffix", "mean") and part.unit == "step" for part in credit.parts)
 
 
 def answers_right(credit: Credit) -> list[bool | None] | None:
@@ -329,6 +336,133 @@ def _push(group: _Group) -> str:
     if still > STILL and not whole:
         said.append(f"{_percent(still)} not at all")
     return f"training would push {_and(said)}."
+
+
+# What is drawn first: the order of the answers, what a card says of each, and where a reader is taken
+
+
+@dataclass(frozen=True)
+class Surprises:
+    """``order``: rollouts, those whose push goes against their own answer first. ``remarks[i]``: that, in words, or "".
+
+    ``opens`` is the (rollout, step) to look at first: the strongest of what surprises, else the strongest of all. None
+    where no step has an advantage.
+    """
+
+    order: list[int]
+    remarks: list[str]
+    opens: tuple[int, int] | None
+
+
+def find_surprises(credit: Credit) -> Surprises:
+    group = _Group.of(credit)
+    everyone = range(len(group.tokens))
+    moved = any(abs(a) > _ZERO for row in group.tokens for a in row)
+    ways = [group.direction(i) if moved else 0 for i in everyone]
+    well = group.well or [None for _ in everyone]
+    down = [i for i in everyone if well[i] is True and ways[i] < 0]
+    up = [i for i in everyone if well[i] is False and ways[i] > 0]
+    remarks = ["yet pushed down" if i in down else "yet pushed up" if i in up else "" for i in everyone]
+    verdicts = enumerate(group.step_right or ())
+    steps = [(i, k, group.at[i][k]) for i in everyone for k in range(len(group.at[i]))]
+    against = {(i, k) for i, row in verdicts for k, right in enumerate(row) if right is (group.at[i][k] < -_ZERO)}
+    candidates = [
+        [step for step in steps if step[0] in (down or up)[:1] and step[2] * ways[step[0]] > _ZERO],
+        [step for step in steps if step[:2] in against and step[2]],
+        [step for step in steps if step[2]],
+    ]
+    strongest = next((max(found, key=lambda step: abs(step[2])) for found in candidates if found), None)
+    return Surprises(
+        [*down, *up, *(i for i in everyone if not remarks[i])], remarks, strongest[:2] if strongest else None
+    )
+
+
+def shared_penalties(credit: Credit) -> list[list[list[int]]]:
+    """By rollout and step, the later wrong steps (0-based) whose penalty it shares; none under a step's own scheme."""
+    if not _shares_later(credit):
+        return [[[] for _ in row.steps] for row in credit.scored.scored]
+    judge = credit.scored.judge("step")
+    verdicts = [row.scores.get(judge or "", (None,) * len(row.steps)) for row in credit.scored.scored]
+    wrong = [[k for k, score in enumerate(row) if _verdict(score) is False] for row in verdicts]
+    return [[[k for k in of if k > step] for step in range(len(row))] for row, of in zip(verdicts, wrong, strict=True)]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact about a group: what it is, a detail, and what a page can do about it (``action``, called ``label``)."""
+
+    said: Sentence
+    detail: Sentence
+    action: str = ""
+    label: str = ""
+
+
+def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, compared: bool = False) -> list[Fact]:
+    """Four facts on a group: its steps, whether the final answer counts, the signs that another scheme turns, its texts.
+
+    ``flipped`` is that scheme and the share of tokens; ``compared`` says that it is drawn beside the first.
+    """
+    group = _Group.of(credit)
+    facts = [_fact_of_steps(credit, group), _fact_of_answer(credit, group)]
+    if flipped is not None:
+        action = ("uncompare", "Stop comparing") if compared else ("compare", "Compare")
+        said = f"**{_percent(flipped[1])}** of the tokens change sign"
+        facts.append(Fact(Sentence(said), Sentence(f"under `{flipped[0]}`"), *action))
+    same: dict[int, list[int]] = {}
+    for i, first in enumerate(credit.scored.group.copy_of):
+        same.setdefault(i if first is None else first, []).append(i)
+    largest, cut = max(same.values(), key=len), group.truncated
+    alike = [f"{_names('rollout', largest).partition(' ')[2]} identical"] if len(largest) > 1 else []
+    many = f"**{len(same)}** different texts" if len(same) < len(group.tokens) else f"all **{len(same)}** texts differ"
+    ends = f"[{cut} cut off](filter:truncated)" if cut else "none cut off"
+    return [*facts, Fact(_sentence(many), Sentence(", ".join([*alike, ends])))]
+
+
+def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
+    rows = credit.scored.scored
+    unmatched = sum(not row.matched for row in rows)
+    verdicts = [(k, right) for row in group.step_right or () for k, right in enumerate(row) if right is not None]
+    scores = [score for row in group.steps for score in row if score is not None]
+    if verdicts:
+        wrong = [k for k, right in verdicts if not right]
+        said = f"**[{len(verdicts) - len(wrong)} of {len(verdicts)}](steps:wrong)** steps are right"
+        most = max((wrong.count(k) for k in wrong), default=0)
+        worst = sorted({k for k in wrong if wrong.count(k) == most})
+        detail = f"most errors in {_names('step', worst)}" if worst and len(worst) <= NAMED else ""
+    elif scores:
+        alike = _is_same(scores)
+        said = f"steps score **{min(scores):.2g}**" + ("" if alike else f" to **{max(scores):.2g}**")
+        detail = "every one" if alike else f"{fmean(scores):.2g} on average"
+    else:
+        said, detail = "no step is scored", ""
+    if unmatched:
+        detail = f"no step found in {unmatched} of {len(rows)} answers"
+    return Fact(_sentence(said), Sentence(detail), "statistics", "Statistics")
+
+
+def _fact_of_answer(credit: Credit, group: _Group) -> Fact:
+    if not any(reward.kind == "outcome" for reward in credit.scored.rewards):
+        return Fact(Sentence("No reward scores the answer"), Sentence("only its steps are scored"))
+    weight = credit.options.get("outcome_weight") or 0.0
+    if weight and group.has_steps:
+        return Fact(Sentence(f"Final answer counted **× {weight:g}**"), Sentence(""), "leave-out", "Leave it out")
+    if group.has_outcome or not group.has_steps:
+        only = "" if group.has_steps else "only "
+        return Fact(Sentence(f"{only}the final answer **counts**".capitalize()), Sentence(f"under `{credit.scheme}`"))
+    return Fact(Sentence("Final answer **not counted**"), Sentence(""), "count", "Count it too")
+
+
+def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlation: float | None) -> Sentence:
+    """What a second scheme does to a group: the share of tokens whose sign it turns, and in which rollout most.
+
+    ``flipped`` counts those tokens by rollout, of ``tokens`` in all; ``correlation`` is over all tokens.
+    """
+    alike = "one of the two is constant" if correlation is None else f"r = {two_places(correlation)}"
+    if not any(flipped):
+        return _sentence(f"`{scheme}` turns no token's sign ({alike}).")
+    most = [i for i, count in enumerate(flipped) if count == max(flipped)]
+    where = f", most in {_names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
+    return _sentence(f"`{scheme}` flips the sign of {_percent(sum(flipped) / tokens)} of the tokens ({alike}){where}.")
 
 
 # A token: its advantage, and what adds up to it

@@ -87,7 +87,8 @@ def score_split(
     answers = rollout_texts(group.rollouts, pattern, opened)
     options: dict[str, Any] = {"answers": answers, "opened": opened, "trainer_state": trainer_state}
     scored, summaries = _score(prompts, group.rollouts, rows, splits, loaded, **options)
-    return ScoredGroup(group, settle(scored, summaries), summaries)
+    found_by = f"{pattern.regex} ({pattern.kind})" if pattern else ""
+    return ScoredGroup(group, settle(scored, summaries), summaries, found_by)
 
 
 def score_completions(

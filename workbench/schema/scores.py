@@ -125,11 +125,15 @@ class RewardSummary:
 
 @dataclass(frozen=True, repr=False)
 class ScoredGroup:
-    """A group with one ``StepScores`` a rollout, in the rollouts' order, and the reward functions that gave them."""
+    """A group with one ``StepScores`` a rollout, in the rollouts' order, and the reward functions that gave them.
+
+    ``pattern`` is what found the steps, in words; "" where that is not known.
+    """
 
     group: Group
     scored: tuple[StepScores, ...]
     rewards: tuple[RewardSummary, ...]
+    pattern: str = ""
 
     def __repr__(self) -> str:
         names = ", ".join(reward.name for reward in self.rewards) or "no reward"

@@ -15,8 +15,10 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +31,7 @@ from workbench.credit import (
     SCHEMES,
     Comparison,
     compare_credits,
+    credit_group,
     group_normalisers,
     pass_losses,
     why_no_spread,
@@ -48,8 +51,18 @@ from workbench.schema import (
     WatchedText,
 )
 from workbench.schema.credit import token_spans
+from workbench.errors import CreditError
 from workbench.schema.rollouts import ASSISTANT, Turn, prompt_text, sampled_runs
-from workbench.sentences import about_explanation, about_group, answers_right, steps_right
+from workbench.sentences import (
+    about_comparison,
+    about_explanation,
+    about_group,
+    answers_right,
+    find_surprises,
+    group_facts,
+    shared_penalties,
+    steps_right,
+)
 from workbench.views.fragment import fragment, page
 from workbench.views.fragment import to_json as to_json
 from workbench.views.payloads import (
@@ -76,6 +89,13 @@ EXPLAINED_AT_ONCE = 1_000
 TOKEN_TERMS = 8
 """Terms of a sum over tokens that are listed one by one where every token is explained; the rest is one term."""
 DRAWN_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
+"""Losses whose weights a file of a group holds."""
+OTHER_SCHEMES = ("outcome", "step", "process")
+"""Schemes under which a step's advantage is said beside that under the drawn one."""
+WITH_ANSWER = "answer"
+"""What stands among them for the drawn scheme with the final answer counted."""
+SOURCE_CHARACTERS = 400
+"""Of a prompt, in what says where a drawing comes from."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,31 +161,90 @@ def credit_payload(
     """
     group = credit.scored.group
     explained = explain_at_most is None or _work(credit) <= explain_at_most
-    normalisers = even_shares(credit)
+    normalisers = even_shares(credit, LENS_LOSSES)
     payload: Payload = {**group_payload(group), **_scheme_payload(credit)}
+    payload["source"] = [list(part) for part in source_of(credit, other)]
     payload["rewards"] = [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards]
     payload["judges"] = {"outcome": credit.scored.judge("outcome"), "step": credit.scored.judge("step")}
     payload["normalisers"] = True
-    payload["said"] = [sentence.parts for sentence in about_group(credit)]
+    payload["said"] = [sentence.parts for sentence in about_group(credit, uncounted=False)]
+    surprises, penalties, under = find_surprises(credit), shared_penalties(credit), other_credits(credit)
+    payload |= {"order": surprises.order, "opens": surprises.opens}
     loss = loss or DrawnLoss.on_policy(credit)
     payload["loss"] = loss.payload()
     for i, rollout in enumerate(payload["rollouts"]):
         rollout |= _credited_payload(credit, i, matches[i] if matches else (), explained)
+        rollout["remark"] = surprises.remarks[i]
+        for step, later in zip(rollout["steps"], penalties[i], strict=True):
+            step["later"] = later
+        ends = [last for _, last in credit.scored.scored[i].spans] if len(credit.of(i)) else []
+        rollout["under"] = {name: _shortest(one.of(i)[ends]) for name, one in under.items()}
         if credit.values:
             rollout["values"] = {name: _shortest(values[i]) for name, values in credit.values.items()}
         rollout["loss"] = loss.of_rollout(credit, i)
         rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
+    flipped = None
     if other is not None:
+        penalties = shared_penalties(other)
         compared = compare_credits(credit, other)
-        payload["other"] = _scheme_payload(other) | {
-            "names": list(compared.names),
-            "flippedShare": compared.flipped_share,
-            "correlation": compared.correlation,
-            "meanDifference": compared.mean_absolute_difference,
-        }
+        payload["other"] = _scheme_payload(other) | {"names": list(compared.names)}
+        by_rollout, tokens = compared.flipped.sum(axis=1).tolist(), sum(credit.scored.lengths)
+        payload["said"].append(about_comparison(compared.names[1], by_rollout, tokens, compared.correlation).parts)
+        flipped = (compared.names[1], compared.flipped_share)
         for i, rollout in enumerate(payload["rollouts"]):
             rollout["twin"] = _credited_payload(other, i, (), explained)
+            for step, later in zip(rollout["twin"]["steps"], penalties[i], strict=True):
+                step["later"] = later
+    elif (name := next((name for name in ("outcome", "process") if name in under), None)) is not None:
+        flipped = (name, compare_credits(credit, under[name]).flipped_share)
+    payload["glance"] = [
+        {"said": fact.said.parts, "detail": fact.detail.parts, "action": fact.action, "label": fact.label}
+        for fact in group_facts(credit, flipped, compared=other is not None)
+    ]
     return payload
+
+
+def other_credits(credit: Credit) -> dict[str, Credit]:
+    """The same scores under other schemes, by name, and with the final answer counted; those that teach nothing lack."""
+    scored, found = credit.scored, dict[str, Credit]()
+    tried: list[tuple[str, str, dict[str, Any]]] = [(name, name, {}) for name in OTHER_SCHEMES if name != credit.scheme]
+    counted = any(part.kind in ("outcome", "return", "token", "delta") for part in credit.parts)
+    if credit.scheme in SCHEMES and not counted and any(outcome is not None for outcome in scored.outcomes or ()):
+        names = {option.name for option in SCHEMES[credit.scheme].options} & credit.options.keys()
+        tried.append(
+            (WITH_ANSWER, credit.scheme, {name: credit.options[name] for name in names} | {"outcome_weight": 1.0})
+        )
+    for name, scheme, options in tried:
+        with suppress(CreditError):
+            if (other := credit_group(scored, scheme, **options)).spread:
+                found[name] = other
+    return found
+
+
+def source_of(credit: Credit, other: Credit | None = None) -> list[tuple[str, str]]:
+    """Where a drawing or a file of a credit comes from: prompt, policy, step pattern, rewards, scheme and version."""
+    scored = credit.scored
+    prompt, sampling = prompt_text(scored.group.prompt).strip(), scored.group.sampling
+    how = [f"{name} {sampling[name]:g}" for name in ("temperature", "seed") if name in sampling]
+    rewards = [f"{r.name}{'' if r.weight == 1 else f' × {r.weight:g}'} ({r.kind})" for r in scored.rewards]
+    parts = {
+        "prompt": prompt if len(prompt) <= SOURCE_CHARACTERS else f"{prompt[:SOURCE_CHARACTERS]}…",
+        "policy": ", ".join(filter(None, [scored.group.policy, *how])),
+        "pattern": scored.pattern,
+        "rewards": ", ".join(rewards),
+        "scheme": _in_words(credit) if other is None else f"A: {_in_words(credit)}; B: {_in_words(other)}",
+        "version": "Process-GRPO workbench",
+    }
+    with suppress(PackageNotFoundError):  # run from its folder without being installed
+        parts["version"] += f" {version('workbench')}"
+    return [(name, text) for name, text in parts.items() if text]
+
+
+def _in_words(credit: Credit) -> str:
+    scheme = SCHEMES.get(credit.scheme)
+    defaults = {option.name: option.default for option in scheme.options} if scheme else {}
+    changed = {name: value for name, value in credit.options.items() if value not in (None, defaults.get(name, 0))}
+    return ", ".join([credit.scheme, *(f"{name} {value}" for name, value in changed.items())])
 
 
 def _scheme_payload(credit: Credit) -> Payload:
@@ -186,11 +265,11 @@ def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:
     return {"reason": str(flat), "advice": flat.advice, "remedies": [remedy.label for remedy in flat.remedies]}
 
 
-def even_shares(credit: Credit) -> dict[str, list[float]]:
+def even_shares(credit: Credit, losses: Sequence[str] = DRAWN_LOSSES) -> dict[str, list[float]]:
     """What each loss multiplies each completion's advantages with, where 1 is an even share of the group's tokens."""
     group = credit.scored.group
     tokens = sum(rollout.sampled_length for rollout in group.rollouts)
-    shares = {loss: group_normalisers(group, loss, left_out=credit.left_out) for loss in DRAWN_LOSSES}
+    shares = {loss: group_normalisers(group, loss, left_out=credit.left_out) for loss in losses}
     return {loss: [round(c * tokens, 6) for c in of_rollouts] for loss, of_rollouts in shares.items()}
 
 

@@ -42,7 +42,8 @@ Logged = Sequence[tuple[str, str, Any]]
 
 
 class StepPayload(TypedDict):
-    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens."""
+    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens; ``later`` are the wrong steps after it
+    (0-based) whose penalty it shares."""
 
     start: int
     end: int
@@ -52,6 +53,7 @@ class StepPayload(TypedDict):
     normalised: float | None
     scores: Scores
     logged: NotRequired[Logged]
+    later: NotRequired[Sequence[int]]
 
 
 class CreditedPayload(TypedDict):
@@ -159,7 +161,8 @@ class TurnPayload(TypedDict):
 class RolloutPayload(TypedDict):
     """What was sampled, and where it is scored the fields of ``CreditedPayload``; a watched text has a ``name``.
 
-    ``copyOf`` is the first rollout that an exact copy is one of (0-based).
+    ``copyOf`` is the first rollout that an exact copy is one of (0-based), ``remark`` what a card says after the
+    verdict, ``under`` the advantage of each step's last token under other schemes.
     """
 
     ids: Sequence[int]
@@ -175,6 +178,8 @@ class RolloutPayload(TypedDict):
     normalisers: NotRequired[Mapping[str, float]]
     loss: NotRequired[RolloutLossPayload]
     twin: NotRequired[CreditedPayload]
+    remark: NotRequired[str]
+    under: NotRequired[Mapping[str, Sequence[float]]]
     name: NotRequired[str]
     values: NotRequired[Mapping[str, Sequence[float]]]
     facts: NotRequired[Sequence[FactPayload]]
@@ -202,17 +207,25 @@ class SchemePayload(TypedDict):
 
 
 class OtherPayload(SchemePayload):
-    """The second scheme, compared with the first."""
+    """The second scheme, drawn beside the first."""
 
     names: Sequence[str]
-    flippedShare: float
-    correlation: float | None
-    meanDifference: float
+
+
+class GlancePayload(TypedDict):
+    """A fact about a group, and what a page can do about it."""
+
+    said: Said
+    detail: Said
+    action: str
+    label: str
 
 
 class GroupPayload(TypedDict):
     """A group, and where it is scored the fields of ``SchemePayload``; a watched row has ``measures``.
 
+    ``order`` are its rollouts, the surprising ones first, ``opens`` the rollout and step that are explained first, and
+    ``source`` says where the drawing comes from.
     ``step`` and ``before`` are the training steps of the look that is shown and of the first one.
     """
 
@@ -223,6 +236,10 @@ class GroupPayload(TypedDict):
     judges: NotRequired[Mapping[str, str | None]]
     normalisers: NotRequired[bool]
     said: NotRequired[Sequence[Said]]
+    glance: NotRequired[Sequence[GlancePayload]]
+    order: NotRequired[Sequence[int]]
+    opens: NotRequired[tuple[int, int] | None]
+    source: NotRequired[Sequence[tuple[str, str]]]
     loss: NotRequired[LossPayload]
     other: NotRequired[OtherPayload]
     measures: NotRequired[Sequence[MeasurePayload]]

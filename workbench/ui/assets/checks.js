@@ -8,9 +8,28 @@ import { el } from "../../views/dom.js";
 import { count, precise, signed } from "../../views/numbers.js";
 import { mount } from "../../views/drawing/heatmap.js";
 import { address } from "./address.js";
-import { answerOf, follow } from "./widget.js";
+import { answerOf, follow, link } from "./widget.js";
 
 const MARKS = { ok: "✓", check: "check", stop: "stop" };
+
+/** @type {HTMLElement[] | undefined} */
+let made;
+
+/** What the checks and the probes of the group on screen came to, among the facts beside its map. */
+export function checkFacts() {
+  if (!made) {
+    made = [el("div"), el("div")];
+    tellFact(1, ...probesFact(null, ""), "#probes > button"); // whose panel is not made before it is opened
+  }
+  return made;
+}
+
+/** @param {number} place @param {string} text @param {string} detail @param {string} action @param {string} opens a selector */
+function tellFact(place, text, detail, action, opens) {
+  const open = () => /** @type {HTMLElement | null} */ (document.querySelector(opens))?.click();
+  const more = el("p", {}, detail ? `${detail} · ` : "", link(action, open, { class: "link act" }));
+  checkFacts()[place].replaceChildren(el("p", {}, text), more);
+}
 
 /** @param {FindingPayload[]} findings */
 function listOf(findings) {
@@ -45,6 +64,13 @@ export function strip(handles) {
       return;
     }
     const { level, text } = verdict(value.findings);
+    tellFact(
+      0,
+      level === "ok" ? text : text.split(":")[0],
+      text.split(": ")[1] ?? "",
+      "Pre-flight",
+      "#preflight-strip summary",
+    );
     const summary = el("summary", {}, el("b", {}, "Pre-flight"), ": ", text);
     const details = el("details", { class: `strip ${level}`, open }, summary, listOf(value.findings));
     details.addEventListener("toggle", () => {
@@ -70,6 +96,7 @@ export function findings(handles) {
 /** @param {Handles<{ pair: Call<ProbeAsked, ProbePair | null> }>} handles What each edit without content gains. */
 export function probes(handles) {
   follow(handles, (root, /** @type {ProbesPayload | null} */ value) => {
+    tellFact(1, ...probesFact(value, address.drawing?.data.scheme ?? ""), "#probes > button");
     if (!value?.rows) {
       root.replaceChildren();
       return;
@@ -88,6 +115,18 @@ export function probes(handles) {
     const said = [probeSummary(value), el("p", { class: "remedy" }, remedyOf(value))];
     root.replaceChildren(...said, probeTable(value, tell), verdict, sides, ...leftOut);
   });
+}
+
+/** @param {ProbesPayload | null} value @param {string} scheme @returns {[string, string, string]} Fact, detail, action. */
+export function probesFact(value, scheme) {
+  const rows = value?.rows?.filter((row) => row.scheme === scheme) ?? [];
+  if (!rows.length) return ["Cheating edits not tried", "would one earn more?", "Probes"];
+  const paid = rows.filter((row) => row.pays_for_no_content).length;
+  return [
+    `${paid} of ${count(rows.length, "cheating edit")} earn${paid === 1 ? "s" : ""} more`,
+    `under ${scheme}`,
+    "Probes",
+  ];
 }
 
 /** @param {ProbePair} pair The answer as it is and with the edit, as heatmaps, and what was gained where. */

@@ -8,8 +8,9 @@
 import { el, say } from "../../views/dom.js";
 import { mount } from "../../views/drawing/heatmap.js";
 import { address } from "./address.js";
+import { checkFacts } from "./checks.js";
 import { HandLabels } from "./labels.js";
-import { follow, rootOf } from "./widget.js";
+import { follow, link, rootOf } from "./widget.js";
 
 /** The group's prompt and where it is from, above all that is said of the group. */
 const heading = () => (made ??= el("div", { class: "about" }));
@@ -46,6 +47,19 @@ export function sameAnswers(a, b) {
     a.rollouts.every((_, g) => text(a, g) === text(b, g));
 }
 
+const SETTINGS = ["count", "leave-out", "compare", "uncompare"]; // what facts' buttons change
+
+/** Unfolds what each reward gave, below the controls. */
+function showStatistics() {
+  const watch = document.querySelector("#watch");
+  for (const fold of ["#more > button:not(.open)", "#watch-fold > button:not(.open)"]) {
+    /** @type {HTMLElement | null} */ (document.querySelector(fold))?.click();
+  }
+  requestAnimationFrame(() => watch?.scrollIntoView({ block: "nearest" }));
+}
+
+const sampleAgain = () => /** @type {HTMLElement | null} */ (document.querySelector("#sample"))?.click();
+
 class InspectView {
   /** @param {Parameters<typeof inspect>[0]} handles */
   constructor({ server, trigger }) {
@@ -56,6 +70,11 @@ class InspectView {
       explain: (rollout, token, which) => server.why({ tab: address.tab, rollout, token, which }),
       onPin: (pinned) => address.pin(pinned),
       onRemedy: (remedy) => trigger("apply", { remedy }),
+      actions: {
+        ...Object.fromEntries(SETTINGS.map((remedy) => [remedy, () => trigger("apply", { remedy })])),
+        statistics: showStatistics,
+      },
+      facts: checkFacts(),
     });
     new HandLabels(this.heatmap, server);
     this.shown = false;
@@ -73,6 +92,8 @@ class InspectView {
     say(this.busy, message.busy);
     const drawn = this.heatmap.data.rollouts[0]?.steps ? "Showing the last valid result" : "Not scored";
     say(this.stale, message.stale ? `${drawn}: ${message.stale}` : message.other);
+    if (message.other && !message.stale) this.stale.append(" ", link("Sample this one", sampleAgain));
+    if (message.show) this.holder.classList.toggle("foreign", Boolean(message.other));
     root.classList.toggle("is-stale", Boolean(message.stale));
     root.setAttribute("aria-busy", String(Boolean(message.busy)));
   }

@@ -113,7 +113,7 @@ export class HandLabels {
   show() {
     const { data, cards } = this.heatmap;
     const labels = data.rollouts.map((rollout, g) => labelsOfSteps(rollout, this.labels[g] ?? []));
-    for (const node of /** @type {NodeListOf<HTMLElement>} */ (cards.querySelectorAll(".step, .chip"))) {
+    for (const node of /** @type {NodeListOf<HTMLElement>} */ (cards.querySelectorAll(".step"))) {
       const g = Number(/** @type {HTMLElement} */ (node.closest(".rollout")).dataset.g);
       const kind = KINDS.find(({ label }) => label === labels[g]?.[Number(node.dataset.k)]);
       if (kind) {
@@ -164,8 +164,8 @@ export class HandLabels {
       )
     );
     before?.remove();
-    const row = el("div", { class: "hand-buttons", "data-of": of }, `Your label of step ${at.k + 1}: `, ...buttons);
-    details.querySelector("header")?.after(row);
+    const row = el("div", { class: "hand-buttons", "data-of": of }, `Label step ${at.k + 1}: `, ...buttons);
+    details.querySelector(".body > :not(.reason)")?.before(row);
   }
 
   /** The step that the pinned token is of. @returns {Step | null} */
@@ -180,7 +180,7 @@ export class HandLabels {
     return labelsOfSteps(this.heatmap.data.rollouts[g], this.labels[g] ?? [])[k];
   }
 
-  /** @param {KeyboardEvent} event y, n and u label the step that has the focus, or else the pinned one. */
+  /** @param {KeyboardEvent} event y, n and u label the step that somebody pinned, and no other. */
   pressed(event) {
     const kind = KINDS.find(({ key }) => key === event.key);
     const { root } = this.heatmap;
@@ -188,8 +188,7 @@ export class HandLabels {
     const target = event.target instanceof Element ? event.target : document.body;
     if (target.closest("input, textarea, select, [contenteditable]")) return;
     if (target !== document.body && !root.contains(target)) return;
-    const focused = this.heatmap.focused();
-    const at = focused && focused.g !== null ? { g: focused.g, k: focused.k } : this.pinned();
+    const at = this.pinned();
     if (!at || this.heatmap.data.measures || this.of !== this.heatmap.data) return;
     event.preventDefault();
     this.mark(at, kind.label);

@@ -20,7 +20,7 @@ from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
 from workbench.steps import Split, StepPattern
 from workbench.steps.split import MAX_STEPS
-from workbench.ui.handlers.credit import Section, credit_config, shown_values, with_settings
+from workbench.ui.handlers.credit import Section, credit_config, for_scheme, shown_values, with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
@@ -176,12 +176,28 @@ def show(
 ) -> str:
     """The message that draws a credit (and a second one beside it), with what the page says above it."""
     group = credit.scored.group
-    other = group.prompt not in (draft.prompt, draft.edited)
     return message(
         show=credit_payload(credit, matches, other=second, explain_at_most=EXPLAINED_AT_ONCE),
         about=_about(group),
-        other="These answers are for another prompt; Sample & score samples the one on the left." if other else "",
+        other=mismatch(draft, group),
     )
+
+
+def mismatch(draft: Draft, group: Group) -> str:
+    """What of the group is not as the page says: its prompt, its policy, or how it was sampled; "" where all is."""
+    if group.prompt not in (draft.prompt, draft.edited):
+        return "These answers are for the previous prompt."
+    if "temperature" not in group.sampling:  # nobody sampled it here
+        return ""
+    if group.policy != draft.policy:
+        return f"These answers are of the policy {group.policy}."
+    try:
+        wanted = draft.sampling()[0].recorded
+    except ConfigError:  # said at its field
+        return ""
+    names = [name for name, value in wanted.items() if name in group.sampling and group.sampling[name] != value]
+    how = ", ".join(f"{name.replace('_', ' ')} {group.sampling[name]}" for name in names)
+    return f"These answers were sampled with {how}." if names else ""
 
 
 def explain_token(credit: Credit | None, rollout: Any, token: Any) -> WhyPayload | None:
@@ -197,8 +213,20 @@ def explain_token(credit: Credit | None, rollout: Any, token: Any) -> WhyPayload
 
 
 def remedied(draft: Draft, credit: Credit | None, label: Any) -> Draft | None:
-    """The draft with the settings of a remedy that was offered beside the drawn credit; None where it was not."""
-    flat = why_no_spread(credit) if credit is not None else None
+    """The draft with the settings of what was offered beside the drawn credit: a remedy, or what a fact's button does.
+
+    None where it was not offered.
+    """
+    if credit is None:
+        return None
+    if label in ("count", "leave-out"):
+        return replace(draft, credit=with_settings(draft.credit, {"outcome_weight": float(label == "count")}))
+    if label == "compare":
+        names = [name for name in ("outcome", "process") if name != credit.scheme]
+        return replace(draft, compare=for_scheme(draft.credit, names[0]))
+    if label == "uncompare":
+        return replace(draft, compare=None)
+    flat = why_no_spread(credit)
     remedy = next((remedy for remedy in flat.remedies if remedy.label == label), None) if flat is not None else None
     return None if remedy is None else replace(draft, credit=with_settings(draft.credit, remedy.settings))
 

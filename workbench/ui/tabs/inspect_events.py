@@ -144,7 +144,9 @@ def _wire_scoring(
     for path, widget in form.bound.items():
         if widget is kind:
             continue
-        change, sets = (set_and_score, outputs) if path in SCORING else (set_and_keep, kept)
+        # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
+        is_shown = path in SCORING or path in SAMPLING and path != "page.seed"
+        change, sets = (set_and_score, outputs) if is_shown else (set_and_keep, kept)
         changes(widget)(change(path), [form.draft, widget], sets, **LAST)
 
     def keep_run(tab: Tab, text: str) -> str:

@@ -1,21 +1,23 @@
-// One rollout: its header, its step chips and its text; and the line about the whole group.
+// One rollout: its header, and its text in a row a step, with what the step was given beside it.
 
 /** @import { StepPayload } from "../payloads.d.ts" */
 /** @import { Credited, Measure, Prepared } from "./payload.js" */
 
 import { el, objectUrl } from "../dom.js";
-import { count, meanOf, number, ordinal, score, share, signed, stdOf } from "../numbers.js";
-import { copyMarks, distinct, equalTo, named } from "./copies.js";
-import { stepSaid, stepText } from "./measures.js";
+import { count, ordinal, score, signed } from "../numbers.js";
+import { copyMarks, equalTo, named } from "./copies.js";
+import { stepSaid, stepText, tint } from "./measures.js";
 import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
 import { Cuts, TOKEN_CHARACTERS, tokenElement } from "./tokens.js";
-import { errorMark, lane, OBSERVED_TITLE, sampledCharacters, sampledLength, turnCount, turnElements } from "./turns.js";
+import { errorMark, lane, OBSERVED_TITLE, sampledLength, turnCount, turnElements } from "./turns.js";
 
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
 export const WRONG = "✕";
 export const WRONG_TITLE = "The reward that says right or wrong scores this step 0 or less";
+const LATER_TITLE = "Wrong steps after this one, whose penalty it shares";
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
+const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned", "lit"]; // of a token, whatever it is coloured by
 
 /**
  * @param {Prepared} data @param {number} g @param {Measure} measure
@@ -32,14 +34,13 @@ export function card(data, g, measure, { whole = false, folded = false } = {}) {
     el(
       "header",
       {},
-      el("h3", {}, rollout.name ?? `${g + 1}`),
+      el("h3", { title: inNumbers(data, g) || null }, rollout.name ?? `${g + 1}`),
       ...copyMarks(data, g, folded),
       ...factsOf(rollout),
       ...marksOf(rollout),
-      rankOf(data, g),
+      rollout.steps?.length ? columnTitles(data, rollout, measure) : null,
     ),
     lane(data, g),
-    rollout.steps?.length ? chips(rollout, rollout.steps, measure) : null,
     textElements(data, rollout, drawn, measure),
     left ? el("button", more, `Draw ${left} more tokens`) : null,
     left || rollout.texts.some((text) => text.length > TOKEN_CHARACTERS) ? fullText(rollout, g) : null,
@@ -66,26 +67,54 @@ function drawnTokens({ texts, offsets }) {
 }
 
 /** @param {Credited} rollout */
-function factsOf({ steps, outcome, texts, facts, right, turns, extracted }) {
+function factsOf({ steps, outcome, texts, facts, right, remark, turns, extracted }) {
   const fact = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title = "") =>
     el("span", { class: "fact", title: title || null }, el("em", {}, name), value);
-  const scored = facts ? facts.map((known) => fact(known.name, factText(known))) : steps
-    ? [
-      (right ?? null) === null ? null : el("span", { class: "judged" }, right ? "✓ right" : "⊘ wrong"),
-      (outcome ?? null) === null ? null : fact("R", score(outcome), "outcome reward"),
-      extracted ? el("span", { class: "fact" }, extracted) : null,
-      fact("Σr", score(sumOfSteps(steps)), "sum of the step rewards"),
-      fact("", count(steps.length, "step")),
-    ]
-    : [];
   const observed = texts.length - sampledLength({ texts, turns });
+  const isJudged = (right ?? null) !== null;
+  const verdict = isJudged ? `${right ? "✓ right" : "⊘ wrong"}${remark ? "," : ""}` : "";
   return [
-    ...scored,
+    ...(facts ?? []).map((known) => fact(known.name, factText(known))),
+    verdict ? el("span", { class: "judged", title: extracted || null }, verdict) : null,
+    steps && !facts && !isJudged && (outcome ?? null) !== null ? fact("R", score(outcome), "outcome reward") : null,
+    remark ? el("b", { class: "remark-on" }, isJudged ? remark : remark.replace(/^yet /, "")) : null,
+    extracted?.startsWith("no answer") ? el("span", { class: "fact read" }, extracted) : null,
     turns ? fact("", count(turnCount({ turns }), "turn")) : null,
-    fact("", count(texts.length - observed, "token")),
     observed ? fact("", `${observed} observed`, OBSERVED_TITLE) : null,
   ];
 }
+
+/** @param {Prepared} data @param {number} g A rollout in numbers; "" for one that nothing has scored. */
+export function inNumbers({ rollouts }, g) {
+  const { steps, outcome, rank, texts, turns, name } = rollouts[g];
+  if (!steps || isWatched({ name })) return "";
+  const hasOutcome = (outcome ?? null) !== null;
+  const ranked = rollouts.filter((rollout) => rollout.rank).length;
+  return [
+    hasOutcome ? `R ${score(outcome)}` : "",
+    `Σr ${score(sumOfSteps(steps))}`,
+    count(steps.length, "step"),
+    count(sampledLength({ texts, turns }), "token"),
+    rank ? `${ordinal(rank)} of ${ranked} by ${hasOutcome ? "R + " : ""}Σr` : "",
+  ].filter(Boolean).join(" · ");
+}
+
+/** @param {Prepared} data @param {Credited} rollout @param {Measure} measure What stands in the columns beside the steps. */
+function columnTitles(data, rollout, measure) {
+  return el(
+    "span",
+    { class: "cols chip", "aria-hidden": "true" },
+    hasRewards(rollout) ? el("span", { class: "r" }, isWatched(rollout) ? "label" : "reward") : null,
+    el("span", { class: "a measure" }, measure.short),
+    hasLater(data) ? el("span", { class: "l", title: LATER_TITLE }, `later ${WRONG}`) : null,
+  );
+}
+
+/** @param {Credited} rollout */
+const hasRewards = (rollout) => !isWatched(rollout) || Boolean(rollout.steps?.some((step) => step.reward !== null));
+
+/** @param {Prepared} data Whether a step shares the penalty of a later one. */
+const hasLater = ({ rollouts }) => rollouts.some(({ steps }) => steps?.some(({ later }) => later?.length));
 
 /** @param {Credited} rollout */
 function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
@@ -102,21 +131,12 @@ function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
   ];
 }
 
-/** @param {Prepared} data @param {number} g Its place by total reward, where it has one. */
-function rankOf({ rollouts }, g) {
-  const { rank, outcome } = rollouts[g];
-  if (!rank) return null;
-  const by = `by ${(outcome ?? null) === null ? "" : "R + "}Σr; the colours may leave the outcome R out`;
-  const ranked = rollouts.filter((rollout) => rollout.rank).length;
-  return el("span", { class: "rank", title: by }, `${ordinal(rank)} of ${ranked}`);
-}
-
 // ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Two schemes, or before and now: the same text twice, each under its own name. */
 /** @param {Prepared} data @param {Credited} rollout @param {number} drawn @param {Measure} measure */
 function textElements(data, rollout, drawn, measure) {
-  const first = textElement(rollout, drawn, measure);
+  const first = textElement(data, rollout, drawn, measure);
   if (!rollout.twin) return first;
   const pane = (
     /** @type {string} */ place,
@@ -124,7 +144,7 @@ function textElements(data, rollout, drawn, measure) {
     /** @type {string | undefined} */ of,
     /** @type {Element} */ text,
   ) => el("div", { class: `pane ${place}` }, el("h4", {}, `${name} `, el("span", {}, of)), text);
-  const second = textElement(rollout, drawn, measure);
+  const second = textElement(data, { ...rollout.twin, twin: rollout }, drawn, measure);
   second.classList.add("second");
   for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
   const [a, b] = paneTitles(data);
@@ -132,50 +152,67 @@ function textElements(data, rollout, drawn, measure) {
   return el("div", { class: "panes" }, ...(isWatched(rollout) ? panes.reverse() : panes)); // before, then now
 }
 
-/** @param {Credited} rollout @param {number} drawn @param {Measure} measure */
-function textElement(rollout, drawn, measure) {
+/** @param {Prepared} data @param {Credited} rollout @param {number} drawn @param {Measure} measure */
+function textElement(data, rollout, drawn, measure) {
   const pre = el("pre", { class: "text" });
   const cuts = new Cuts(rollout);
-  if (!rollout.turns) appendTokens(pre, rollout, 0, drawn, cuts, measure);
+  const look = { measure, later: hasLater(data) };
+  if (!rollout.turns) appendTokens(pre, rollout, 0, drawn, cuts, look);
   else {
     for (const { node, holder, start, end } of turnElements(rollout)) {
       if (start >= drawn && drawn < rollout.texts.length) break;
-      appendTokens(holder, rollout, start, Math.min(end, drawn), cuts, measure);
+      appendTokens(holder, rollout, start, Math.min(end, drawn), cuts, look);
       pre.append(node);
     }
   }
   return pre;
 }
 
+/** @typedef {{ measure: Measure, later: boolean }} Look what stands beside a step: a measure, and the later wrong steps */
+
 /**
  * @param {Element} parent @param {Credited} rollout @param {number} start @param {number} end exclusive
- * @param {Cuts} cuts @param {Measure} measure
+ * @param {Cuts} cuts @param {Look} look
  */
-function appendTokens(parent, rollout, start, end, cuts, measure) {
+function appendTokens(parent, rollout, start, end, cuts, look) {
   let holder = /** @type {Element} */ (parent);
   for (let t = start; t < end; t++) {
     const k = rollout.stepOf[t];
     const begins = t === start || k !== rollout.stepOf[t - 1];
-    if (begins && !rollout.observed?.[t]) holder = parent.appendChild(stepElement(rollout, k, t, measure));
+    if (begins && !rollout.observed?.[t]) {
+      holder = el("span", { class: "tokens" });
+      parent.append(rollout.steps ? stepElement(rollout, k, t, look, holder) : holder);
+    }
     holder.append(tokenElement(rollout, t, cuts));
   }
 }
 
-/** @param {Credited} rollout @param {number} k @param {number} t its first token @param {Measure} measure */
-function stepElement(rollout, k, t, measure) {
-  const { steps, matched, offsets } = rollout;
-  if (k < 0 || !steps) return el("span", { class: steps ? "outside" : "" });
+/**
+ * A step's row, or text outside every step.
+ * @param {Credited} rollout @param {number} k @param {number} t its first token here @param {Look} look @param {Element} tokens
+ */
+function stepElement(rollout, k, t, { measure, later }, tokens) {
+  const { steps = [], matched, offsets, wrong } = rollout;
+  if (k < 0) return el("span", { class: "outside" }, tokens);
   // The number stands where the step's text begins, which may be inside the token before its first one.
   const opensHere = matched !== false && steps[k].start >= offsets[t];
-  const opensLine = t === 0 || rollout.texts[t - 1].endsWith("\n");
-  return el("span", {
-    class: ["step", rollout.wrong?.[k] ? "wrong" : "", opensLine ? "line" : ""].filter(Boolean).join(" "),
+  const shared = steps[k].later?.map((step) => step + 1).join(", ");
+  const beside = el(
+    "span",
+    { class: "chip", "data-k": k, "aria-hidden": "true" },
+    hasRewards(rollout) ? el("span", { class: "r" }, score(steps[k].reward)) : null,
+    el("span", { class: "a" }, stepText(measure, rollout, k)),
+    later ? el("span", { class: "l" }, shared) : null,
+  );
+  const attributes = {
+    class: `step${wrong?.[k] ? " wrong" : ""}`,
     "data-k": k,
     "data-n": opensHere ? k + 1 : null,
     role: "button",
     tabindex: -1,
     "aria-label": stepLabel(rollout, steps, k, measure),
-  });
+  };
+  return el("span", attributes, tokens, t === steps[k].first ? beside : null);
 }
 
 /** @param {Credited} rollout @param {StepPayload[]} steps @param {number} k @param {Measure} measure */
@@ -183,45 +220,45 @@ export function stepLabel(rollout, steps, k, measure) {
   if (isWatched(rollout)) return [labelSaid(rollout, k), stepSaid(measure, rollout, k)].filter(Boolean).join(", ");
   const advantage = signed(rollout.advantages?.[steps[k].last], 2);
   const wrong = rollout.wrong?.[k] ? "wrong, " : "";
-  const label = `step ${k + 1} of ${steps.length}, ${wrong}score ${score(steps[k].reward)}, advantage ${advantage}`;
+  const shared = steps[k].later?.length ? `, shares the penalty of ${stepNames(steps[k].later ?? [])}` : "";
+  const scored = `${wrong}score ${score(steps[k].reward)}, advantage ${advantage}${shared}`;
+  const label = `step ${k + 1} of ${steps.length}, ${scored}`;
   const more = ["advantage", "reward"].includes(measure.key) ? "" : stepSaid(measure, rollout, k);
   return more ? `${label}, ${more}` : label;
 }
 
-/** @param {Credited} rollout @param {StepPayload[]} steps @param {Measure} measure */
-function chips(rollout, steps, measure) {
-  const hasRewards = !isWatched(rollout) || steps.some((step) => step.reward !== null);
-  const key = el(
-    "span",
-    { class: "key", "aria-hidden": "true" },
-    el("span", {}, hasRewards ? `step, ${isWatched(rollout) ? "label" : "r"}` : "step"),
-    el("span", { class: "measure" }, measure.short),
-  );
-  const chip = (/** @type {StepPayload} */ step, /** @type {number} */ k) => {
-    const label = stepLabel(rollout, steps, k, measure);
-    return el(
-      "button",
-      { type: "button", class: "chip", "data-k": k, tabindex: -1, "aria-label": label },
-      el("b", rollout.wrong?.[k] ? { class: "wrong", title: WRONG_TITLE } : {}, `${k + 1}`),
-      hasRewards ? el("span", { class: "r" }, score(step.reward)) : null,
-      el("span", { class: "a" }, stepText(measure, rollout, k)),
-    );
-  };
-  return el("div", { class: "chips" }, key, ...steps.map(chip));
-}
+/** @param {number[]} steps from 0 */
+const stepNames = (steps) => `step${steps.length > 1 ? "s" : ""} ${steps.map((k) => k + 1).join(", ")}`;
 
 /** @param {Element} article @param {Credited} rollout @param {Measure} measure Labels a drawn card for another measure. */
 export function relabel(article, rollout, measure) {
-  const key = article.querySelector(".chips .measure");
-  if (key) key.textContent = measure.short;
-  const steps = rollout.steps ?? [];
-  const labels = steps.map((_, k) => stepLabel(rollout, steps, k, measure));
-  for (const node of article.querySelectorAll(".step, .chip")) {
-    node.setAttribute("aria-label", labels[Number(/** @type {HTMLElement} */ (node).dataset.k)]);
+  const title = article.querySelector(".cols .measure");
+  if (title) title.textContent = measure.short;
+  const labels = (rollout.steps ?? []).map((_, k) => stepLabel(rollout, rollout.steps ?? [], k, measure));
+  for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".step"))) {
+    const k = Number(node.dataset.k);
+    if (!node.closest(".second")) node.setAttribute("aria-label", labels[k]);
+    const value = node.querySelector(".chip .a");
+    if (value) value.textContent = stepText(measure, creditedAt(node, rollout, measure), k);
   }
-  article.querySelectorAll(".chip .a").forEach((node, k) => { // in the order of the steps
-    /** @type {Text} */ (node.firstChild).data = stepText(measure, rollout, k);
-  });
+}
+
+/** @param {Element} node @param {Credited} rollout @param {Measure} measure Under which of two schemes a node of a card is. */
+const creditedAt = (node, rollout, measure) =>
+  rollout.twin && !measure.one && node.closest(".second") ? rollout.twin : rollout;
+
+/**
+ * Colours each token of a card by a measure, without rebuilding anything.
+ * @param {Element} article @param {Credited} rollout @param {Measure} measure @param {number} limit
+ */
+export function colourTokens(article, rollout, measure, limit) {
+  for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".text i"))) {
+    const kept = node.className ? KEPT_CLASSES.filter((name) => node.classList.contains(name)) : [];
+    const t = Number(node.dataset.t);
+    const value = rollout.observed?.[t] ? null : measure.token(creditedAt(node, rollout, measure), t);
+    const look = [...kept, tint(value, limit, measure)].join(" ").trim();
+    if (node.className !== look) node.className = look;
+  }
 }
 
 /** @param {Credited} rollout @param {number} g The whole of a long text, as a file that never leaves the browser. */
@@ -255,30 +292,4 @@ export function rank(rollouts) {
     const total = totals[g];
     rollout.rank = total === null ? null : 1 + totals.filter((other) => other !== null && other > total).length;
   });
-}
-
-/** @param {Credited[]} rollouts The group in numbers. */
-export function summary(rollouts) {
-  const steps = rollouts.flatMap((rollout) => rollout.steps ?? []);
-  const rewards = steps.map((step) => step.reward).filter((reward) => reward !== null);
-  const outcomes = rollouts.map((rollout) => rollout.outcome ?? null).filter((outcome) => outcome !== null);
-  const characters = rollouts.reduce((sum, r) => sum + sampledCharacters(r), 0);
-  const covered = steps.reduce((sum, step) => sum + step.end - step.start, 0);
-  const unmatched = rollouts.filter((rollout) => rollout.matched === false).length;
-  const truncated = rollouts.filter(({ finished, stop }) => !finished && !stop).length;
-  const [differ, unscored] = [distinct({ rollouts }), steps.length - rewards.length];
-  const outside = characters > covered
-    ? `, ${share(characters - covered, characters)} of the text outside any step`
-    : "";
-  const stepsSaid = unmatched ? `steps per answer, none found in ${unmatched}` : `steps per answer${outside}`;
-  const spread = (/** @type {number[]} */ values) => `${number(meanOf(values), 2)} ± ${number(stdOf(values), 2)}`;
-  const item = (/** @type {string | number} */ value, /** @type {string} */ name, bad = false) =>
-    el("span", { class: bad ? "bad" : null }, el("b", {}, value), ` ${name}`);
-  return [
-    item(rollouts.length, differ < rollouts.length ? `rollouts, ${differ} distinct` : "rollouts"),
-    item(number(steps.length / rollouts.length, 1), stepsSaid, unmatched > 0),
-    ...(rewards.length ? [item(spread(rewards), unscored ? `step reward, ${unscored} unscored` : "step reward")] : []),
-    ...(outcomes.length ? [item(spread(outcomes), "outcome")] : []),
-    item(truncated, "truncated", truncated > 0),
-  ];
 }

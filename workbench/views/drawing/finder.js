@@ -40,9 +40,9 @@ export class Finder {
       "div",
       { class: "finder", role: "search", "aria-label": "Rollouts", hidden: true },
       this.filters,
+      el("label", { class: "order" }, order),
       this.search,
       this.said,
-      el("label", { class: "order" }, "Order ", order),
     );
   }
 

@@ -41,7 +41,8 @@ const FILTERS = [
 
 /** @type {[string, string][]} */
 export const ORDERS = [
-  ["sampled", "as sampled"],
+  ["surprise", "surprising first"],
+  ["sampled", "by number"],
   ["best", "by reward"],
   ["length", "by length"],
   ["advantage", "by advantage"],
@@ -140,10 +141,11 @@ export function missed({ filter, text }) {
 }
 
 /** @param {Prepared} data @param {number[]} places @param {string} order Rollouts in an order; equal ones as sampled. */
-export function ordered({ rollouts }, places, order) {
+export function ordered({ rollouts, order: surprising }, places, order) {
   const keyOf = (/** @type {number} */ g) => {
     const { rank, advantages, observed } = rollouts[g];
     const sampled = observed ? advantages?.filter((_, t) => !observed[t]) : advantages;
+    if (order === "surprise") return surprising?.indexOf(g) ?? g;
     if (order === "best") return rank ?? Infinity;
     if (order === "length") return -sampledLength(rollouts[g]);
     return order === "advantage" && sampled?.length ? -meanOf(sampled) : order === "advantage" ? Infinity : g;
@@ -154,7 +156,7 @@ export function ordered({ rollouts }, places, order) {
 }
 
 /**
- * The cards in their order, those that are looked for, and those that stand for copies, with how many rollouts are shown.
+ * The cards in their order and those that are looked for, and all rollouts that are, copies among them.
  * @param {Prepared} data @param {number[]} places the rollouts that have a card @param {string} order @param {Wish} wish
  */
 export function arranged(data, places, order, wish) {
@@ -163,7 +165,8 @@ export function arranged(data, places, order, wish) {
   const membersOf = (/** @type {number} */ g) => (folded.has(g) ? equalTo(data, g) : [g]);
   const sorted = ordered(data, places, order);
   const shown = sorted.filter((g) => membersOf(g).some((member) => fits(data.rollouts[member], wish)));
-  return { places: sorted, shown, folded, count: shown.flatMap(membersOf).length };
+  const fitting = data.rollouts.flatMap((rollout, g) => (fits(rollout, wish) ? [g] : []));
+  return { places: sorted, shown, fitting };
 }
 
 /** @param {Pick<Prepared, "rollouts">} data Whether every line of every answer is short. */

@@ -8,29 +8,26 @@
 /** @import { Stream } from "./stream.js" */
 
 import { el } from "../dom.js";
-import { card, drawMore, rank, relabel, STEPS, summary } from "./cards.js";
-import { colourChips, colourTokens } from "./colours.js";
-import { comparison } from "./compare.js";
+import { card, colourTokens, drawMore, rank, relabel, STEPS } from "./cards.js";
 import { drawn, equalTo, firstOf, keyOf } from "./copies.js";
 import { asksForSearch, Finder } from "./finder.js";
-import { arranged, isShort, judge, missed } from "./finding.js";
-import { focusedStep, moveFocus, refocus, stepNode } from "./focus.js";
+import { arranged, fits, isShort, judge, missed } from "./finding.js";
+import { focusedStep, focusStep, nextStep, refocus, stepNode } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { Lens } from "./lens.js";
 import { MEASURES, rangeOf } from "./measures.js";
 import { markText } from "./marking.js";
 import { noticesOf } from "./notices.js";
-import { Overview } from "./overview.js";
+import { MOVES, Overview } from "./overview.js";
 import { Pin } from "./pin.js";
 import { measuresOf, rowSummary } from "./rows.js";
 import { beginStreams, showTexts } from "./stream.js";
 import { replaceCards, rolloutOf } from "./replacing.js";
-import { sentence } from "./said.js";
+import { factElement, sentence } from "./said.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
 import { toggleFold } from "./turns.js";
 
-const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
 const EMPTY = { rollouts: [], prompt: "" };
 
 /** A drawing of groups in an element; `root.heatmap` is the drawing, for the console and for tests. */
@@ -41,10 +38,15 @@ export class Heatmap {
    *   onPin?: ((pinned: Place | null) => void) | null,
    *   explain?: ((rollout: number, token: number, which: "a" | "b") => Promise<Why | null | undefined>) | null,
    *   onRemedy?: ((label: string) => void) | null,
-   * }} [options] `explain` promises the terms of a token where the payload has none; `onRemedy` gives a group spread
+   *   actions?: Record<string, () => void>,
+   *   facts?: HTMLElement[],
+   * }} [options] `explain` promises the terms of a token where the payload has none; `onRemedy` gives a group spread;
+   *   `actions` are what can be done about a fact, and `facts` more of them
    */
-  constructor(root, { onPin = null, explain = null, onRemedy = null } = {}) {
+  constructor(root, { onPin = null, explain = null, onRemedy = null, actions = {}, facts = [] } = {}) {
     this.root = root;
+    this.actions = actions;
+    this.facts = facts;
     this.onPin = onPin;
     this.explain = explain;
     this.onRemedy = onRemedy;
@@ -55,7 +57,7 @@ export class Heatmap {
     this.offered = MEASURES;
     /** @type {Measure} what was chosen, and what is drawn: another one while a group lacks it */
     this.chosen = this.measure = MEASURES[0];
-    this.order = "sampled";
+    this.order = "surprise";
     /** @type {Set<string>} completions whose copies are drawn, too, by `keyOf` */
     this.unfolded = new Set();
     /** @type {string | null} the reward that tells right answers from wrong ones */
@@ -68,7 +70,6 @@ export class Heatmap {
     this.said = el("div", { class: "sentences" });
     this.about = el("div", { class: "summary" });
     this.notices = el("div", { class: "notices" });
-    this.compared = el("div", { class: "compared" });
     this.cards = el("div", { class: "cards" });
     this.tip = makeTip();
     this.legend = this.makeLegend();
@@ -84,13 +85,17 @@ export class Heatmap {
         this.arrange();
       },
     });
-    this.overview = new Overview((g, k) => this.pinStepOf(g, k));
+    this.overview = new Overview(
+      (g, k) => this.pinStepOf(this.shownFor(g), k),
+      ({ g, k }) => this.pinning.place && this.pinStepOf(this.shownFor(g), k, { uncover: false }),
+    );
     this.pinning = new Pin(this);
     root.classList.add("wh");
-    const { said, about, notices, compared, legend, lens, finder, overview, cards, pinning, tip } = this;
-    const words = el("div", { class: "words" }, said, about, notices, compared);
-    const head = el("div", { class: "lead" }, words, overview.node);
-    root.replaceChildren(head, legend.node, lens.node, finder.node, finder.nothing, cards, pinning.details, tip.node);
+    const { said, about, notices, legend, lens, finder, overview, cards, pinning, tip } = this;
+    const side = el("div", { class: "side" }, about, legend.node, lens.node, finder.node);
+    const head = el("div", { class: "lead" }, overview.node, side);
+    const board = el("div", { class: "board" }, el("div", {}, cards, pinning.details));
+    root.replaceChildren(said, notices, head, finder.nothing, board, tip.node);
     this.listen();
     Object.assign(root, { heatmap: this });
   }
@@ -160,17 +165,16 @@ export class Heatmap {
     return this.unfolded.add(keyOf(this.data.rollouts[copyOf])).size > before;
   }
 
-  /** The lines above the cards: the group in numbers, notices, and what two schemes disagree about. */
+  /** What is said of the group: sentences, facts and notices. */
   drawHead() {
     const { data } = this;
-    const scored = data.rollouts.some((rollout) => rollout.steps);
-    const about = data.facts ? rowSummary(data.facts) : scored ? summary(data.rollouts) : [];
     // A group without spread has a notice, which says why and what would change it.
     const said = (data.said ?? []).slice(0, data.noSpread ? 1 : undefined);
-    this.said.replaceChildren(...said.map((parts) => el("p", {}, ...sentence(parts, (target) => this.follow(target)))));
-    this.about.replaceChildren(...about);
+    const follow = (/** @type {string} */ target) => this.follow(target);
+    this.said.replaceChildren(...said.map((parts) => el("p", {}, ...sentence(parts, follow))));
+    const facts = (data.glance ?? []).map((fact) => factElement(fact, follow, this.actions));
+    this.about.replaceChildren(...(data.facts ? rowSummary(data.facts) : facts), ...(data.glance ? this.facts : []));
     this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
-    this.compared.replaceChildren(...(data.other ? comparison(data, (g, t) => this.pin(g, t)) : []));
     this.cards.classList.toggle("two", Boolean(data.other || data.measures));
     this.cards.classList.toggle("pair", Boolean(data.measures && data.rollouts.length > 1));
     this.cards.classList.toggle("short", isShort(data));
@@ -195,18 +199,10 @@ export class Heatmap {
     if (!this.offered.includes(measure)) return; // a group that nothing has scored
     this.range = rangeOf(data.rollouts, measure, this.ends.get(measure.key));
     this.cards.classList.toggle("one", Boolean(measure.one));
-    this.lens.node.hidden = !measure.ofLoss && !(this.pinned && data.loss);
+    this.lens.node.hidden = !measure.ofLoss || !data.loss;
     for (const article of this.cards.children) {
-      const g = Number(rolloutOf(article));
-      const rollout = data.rollouts[g];
+      const rollout = data.rollouts[Number(rolloutOf(article))];
       colourTokens(article, rollout, measure, this.range.limit);
-      colourChips(
-        article,
-        rollout,
-        measure,
-        this.range.ofSteps,
-        this.pinned?.g === g ? rollout.stepOf[this.pinned.t] : -1,
-      );
     }
     this.overview.colour(measure, this.range.ofSteps);
     this.legend.show(measure, this.range, this.ends.has(measure.key));
@@ -218,13 +214,13 @@ export class Heatmap {
     const { data } = this;
     const { wish } = this.finder;
     const articles = new Map([...this.cards.children].map((article) => [Number(rolloutOf(article)), article]));
-    const { places, shown, folded, count } = arranged(data, [...articles.keys()], this.order, wish);
+    const { places, shown, fitting } = arranged(data, [...articles.keys()], this.order, wish);
     for (const [g, article] of articles) /** @type {HTMLElement} */ (article).hidden = !shown.includes(g);
     const sorted = places.map((g) => /** @type {Element} */ (articles.get(g)));
     if (sorted.some((article, i) => article !== this.cards.children[i])) this.cards.append(...sorted);
-    this.overview.draw(data, shown, { measure: this.measure, limit: this.range.ofSteps, folded });
-    this.overview.mark(this.pinned);
-    this.finder.count(count, data.rollouts.length);
+    this.overview.draw(data, fitting, { measure: this.measure, limit: this.range.ofSteps });
+    this.overview.mark(this.pinning.place);
+    this.finder.count(fitting.length, data.rollouts.length);
     this.finder.sayNothing(places.length && !shown.length ? missed(wish) : "");
     markText(this.cards, wish.text);
   }
@@ -240,10 +236,11 @@ export class Heatmap {
   /** @param {number} total */
   beginStream(total) {
     this.unpin();
+    this.pinning.details.hidden = true;
     this.legend.node.hidden = this.finder.node.hidden = true;
     this.finder.sayNothing("");
     this.overview.hide();
-    for (const node of [this.said, this.about, this.notices, this.compared]) node.replaceChildren();
+    for (const node of [this.said, this.about, this.notices]) node.replaceChildren();
     this.root.classList.remove("dim");
     this.streams = beginStreams(total);
     this.cards.replaceChildren(...this.streams.map(({ card }) => card));
@@ -286,49 +283,61 @@ export class Heatmap {
 
   // ── the pinned token ─────────────────────────────────────────────────────────────────────────────────────────
 
+  /** The token that somebody pinned. */
   get pinned() {
-    return this.pinning.place;
+    return this.pinning.isOwn ? this.pinning.place : null;
   }
 
-  /** @param {number} g @param {number} t */
-  pin(g, t) {
-    this.pinning.place = { g, t };
+  /** @param {number} g The rollout on whose card it is. */
+  shownFor(g) {
+    return this.cards.querySelector(`.rollout[data-g="${g}"]`) ? g : firstOf(this.data, g);
+  }
+
+  /** @param {number} g @param {number} t @param {{ uncover?: boolean }} [options] */
+  pin(g, t, { uncover = true } = {}) {
+    this.pinning.set({ g, t });
     if (this.unfoldPinned()) this.redraw(focusedStep(this.cards));
     if (this.cards.querySelector(`.rollout[data-g="${g}"][hidden]`)) this.finder.clear(); // it is on a card
     this.tip.hide();
-    this.lens.node.hidden = !this.data.loss;
+    this.lens.node.hidden = !this.data.loss || !this.measure.ofLoss;
     this.pinning.show();
-    this.pinning.uncover();
+    if (uncover) this.pinning.uncover();
     this.onPin?.(this.pinned);
   }
 
   unpin() {
-    if (!this.pinned) return;
-    const { g, t } = this.pinned;
-    const k = this.data.rollouts[g]?.stepOf[t];
-    this.lens.node.hidden = !this.measure.ofLoss;
-    if (this.pinning.clear() && k !== undefined) {
-      stepNode(this.cards, { g, k, kind: STEPS })?.focus({ preventScroll: true });
-    }
-    this.onPin?.(null);
+    const { place, isOwn } = this.pinning;
+    if (!place) return;
+    const k = this.data.rollouts[place.g]?.stepOf[place.t];
+    if (this.pinning.clear() && k !== undefined) focusStep(this.cards, stepNode(this.cards, { g: place.g, k }));
+    if (isOwn) this.onPin?.(null);
   }
 
-  /** Shows the pinned token anew after a drawing, or unpins what the drawing has no more. */
+  /** Explains the same token anew after a drawing, or that which the drawing opens with. */
   repin() {
+    if (this.pinned && !this.pinning.isDrawn) {
+      this.pinning.isOwn = false;
+      this.onPin?.(null);
+    }
+    this.pinning.open();
     if (this.pinning.isDrawn) this.pinning.show();
     else this.unpin();
   }
 
   // ── keyboard and pointer ─────────────────────────────────────────────────────────────────────────────────────
 
-  /** The step or chip that has the focus. */
-  focused() {
-    return focusedStep(this.cards);
-  }
-
   listen() {
     this.root.addEventListener("keydown", (event) => this.pressed(event));
     this.cards.addEventListener("click", (event) => this.clicked(/** @type {Element} */ (event.target)));
+    for (const event of ["pointerover", "focusin", "pointerout", "focusout"]) {
+      const isOver = ["pointerover", "focusin"].includes(event);
+      for (const part of [this.said, this.about]) {
+        part.addEventListener(event, ({ target }) => {
+          const link = /** @type {HTMLElement | null} */ (/** @type {Element} */ (target).closest("[data-target]"));
+          this.overview.light(isOver && link ? this.cellsOf(link.dataset.target ?? "") : []);
+        });
+      }
+    }
     for (const part of [this.cards, this.overview.node]) {
       part.addEventListener("pointerover", (event) => this.pointedAt(event));
       part.addEventListener("pointerleave", () => this.tip.hide());
@@ -345,7 +354,7 @@ export class Heatmap {
   pointedAt({ target, pointerType }) {
     const over = pointerType === "touch" || this.streams
       ? null
-      : /** @type {HTMLElement | null} */ (/** @type {Element} */ (target).closest(".text i, .chip, .cell"));
+      : /** @type {HTMLElement | null} */ (/** @type {Element} */ (target).closest(".text i, .step > .chip, .cell"));
     this.tip.hide();
     const g = Number(over?.dataset.g ?? (over && rolloutOf(over)));
     if (over) this.tip.show(over, this.data.rollouts[g], g, this.measure);
@@ -353,20 +362,33 @@ export class Heatmap {
 
   /** @param {KeyboardEvent} event */
   pressed(event) {
-    if (event.key === "Escape" && this.pinned) {
+    const target = /** @type {Element} */ (event.target);
+    if (event.key === "Escape" && this.pinning.place) {
       this.unpin();
       return;
     }
-    if (this.overview.pressed(event)) {
-      event.preventDefault();
-      return;
-    }
-    const step = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest(STEPS));
-    if (!step) return;
-    if (MOVES.includes(event.key)) moveFocus(this.cards, step, event.key);
-    else if (event.key === "Enter" || event.key === " ") this.pinStep(step);
+    if (target.closest("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = /** @type {HTMLElement | null} */ (target.closest(STEPS));
+    if (event.key === "," || event.key === ".") this.pinToken(event.key === "." ? 1 : -1);
+    else if (this.overview.pressed(event)) this.tip.hide();
+    else if (step && MOVES.includes(event.key)) this.moveTo(nextStep(this.cards, step, event.key));
+    else if (step && (event.key === "Enter" || event.key === " ")) this.pinStep(step);
     else return;
     event.preventDefault();
+  }
+
+  /** @param {HTMLElement | undefined} step The focus goes there, and with it what is explained. */
+  moveTo(step) {
+    if (this.pinning.place && step) this.pinStep(step);
+    focusStep(this.cards, step);
+    step?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  /** @param {number} by Pins the token before or after the one that is explained. */
+  pinToken(by) {
+    const { place } = this.pinning;
+    const t = place ? place.t + by : -1;
+    if (place && this.data.rollouts[place.g]?.texts[t] !== undefined) this.pin(place.g, t);
   }
 
   /** @param {Element} target */
@@ -386,12 +408,12 @@ export class Heatmap {
     }
     if (this.streams || String(getSelection()) || !this.data.rollouts[g].steps) return; // selecting text is not pinning
     const token = /** @type {HTMLElement | null} */ (target.closest(".text i"));
-    const chip = /** @type {HTMLElement | null} */ (target.closest(".chip"));
+    const step = /** @type {HTMLElement | null} */ (target.closest(".step"));
     if (token) this.pin(g, Number(token.dataset.t));
-    else if (chip) this.pinStep(chip);
+    else if (step) this.pinStep(step);
   }
 
-  /** @param {HTMLElement} node Pins the last token of the step that a step's text or chip is of. */
+  /** @param {HTMLElement} node Pins the last token of a step. */
   pinStep(node) {
     this.pinStepOf(Number(rolloutOf(node)), Number(node.dataset.k));
   }
@@ -400,14 +422,29 @@ export class Heatmap {
   follow(target) {
     const [kind, which] = target.split(":");
     if (kind === "filter") return this.finder.button(which) ? () => this.finder.choose(which) : null;
-    const [g, k = 0] = which.split(".").map((number) => Number(number) - 1);
-    return this.data.rollouts[g]?.steps?.[k] ? () => this.pinStepOf(g, k) : null;
+    const [cell] = this.cellsOf(target);
+    return cell ? () => this.pinStepOf(this.shownFor(cell.g), cell.k) : null;
   }
 
-  /** @param {number} g @param {number} k */
-  pinStepOf(g, k) {
+  /** @param {string} target of a link @returns {{ g: number, k: number }[]} The steps that it is about. */
+  cellsOf(target) {
+    const [kind, which] = target.split(":");
+    const [i, j] = which.split(".").map((number) => Number(number) - 1);
+    const isAbout = {
+      filter: (/** @type {number} */ g) => fits(this.data.rollouts[g], { filter: which, text: "" }),
+      steps: (/** @type {number} */ g, /** @type {number} */ k) => Boolean(this.data.rollouts[g].wrong?.[k]),
+      rollout: (/** @type {number} */ g) => g === i,
+      step: (/** @type {number} */ g, /** @type {number} */ k) => g === i && k === j,
+    }[kind];
+    return this.data.rollouts.flatMap(({ steps = [] }, g) =>
+      steps.flatMap((_, k) => isAbout?.(g, k) ? [{ g, k }] : [])
+    );
+  }
+
+  /** @param {number} g @param {number} k @param {{ uncover?: boolean }} [options] */
+  pinStepOf(g, k, options) {
     const { steps } = this.data.rollouts[g];
-    if (steps) this.pin(g, steps[k].last);
+    if (steps) this.pin(g, steps[k].last, options);
   }
 }
 

@@ -1,4 +1,5 @@
-// The line above the cards: what they are coloured by, and on which scale.
+// The line above the cards: what they are coloured by, and on which scale; behind its buttons the key to all signs, and
+// settings of the scale.
 //
 // The scale ends where the number field says. An empty field is the 98th percentile of what is drawn, anew with every
 // drawing; "keep scale" writes the present end into it, so that a colour goes on meaning the same number.
@@ -28,7 +29,6 @@ const STRADDLES_TITLE =
   "A token that holds the end of one step and the start of the next; it counts for the first of the two";
 const TURN_TITLE =
   "Where a turn of the policy's begins; a framed turn is a call of a tool, and below it stands its answer";
-const CHIP_TITLE = "On a step's chip: its number, its own reward r, and below them what its tokens are coloured by";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */
@@ -65,35 +65,43 @@ class Legend {
     this.hold = hold;
     this.low = el("span", { class: "end" });
     this.swatches = el("span", { class: "swatches", role: "img" });
-    this.sign = el("span", { class: "end" });
+    this.high = el("span", { class: "end" });
     this.meaning = el("span", { class: "meaning" });
-    this.ways = ["▼ pushed down", "pushed up ▲"].map((way) => el("span", { class: "way" }, way));
-    this.reading = el("p", { class: "reading", role: "group", "aria-label": "How to read the colours" });
-    this.marks = el(
-      "details",
-      { class: "marks" },
-      el("summary", {}, "Key"),
-      this.reading,
+    this.ways = ["▼ down ", " up ▲"].map((way) => el("span", { class: "way" }, way));
+    this.reading = el("div", { class: "reading", role: "group", "aria-label": "How to read the colours" });
+    const popover = (/** @type {string} */ name, /** @type {string} */ sign, /** @type {Node[]} */ children) =>
+      el(
+        "details",
+        { class: `popover ${name.toLowerCase()}`, name: "legend" },
+        el("summary", { "aria-label": name, title: name }, sign),
+        el("div", { class: "sheet" }, ...children),
+      );
+    this.marks = popover("Key", "Key", [this.reading]);
+    const settings = popover("Scale", "⚙", [
+      el("label", {}, "Colours end at ", end),
       el("label", { title: HOLD_TITLE }, hold, "keep scale"),
       el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "outline tokens"),
-    );
+    ]);
     this.node = el(
       "div",
       { class: "legend", hidden: true },
       el("label", {}, "Colour by ", colourBy),
-      el(
-        "span",
-        { class: "scale" },
-        this.ways[0],
-        this.low,
-        this.swatches,
-        this.sign,
-        end,
-        this.ways[1],
-      ),
-      this.meaning,
+      el("span", { class: "scale" }, this.ways[0], this.low, this.swatches, this.high, this.ways[1]),
+      settings,
       this.marks,
+      this.meaning,
     );
+    this.node.addEventListener("keydown", (event) => {
+      const open = event.key === "Escape" && this.node.querySelector("details[open]");
+      if (!open) return;
+      event.stopPropagation();
+      open.removeAttribute("open");
+      open.querySelector("summary")?.focus();
+    });
+    this.node.addEventListener("focusout", ({ relatedTarget, target }) => {
+      const open = /** @type {Element} */ (target).closest("details[open]");
+      if (open && relatedTarget && !open.contains(/** @type {Node} */ (relatedTarget))) open.removeAttribute("open");
+    });
   }
 
   /** @param {Measure[]} measures @param {Measure} chosen Lists the measures that a group has. */
@@ -113,36 +121,38 @@ class Legend {
    */
   read(data, measure, judgedBy) {
     const sign = (/** @type {string} */ text, /** @type {string} */ means, /** @type {string} */ title) =>
-      el("span", { title }, el("b", {}, text), ` ${means}`);
+      el("p", { title }, el("b", {}, text), ` ${means}`);
     const isScored = data.rollouts.some(({ steps }) => steps) && !data.measures;
     this.reading.hidden = !isScored;
     for (const way of this.ways) way.hidden = measure.key !== "advantage";
     if (!isScored) return;
     const judgedTitle = `By the outcome reward ${judgedBy}: 1 is right`;
-    const outcomes = data.rollouts.some(({ outcome }) => (outcome ?? null) !== null);
     this.reading.replaceChildren(
       ...(measure.key === "advantage" ? meaningOf(data) : []),
-      ...(outcomes ? [sign("R", "outcome", "The outcome reward of the whole answer")] : []),
-      ...(judgedBy === null ? [] : [sign(RIGHT, "right", judgedTitle), sign(NOT_RIGHT, "wrong answer", judgedTitle)]),
-      sign("Σr", "summed step rewards", "The sum of the answer's step rewards, before anything is normalised"),
-      el("span", { title: CHIP_TITLE }, chipKey(measure), " one step's chip"),
+      ...(judgedBy === null ? [] : [sign(`${RIGHT} ${NOT_RIGHT}`, "right and wrong answer", judgedTitle)]),
       el(
-        "span",
+        "p",
         { title: `${WRONG_TITLE}. The colour need not say so: it may count later steps too.` },
         wrongSign(),
         " wrong step",
+      ),
+      sign("reward", "the step’s own, before anything is normalised", "The weighted sum of the step rewards"),
+      sign(
+        `later ${WRONG}`,
+        "wrong steps after it, whose penalty it shares",
+        "Where a token gets what later steps earn",
       ),
       ...(data.rollouts.some(straddles) ? [sign("┊", "token of two steps", STRADDLES_TITLE)] : []),
       ...(data.rollouts.some(({ turns }) => turns)
         ? [
           el(
-            "span",
+            "p",
             { title: TURN_TITLE },
             el("span", { class: "says", "data-said": "turn 1" }),
             "a turn; framed: a call",
           ),
           el(
-            "span",
+            "p",
             { title: OBSERVED_TITLE },
             el("span", { class: "observation" }, "grey"),
             " observation, no advantage",
@@ -150,7 +160,7 @@ class Legend {
         ]
         : []),
       ...(data.rollouts.some(({ matches }) => matches?.length)
-        ? [el("span", { title: MATCH_TITLE }, el("span", { class: "match" }, "match"), " of the pattern")]
+        ? [el("p", { title: MATCH_TITLE }, el("span", { class: "match" }, "match"), " of the pattern")]
         : []),
     );
   }
@@ -169,7 +179,7 @@ class Legend {
     const ofSteps = measure.summed && limit ? `steps have their sum, coloured up to ${short(range.ofSteps)}` : "";
     this.meaning.textContent = [measure.meaning, ofSteps].filter(Boolean).join("; ");
     this.low.textContent = low;
-    this.sign.textContent = high;
+    this.high.textContent = high;
     if (document.activeElement !== this.end) this.end.value = fixed ? short(limit) : ""; // not while somebody types in it
     this.end.placeholder = short(limit);
     this.hold.checked = fixed;
@@ -181,31 +191,21 @@ class Legend {
 
 const wrongSign = () => el("b", { class: "sign" }, WRONG);
 
-/** @param {Measure} measure A chip that says in words what stands where in it. */
-const chipKey = ({ short: name, signed: both, flipped }) =>
-  el(
-    "span",
-    { class: "chip-key" },
-    el("b", {}, "step"),
-    el("span", { class: "r" }, "r"),
-    el("span", { class: "a" }, both && !flipped ? `▲▼ ${name}` : name),
-  );
-
 /** @param {Credited} rollout Whether a token of it holds the beginning of a step that it does not belong to. */
 const straddles = ({ steps, offsets }) => steps?.some(({ start, first }) => start < offsets[first]) ?? false;
 
 /** @param {Prepared} data What an advantage is made of, under each scheme that is drawn. */
 function meaningOf({ counts, other }) {
   const told = other && other.counts !== counts ? [["A:", counts], ["B:", other.counts]] : [["Colour:", counts]];
-  return told.flatMap(([name, made]) => made ? [el("span", {}, el("b", {}, name), ` ${made}`)] : []);
+  return told.flatMap(([name, made]) => made ? [el("p", {}, el("b", {}, name), ` ${made}`)] : []);
 }
 
 /** @param {Measure} measure @param {Range} range @returns {{ low: string, high: string }} Texts at the scale's two ends. */
 export function endsOf(measure, { limit, below, above }) {
   if (!limit) return { low: "0", high: "" };
   const low = measure.signed ? `${below ? "≤ " : ""}${MINUS}${short(limit)}` : "0";
-  if (measure.negative) return { low, high: `${below ? "≤ " : ""}${MINUS}` };
-  return { low, high: `${above ? "≥ " : ""}${measure.signed ? "+" : ""}` };
+  if (measure.negative) return { low, high: `${below ? "≤ " : ""}${MINUS}${short(limit)}` };
+  return { low, high: `${above ? "≥ " : ""}${measure.signed ? "+" : ""}${short(limit)}` };
 }
 
 /** @param {Measure} measure @param {Range} range @param {boolean} fixed */

@@ -61,6 +61,7 @@ export class Lens {
         const a = readRollout(settingsFor(loss, own), credited, this.pass);
         const b = other ? readRollout(settingsFor(loss, other), credited, this.pass) : null;
         credited.read = a ? { a, b } : undefined;
+        credited.share = credited.normalisers?.[own];
       }
     }
     this.offer(loss);

@@ -35,7 +35,10 @@ export function markText(cards, wanted) {
 
 /** @param {Element} pre @param {string} wanted */
 function rangesIn(pre, wanted) {
-  const walker = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT);
+  // Of the text, what the model wrote: not the numbers beside its steps.
+  const isToken = (/** @type {Node} */ node) =>
+    node.parentElement?.closest("i") ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_SKIP;
+  const walker = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT, isToken);
   /** @type {{ node: Text, start: number }[]} */
   const nodes = [];
   let length = 0;
@@ -48,7 +51,7 @@ function rangesIn(pre, wanted) {
     const place = nodes.findLast(({ start }) => (isEnd ? start < offset : start <= offset));
     return /** @type {const} */ ([place?.node ?? pre, offset - (place?.start ?? 0)]);
   };
-  return placesOf(pre.textContent ?? "", wanted).map((start) => {
+  return placesOf(nodes.map(({ node }) => node.data).join(""), wanted).map((start) => {
     const range = document.createRange();
     range.setStart(...at(start, false));
     range.setEnd(...at(start + wanted.length, true));

@@ -28,17 +28,6 @@ const ofLastToken = (value) => ({
 /** @type {(r: Credited, t: number) => number} */
 const advantage = (r, t) => r.advantages?.[t] ?? NaN;
 
-/** @type {(loss: string) => Measure} What a token weighs in the loss: its advantage times the loss's normaliser. */
-const weightIn = (loss) => ({
-  key: `weight-${loss}`,
-  label: `weight in the ${loss} loss`,
-  short: "weight",
-  signed: true,
-  derived: true,
-  has: (data) => Boolean(data.normalisers),
-  ...ofLastToken((r, t) => advantage(r, t) * (r.normalisers?.[loss] ?? NaN)),
-});
-
 /** @type {(data: Prepared) => boolean} */
 const hasReference = some((r) => r.reference && r.raw);
 
@@ -135,7 +124,7 @@ export const MEASURES = [
   {
     key: "advantage",
     label: "advantage",
-    short: "adv.",
+    short: "advantage",
     signed: true,
     has: some((r) => r.advantages),
     ...ofLastToken(advantage),
@@ -152,7 +141,17 @@ export const MEASURES = [
   },
   ...OF_TOKENS,
   ...OF_LOSS,
-  ...["grpo", "bnpo", "dapo", "dr_grpo"].map(weightIn),
+  {
+    key: "weight",
+    label: "weight in the loss",
+    short: "weight",
+    meaning: "advantage × the loss’s normaliser; 1 is an even share of the group’s tokens",
+    signed: true,
+    derived: true,
+    ofLoss: true,
+    has: some((r) => r.share !== undefined),
+    ...ofLastToken((r, t) => advantage(r, t) * (r.share ?? NaN)),
+  },
   { key: "reward", label: "step score", short: "score", signed: true, ...ofSteps("reward") },
   { key: "normalised", label: "normalised reward", short: "r̃", signed: true, ...ofSteps("normalised") },
   {

@@ -1,17 +1,18 @@
-// The overview above the cards: a column for each rollout, a small coloured cell for each of its steps.
+// The overview above the cards: a column for each rollout, a small coloured cell for each of its steps. Where two schemes
+// are drawn, a cell's left half is A's and its right half is B's.
 
-/** @import { Measure, Place, Prepared } from "./payload.js" */
+/** @import { Credited, Measure, Place, Prepared } from "./payload.js" */
 /** @typedef {{ g: number, k: number }} Cell a rollout and a step of it, both from 0 */
 
 import { el } from "../dom.js";
 import { stepLabel } from "./cards.js";
-import { equalTo, named } from "./copies.js";
+import { named } from "./copies.js";
 import { ofWhole, tint } from "./measures.js";
 
 const SIZES = [[12, "wide"], [24, "middle"], [40, "narrow"]]; // most columns of a size; "least" beyond
 const FLAT = 20; // steps; more are drawn lower
 const LABEL_EVERY = 5; // of many steps
-const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
+export const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
 export const RIGHT = "✓";
 export const NOT_RIGHT = "⊘";
 
@@ -28,9 +29,10 @@ export function moved(steps, { column, k }, key) {
 }
 
 export class Overview {
-  /** @param {(g: number, k: number) => void} onPin */
-  constructor(onPin) {
+  /** @param {(g: number, k: number) => void} onPin @param {(cell: Cell) => void} onMove called with the cell that arrows lead to */
+  constructor(onPin, onMove) {
     this.onPin = onPin;
+    this.onMove = onMove;
     this.node = el("div", {
       class: "overview",
       role: "grid",
@@ -55,10 +57,10 @@ export class Overview {
   }
 
   /**
-   * @param {Prepared} data @param {number[]} shown the rollouts on the cards, in their order
-   * @param {{ measure: Measure, limit: number, folded: Set<number> }} look `folded`: rollouts that stand for their copies
+   * @param {Prepared} data @param {number[]} shown the rollouts that are looked for
+   * @param {{ measure: Measure, limit: number }} look
    */
-  draw(data, shown, { measure, limit, folded }) {
+  draw(data, shown, { measure, limit }) {
     const focused = cellOf(document.activeElement);
     const before = focused && this.node.contains(document.activeElement) ? focused : null;
     this.data = data;
@@ -71,26 +73,19 @@ export class Overview {
     const most = Math.max(...this.shown.map((g) => data.rollouts[g].steps?.length ?? 0));
     const size = SIZES.find(([columns]) => this.shown.length <= Number(columns))?.[1] ?? "least";
     this.node.className = `overview ${size}${most > FLAT ? " flat" : ""}`;
-    const copies = shown.some((g) => folded.has(g));
-    const columns = this.shown.map((g) => this.column(data, g, measure, { folded: folded.has(g), copies }));
-    this.node.replaceChildren(
-      labels(most, data.rollouts.some(({ right }) => (right ?? null) !== null), copies),
-      ...columns,
-    );
+    const isJudged = data.rollouts.some(({ right }) => (right ?? null) !== null);
+    const columns = this.shown.map((g) => this.column(data, g, measure));
+    this.node.replaceChildren(labels(most, isJudged, Boolean(data.other)), ...columns);
     this.colour(measure, limit);
     const first = /** @type {HTMLElement | null} */ (this.node.querySelector(".cell"));
     if (first) first.tabIndex = 0;
     if (before) this.focus(before);
   }
 
-  /**
-   * @param {Prepared} data @param {number} g @param {Measure} measure
-   * @param {{ folded: boolean, copies: boolean }} options `copies`: some column stands for copies
-   */
-  column(data, g, measure, { folded, copies }) {
+  /** @param {Prepared} data @param {number} g @param {Measure} measure */
+  column(data, g, measure) {
     const rollout = data.rollouts[g];
     const { steps = [], right = null } = rollout;
-    const members = folded ? equalTo(data, g) : [g];
     const verdict = right === null ? "" : right ? ", right" : ", wrong";
     const cells = steps.map((step, k) =>
       el("span", {
@@ -102,15 +97,16 @@ export class Overview {
         "data-wrong": rollout.wrong?.[k] ? "✕" : null,
         "data-unscored": step.reward === null,
         "aria-label": stepLabel(rollout, steps, k, measure),
-      })
+      }, rollout.twin && !data.measures ? el("i", { class: "b" }) : null)
     );
     return el(
       "div",
       { class: "column", role: "row", "data-g": g },
-      el("span", { class: "head", role: "rowheader", "aria-label": `${named(members)}${verdict}` }, g + 1),
+      el("span", { class: "head", role: "rowheader", "aria-label": `${named([g])}${verdict}` }, g + 1),
       ...cells,
-      right === null ? null : el("span", { class: "judged", "aria-hidden": "true" }, right ? RIGHT : NOT_RIGHT),
-      copies ? el("span", { class: "copied", "aria-hidden": "true" }, folded ? `×${members.length}` : "") : null,
+      right === null
+        ? null
+        : el("span", { class: `judged ${right ? "good" : "bad"}`, "aria-hidden": "true" }, right ? RIGHT : NOT_RIGHT),
     );
   }
 
@@ -120,9 +116,12 @@ export class Overview {
     if (!data) return;
     for (const node of /** @type {NodeListOf<HTMLElement>} */ (this.node.querySelectorAll(".cell"))) {
       const rollout = data.rollouts[Number(node.dataset.g)];
-      const pinned = node.classList.contains("pinned") ? " pinned" : "";
-      node.className = `cell ${tint(ofWhole(measure, rollout, Number(node.dataset.k)), limit, measure)}${pinned}`
-        .trim();
+      const look = (/** @type {Credited} */ of) => tint(ofWhole(measure, of, Number(node.dataset.k)), limit, measure);
+      const kept = ["pinned", "lit"].filter((name) => node.classList.contains(name));
+      node.className = ["cell", look(rollout), ...kept].filter(Boolean).join(" ");
+      const half = node.querySelector(".b");
+      if (half) half.className = `b ${measure.one ? "" : look(rollout.twin ?? rollout)}`.trim();
+      half?.toggleAttribute("hidden", Boolean(measure.one));
     }
   }
 
@@ -136,6 +135,13 @@ export class Overview {
   /** @param {Cell} cell @returns {HTMLElement | null} */
   find({ g, k }) {
     return this.node.querySelector(`.cell[data-g="${g}"][data-k="${k}"]`);
+  }
+
+  /** @param {Cell[]} cells Lights cells up and dims the others; none: all as before. */
+  light(cells) {
+    for (const node of this.node.querySelectorAll(".lit")) node.classList.remove("lit");
+    for (const cell of cells) this.find(cell)?.classList.add("lit");
+    this.node.classList.toggle("lighting", cells.length > 0);
   }
 
   /** @param {Cell} cell Moves the focus, and where Tab comes in. */
@@ -156,7 +162,9 @@ export class Overview {
       const { rollouts } = this.data;
       const steps = this.shown.map((g) => rollouts[g].steps?.length ?? 0);
       const { column, k } = moved(steps, { column: this.shown.indexOf(cell.g), k: cell.k }, event.key);
-      this.focus({ g: this.shown[column], k });
+      const next = { g: this.shown[column], k };
+      this.focus(next);
+      this.onMove(next);
     } else return false;
     return true;
   }
@@ -168,16 +176,15 @@ function cellOf(node) {
   return cell && { g: Number(cell.dataset.g), k: Number(cell.dataset.k) };
 }
 
-/** @param {number} most steps @param {boolean} judged @param {boolean} copies What stands left of the columns. */
-function labels(most, judged, copies) {
+/** @param {number} most steps @param {boolean} judged @param {boolean} two schemes. What stands left of the columns. */
+function labels(most, judged, two) {
   const every = most > FLAT ? LABEL_EVERY : 1;
   const numbers = Array.from({ length: most }, (_, k) => k === 0 ? "step 1" : (k + 1) % every ? "" : `${k + 1}`);
   return el(
     "div",
     { class: "labels", "aria-hidden": "true" },
-    el("span", { class: "head" }, "rollout"),
+    el("span", { class: "head" }, two ? "A | B" : "rollout"),
     ...numbers.map((text) => el("span", { class: "label" }, text)),
-    judged ? el("span", { class: "judged" }, "right") : null,
-    copies ? el("span", { class: "copied" }, "copies") : null,
+    judged ? el("span", { class: "judged" }, "answer") : null,
   );
 }

@@ -20,6 +20,7 @@
  * @property {boolean | null} [right] whether the answer is, null where no outcome reward says so
  * @property {MeasurePayload[]} [measures] those of its watched row
  * @property {{ a: TokenLosses, b: TokenLosses | null }} [read] its tokens in the loss that is looked at, and beside it
+ * @property {number} [share] what that loss multiplies its advantages with, where 1 is an even share of the tokens
  * @property {Uint8Array} [observed] of an episode: 1 for each token that the policy did not sample
  * @property {boolean[]} [wrong] by step: the reward that says right or wrong calls it wrong
  *

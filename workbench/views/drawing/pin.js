@@ -1,4 +1,5 @@
-// The pinned token of a drawing: marked on its card, in the overview and on its step's chip, explained in the details.
+// The token that a drawing explains: marked on its card and in the overview. It is the one that somebody pinned, or else,
+// until the panel is closed, the one that the drawing opens with.
 
 /** @import { Credited, Measure, Place, Prepared, Why } from "./payload.js" */
 /**
@@ -7,16 +8,18 @@
  * @property {Measure} measure
  * @property {HTMLElement} cards
  * @property {{ mark: (pinned: Place | null) => void }} overview
- * @property {{ node: HTMLElement }} legend
  * @property {{ explain: (data: Prepared, pinned: Place) => HTMLElement | null }} lens
  * @property {((rollout: number, token: number, which: "a" | "b") => Promise<Why | null | undefined>) | null} explain
  * @property {() => void} unpin
  */
 
 import { el } from "../dom.js";
-import { pinnedDetails } from "./details.js";
+import { firstOf } from "./copies.js";
+import { leastLikely, pinnedDetails } from "./details.js";
 import { uncover } from "./focus.js";
 import { light, listenForLights, lit } from "./lighting.js";
+
+const HINT = "Why this colour? Choose a token, a step or a square of the map.";
 
 export class Pin {
   /** @param {View} view */
@@ -24,6 +27,10 @@ export class Pin {
     this.view = view;
     /** @type {Place | null} kept through redraws, so that its numbers follow an edit */
     this.place = null;
+    this.isOwn = false; // whether somebody pinned it
+    this.isClosed = false; // whether somebody closed the panel
+    /** @type {Set<string>} the folds of the panel that are open */
+    this.unfolded = new Set();
     this.details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
     new ResizeObserver(() => this.uncover()).observe(this.details); // grown, it would cover what it is about
     listenForLights(this.details, (lights) => {
@@ -31,12 +38,32 @@ export class Pin {
     });
   }
 
+  /** @param {Place} place Pins a token. */
+  set(place) {
+    this.place = place;
+    this.isOwn = true;
+  }
+
   /** Forgets the token; whether the details had the focus. */
   clear() {
+    const hadFocus = this.details.contains(document.activeElement);
     this.place = null;
-    this.details.hidden = true;
+    this.isOwn = false;
+    this.isClosed = true;
     this.unmark();
-    return this.details.contains(document.activeElement);
+    this.details.replaceChildren(el("p", { class: "hint" }, HINT));
+    this.details.hidden = !this.view.data.opens;
+    return hadFocus;
+  }
+
+  /** Takes the token that the drawing opens with, unless one is pinned or the panel was closed. */
+  open() {
+    if (this.isOwn || this.isClosed) return;
+    const [g, k] = this.view.data.opens ?? [-1, -1];
+    const rollout = this.view.data.rollouts[g];
+    const step = rollout?.steps?.[k];
+    this.place = step ? { g: firstOf(this.view.data, g), t: leastLikely(rollout, step) } : null;
+    if (!this.place) this.details.hidden = true;
   }
 
   /** Whether the drawing still has the token. */
@@ -61,14 +88,16 @@ export class Pin {
       onUnpin: () => view.unpin(),
       ask: (rollout, which) => this.ask(rollout, which),
       loss: view.lens.explain(view.data, place),
+      unfolded: this.unfolded,
     }));
     this.details.hidden = false;
+    this.details.classList.toggle("own", this.isOwn);
   }
 
-  /** Scrolls it to where neither the legend nor the details cover it. */
+  /** Scrolls it into view, above the panel where that lies over the cards. */
   uncover() {
-    const { cards, legend } = this.view;
-    uncover(cards.querySelector(".text:not(.second) i.pinned"), legend.node, this.details);
+    if (!this.isOwn) return;
+    uncover(this.view.cards.querySelector(".text:not(.second) i.pinned"), this.details);
   }
 
   unmark() {

@@ -1,18 +1,40 @@
-// Sentences about a group or a token, as sentences.py writes them: text, with links to what a number stands for.
+// Sentences and facts about a group or a token, as sentences.py writes them: text, with links to what a number stands for.
 
+/** @import { GlancePayload } from "../payloads.d.ts" */
 /** @import { SaidPart } from "./payload.js" */
 
 import { el } from "../dom.js";
 
 /**
- * One sentence. A part with a target that `follow` knows is a button that does what it returns.
+ * One sentence. A part with a target that `follow` knows is a button that does what it returns; what stands between ** is
+ * bold, and names between backticks are code.
  * @param {SaidPart[]} parts @param {(target: string) => (() => void) | null} follow
  */
-export const sentence = (parts, follow) =>
-  parts.flatMap(([text, target]) => {
+export function sentence(parts, follow) {
+  let isBold = false;
+  return parts.flatMap(([text, target]) => {
     const go = target === null ? null : follow(target);
-    return go ? [el("button", { type: "button", class: "link", onclick: go }, text)] : withCode(text);
+    return text.split("**").map((piece, i) => {
+      if (i) isBold = !isBold;
+      const link = { type: "button", class: "link", "data-target": target, onclick: go ?? undefined };
+      const words = piece && go ? [el("button", link, piece)] : withCode(piece);
+      return isBold ? el("b", {}, ...words) : el("span", {}, ...words);
+    });
   });
+}
 
-/** @param {string} text Names between backticks are code. */
+/** @param {string} text */
 const withCode = (text) => text.split("`").map((part, i) => i % 2 ? el("code", {}, part) : part);
+
+/**
+ * A fact, its detail, and a button for what can be done about it, where `act` knows how.
+ * @param {GlancePayload} fact @param {(target: string) => (() => void) | null} follow
+ * @param {Record<string, () => void>} actions
+ */
+export function factElement({ said, detail, action, label }, follow, actions) {
+  const parts = (/** @type {GlancePayload["said"]} */ of) => sentence(/** @type {SaidPart[]} */ (of), follow);
+  const act = actions[action];
+  const button = act ? el("button", { type: "button", class: "link act", onclick: act }, label) : null;
+  const more = el("span", {}, ...parts(detail), detail.length && button ? " · " : null, button);
+  return el("div", {}, el("p", {}, ...parts(said)), el("p", { class: "more-said" }, more));
+}
