@@ -90,7 +90,7 @@ class App:
 
 GROUP_DRAWN = (
     "(() => { const h = document.querySelector('#heatmap')?.heatmap; return h && !h.streams"
-    " && h.data.rollouts.length === 8 && h.cards.querySelector('.chips') !== null; })()"
+    " && h.data.rollouts.length === 8 && h.cards.querySelector('.chip') !== null; })()"
 )
 """True once the group that the page opens with is drawn."""
 _tokens: dict[str, str] = {}

@@ -64,7 +64,8 @@ def an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
 def two_schemes_side_by_side(page: Page) -> None:
     choose(page, "b-scheme", "step")
     expect(page.locator(".rollout").first.locator(".pane")).to_have_count(2)
-    expect(page.locator(".compared")).to_contain_text("of the tokens change sign")
+    expect(page.locator("#heatmap .sentences")).to_contain_text("`step` flips the sign of".replace("`", ""))
+    expect(page.locator("#heatmap .overview .cell .b").first).to_be_visible()
     shown = f"{ROLLOUTS}.filter(r => r.copyOf === undefined)"
     flipped = page.evaluate(f"{shown}.flatMap(r => r.advantages.filter((a, t) => a * r.twin.advantages[t] < 0)).length")
     assert page.locator("#heatmap .text:not(.second) i.flips").count() == flipped > 0
@@ -72,22 +73,19 @@ def two_schemes_side_by_side(page: Page) -> None:
     page.locator(".rollout[data-g='2']").locator(".text.second i").nth(12).click()
     expect(page.locator(".details .reason:not(.loss-reason)")).to_have_count(2)
     drawn = page.evaluate(f"[{ROLLOUTS}[2].advantages[12], {ROLLOUTS}[2].twin.advantages[12]]")
-    for shown, value in zip(page.locator(".details tfoot td").all_inner_texts(), drawn, strict=True):
-        assert float(shown.replace("−", "-")) == pytest.approx(value, abs=1e-4)
+    for shown, value in zip(page.locator(".details .parts tfoot td").all_inner_texts(), drawn, strict=True):
+        assert float(shown.replace("−", "-")) == pytest.approx(value, abs=0.005)
     # The difference, in one pane.
     page.locator(".colour-by").select_option("difference")
     expect(page.locator(".rollout").first.locator(".pane.b")).to_be_hidden()
-    page.locator(".compared summary").click()
-    expect(page.locator(".compared tbody tr")).to_have_count(page.evaluate(f"{ROLLOUTS}.flatMap(r => r.steps).length"))
     choose(page, "b-scheme", "none")
     expect(page.locator(".pane")).to_have_count(0)
 
 
 def what_a_token_weighs_in_the_loss(page: Page) -> None:
     """Under grpo a short completion's tokens weigh more than under dapo."""
-    for loss in ("grpo", "bnpo", "dapo", "dr_grpo"):
-        page.locator(".colour-by").select_option(f"weight-{loss}")
-        expect(page.locator("#heatmap .key .measure").first).to_have_text("weight")
+    page.locator(".colour-by").select_option("weight")
+    expect(page.locator("#heatmap .cols .measure").first).to_have_text("weight")
     found = page.evaluate(f"{ROLLOUTS}.map(r => [r.texts.length, r.normalisers])")
     mean = sum(length for length, _ in found) / len(found)
     for length, normalisers in found:
@@ -110,8 +108,8 @@ def test_a_group_is_probed_and_checked_before_training(page: Page, app: App) -> 
 
 def the_strip_tells_the_groups_preflight(page: Page) -> None:
     strip = page.locator("#preflight-strip")
+    page.locator("#heatmap .summary").get_by_role("button", name="Pre-flight").click()
     expect(strip).to_contain_text("straddling tokens")
-    strip.locator("summary").click()
     expect(strip.locator("li").first).to_be_visible()
     page.locator("#regex textarea").fill("nowhere")
     expect(strip.locator("summary")).to_contain_text("nothing would be learnt: answers without a match 100%")
@@ -120,12 +118,13 @@ def the_strip_tells_the_groups_preflight(page: Page) -> None:
 
 
 def probes_and_their_demo(page: Page) -> None:
-    page.get_by_role("button", name="Exploit probes").click()
+    page.locator("#heatmap .summary").get_by_role("button", name="Probes").click()
     page.locator("#probe-demo").click()
     expect_rollouts(page, 4)
     expect(page.locator("#reward-on-0")).to_contain_text("sums_and_answer")
     expect(page.locator("#prompt textarea")).to_have_value(re.compile("A box holds 3 pens"))
     page.locator("#probe").click()
+    expect(page.locator("#heatmap .summary")).to_contain_text("under process · Probes")
     row = page.locator("#probe-table tbody tr").filter(has_text="split a step")
     expect(row.locator("td").first).to_have_text("+1.95 ▲")
     row.get_by_role("button").first.click()

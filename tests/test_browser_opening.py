@@ -88,7 +88,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
             expect(page.locator(REGEX)).to_have_count(1)
             expect(page.locator(REGEX)).to_be_hidden()
         page.locator(REGEX).fill("mine")  # as soon as it can be
-        expect(page.locator("#drawing .summary")).to_contain_text("none found in 8")
+        expect(page.locator("#drawing .summary")).to_contain_text("no step found in 8 of 8")
         expect(page.locator("#example input")).to_have_value("2")
         expect(page.locator("#scheme input")).to_have_value("outcome")
         expect(page.locator(REGEX)).to_have_value("mine")
@@ -104,7 +104,7 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
             expect(page.locator(REGEX)).to_have_count(1)
             expect(page.locator(REGEX)).to_be_hidden()
         page.locator("#seed input").fill("77")
-        expect(page.locator("#drawing .summary")).to_contain_text("none found in 8")
+        expect(page.locator("#drawing .summary")).to_contain_text("no step found in 8 of 8")
         expect(page.locator(REGEX)).to_have_value("mine")
         expect(page.locator("#seed input")).to_have_value("77")
         a_row_is_heard_while_another_one_is_answered(page)

@@ -28,7 +28,9 @@ def show(browser: Browser, tmp_path: Path):
 
 
 def texts(page: Page) -> list[str]:
-    return page.locator(".rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
+    """What is drawn of each rollout's tokens, without the numbers beside its steps."""
+    words = "[...node.querySelectorAll('i')].map(token => token.textContent).join('')"
+    return page.locator(".rollout .text").evaluate_all(f"nodes => nodes.map(node => {words})")
 
 
 def test_the_text_drawn_is_the_completion_exactly(show) -> None:
@@ -70,7 +72,7 @@ def test_steps_outside_text_and_straddling_tokens_are_told_apart(show) -> None:
 CONTRASTS = """(dim) => {
   const root = document.querySelector('.wh');
   root.heatmap.dim(dim);
-  const numbers = (css) => css.match(/[\\d.]+/g).map(Number);
+  const numbers = (css) => css.match(/[\\d.]+/g).map((n, i) => css.startsWith('color') && i < 3 ? 255 * n : Number(n));
   const over = ([r, g, b, alpha = 1], below) => [r, g, b].map((c, i) => c * alpha + below[i] * (1 - alpha));
   const linear = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
@@ -107,10 +109,10 @@ CONTRASTS = """(dim) => {
     }
     plain.remove();
   }
-  for (const chip of document.querySelectorAll('.chip b, .chip .r, .chip .a')) {
-    measure(`chip ${chip.className} ${Object.keys(found).length}`, chip, null, chip.parentNode);
+  for (const chip of document.querySelectorAll('.step .chip span')) {
+    measure(`chip ${chip.className} ${Object.keys(found).length}`, chip, null, null);
   }
-  for (const name of ['.summary span', '.summary b', '.fact', '.fact em', '.rank', 'mark', '.chips .key']) {
+  for (const name of ['.summary p', '.summary .more-said', '.summary b', 'mark', '.cols .measure', '.cols .l']) {
     measure(name, document.querySelector(`.wh ${name}`), null, null);
   }
   return found;
@@ -125,10 +127,10 @@ def test_text_and_marks_are_readable_on_every_colour(show, theme: str, dim: bool
     object.__setattr__(credit.scored.group.rollouts[2], "finished", False)  # for the mark that says so
     with show(credit, color_scheme=theme, reduced_motion="reduce") as page:
         contrasts = page.evaluate(CONTRASTS, dim)
-        assert len(contrasts) == 31 * 8 + 9 * 3 + 7
+        assert len(contrasts) == 31 * 8 + 9 * 3 + 6
         assert {name: value for name, value in contrasts.items() if value < 4.5} == {}
         seen = page.locator(".text i").first.evaluate("node => getComputedStyle(node).backgroundColor")
-        red, _, blue = map(int, re.findall(r"\d+", seen)[:3])
+        red, _, blue = map(float, re.findall(r"[\d.]+", seen)[:3])
         assert (red == blue) == dim  # grey while dimmed
 
 
@@ -137,50 +139,50 @@ def test_the_whole_of_it_works_by_keyboard(show) -> None:
         while not page.locator(":focus.cell").count():  # the links of the sentences come before the map
             page.keyboard.press("Tab")
         the_overview_works_by_keyboard(page)
-        page.keyboard.press("Tab")  # colour by
-        page.keyboard.press("Tab")  # where the colours end
+        while not page.locator(":focus.colour-by").count():  # the facts come between
+            page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")  # settings of the scale
+        page.keyboard.press("Tab")
         page.keyboard.type("0.5")
         page.keyboard.press("Enter")
-        expect(page.locator(".scale")).to_contain_text("≤ −0.5≥ +")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Enter")  # the key
+        expect(page.locator(".scale")).to_contain_text("≤ −0.5≥ +0.5")
         page.keyboard.press("Tab")
         expect(page.get_by_role("checkbox", name="keep scale")).to_be_focused()
         page.keyboard.press("Space")
-        expect(page.locator(".scale")).to_contain_text("−1.48+")
+        expect(page.locator(".scale")).to_contain_text("−1.48+1.48")
         page.keyboard.press("Tab")  # outline tokens
         page.keyboard.press("Space")
         expect(page.locator(".cards")).to_have_class(re.compile(r"\bedges\b"))
-        page.keyboard.press("Tab")  # search
-        page.keyboard.press("Tab")  # order
-        page.keyboard.press("Tab")  # the first step: steps and chips share one stop
-        assert page.evaluate("document.activeElement.dataset.k") == "0"
-        for key in ("ArrowRight", "ArrowRight", "ArrowRight"):  # three steps in the first rollout, then the second's
-            page.keyboard.press(key)
-        assert page.evaluate("document.activeElement.closest('.rollout').dataset.g") == "1"
-        page.keyboard.press("Enter")
-        expect(page.locator(".details .where")).to_contain_text("rollout 2 · step 1 · token 4")
-        # Row 2 of the worked numbers: 1.0539 - 0.8431 = 0.2108.
-        expect(page.locator(".details tfoot td")).to_have_text("+0.2108")
         page.keyboard.press("Escape")
-        expect(page.locator(".details")).to_be_hidden()
+        expect(page.locator(".popover.settings")).not_to_have_attribute("open", "")
+        while not page.locator(":focus.step").count():  # steps share one stop
+            page.keyboard.press("Tab")
+        the_cards_are_walked_with_the_pin(page)
 
 
 def the_overview_works_by_keyboard(page: Page) -> None:
-    """Three columns of 3, 2 and 4 cells with the chips' colours."""
+    """Three columns of 3, 2 and 4 cells; arrows move what is explained."""
     cells = page.locator(".overview .cell")
-    tints = "nodes => nodes.map(node => node.className.match(/[pnq] s[0-9]+|$/)[0])"
-    assert cells.evaluate_all(tints) == page.locator(".chip").evaluate_all(tints)
+    tints = cells.evaluate_all("nodes => nodes.map(node => node.className.match(/[pnq] s[0-9]+|$/)[0])")
+    assert tints == ["p s9", "p s1", "n s6", "p s1", "n s6", "n s10", "n s4", "p s1", "p s7"]
     wrong = ["", "", "✕", "", "✕", "✕", "✕", "✕", ""]
     assert cells.evaluate_all("nodes => nodes.map(node => node.dataset.wrong ?? '')") == wrong
+    where = page.locator(".details .where")
+    expect(where).to_contain_text("rollout 3 · step 1")  # the largest of all, −1.48
     page.keyboard.press("ArrowDown")
+    expect(where).to_contain_text("rollout 1 · step 2 · token 7")
     page.keyboard.press("ArrowRight")
     expect(page.locator(":focus")).to_have_attribute("aria-label", "step 2 of 2, wrong, score 0, advantage −0.84")
-    page.keyboard.press("Enter")
-    expect(page.locator(".details .where")).to_contain_text("rollout 2 · step 2 · token 8")
+    expect(where).to_contain_text("rollout 2 · step 2 · token 8")
+    page.keyboard.press(",")
+    expect(where).to_contain_text("rollout 2 · step 2 · token 7")
     expect(page.locator(".overview .pinned")).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.locator(".overview .pinned")).to_have_count(0)
+    expect(where).to_have_count(0)
+    page.keyboard.press("ArrowLeft")  # a closed panel stays closed
+    expect(where).to_have_count(0)
     page.keyboard.press("/")
     page.keyboard.type("T9")  # the first rollout has ten tokens, t0 to t9
     expect(page.locator(".finder .said")).to_have_text("1 of 3 shown")
@@ -192,10 +194,29 @@ def the_overview_works_by_keyboard(page: Page) -> None:
     page.locator(".overview .cell").first.focus()
 
 
+def the_cards_are_walked_with_the_pin(page: Page) -> None:
+    """Down along the steps of a card, right to the next card; with the panel open what is explained goes along."""
+    here = "[document.activeElement.closest('.rollout').dataset.g, document.activeElement.dataset.k]"
+    assert page.evaluate(here) == ["0", "0"]
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(here) == ["1", "1"]
+    page.keyboard.press("Enter")
+    # Row 2 of the worked numbers: −0.8431 for its wrong step.
+    expect(page.locator(".details .parts tfoot td")).to_have_text("−0.84")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".details .where")).to_contain_text("rollout 2 · step 1 · token 4")
+    expect(page.locator(".details .parts tfoot td")).to_have_text("+0.21")  # 1.0539 − 0.8431
+    assert page.evaluate(here) == ["1", "0"]
+    page.keyboard.press("Escape")
+    expect(page.locator(".details .where")).to_have_count(0)
+
+
 def expect_chips(page: Page, *texts: str) -> None:
-    """Number, score and coloured value of each step of the first rollout. What is drawn anew has no inner text before
-    the browser has laid it out."""
-    expect(page.locator(".rollout").first.locator(".chip")).to_have_text(texts, use_inner_text=True)
+    """Score, coloured value and later wrong steps of each step of the first rollout, under the first scheme. What is
+    drawn anew has no inner text before the browser has laid it out."""
+    chips = page.locator(".rollout[data-g='0'] .text:not(.second) .chip")
+    expect(chips).to_have_text(texts, use_inner_text=True)
 
 
 def test_the_number_that_is_coloured_is_said(show) -> None:
@@ -205,36 +226,44 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
     share. Scheme step credits 1.0539, 1.0539 and −0.8431, which is −0.2108, +0.8431 and 0 more than process.
     """
     with show(worked_credit(), other=worked_credit("step")) as page:
-        key = page.locator(".key .measure").first
-        expect_chips(page, "1 1 ▲1.26", "2 1 ▲0.21", "3 0 ▼0.84")
-        assert key.text_content() == "adv."
-        process, step = page.locator(".reading > span").all_text_contents()[:2]
+        key = page.locator(".cols .measure").first
+        expect_chips(page, "1 ▲1.26 3", "1 ▲0.21 3", "0 ▼0.84")
+        second = page.locator(".rollout[data-g='0'] .second .chip .a")
+        assert second.all_text_contents() == ["▲1.05", "▲1.05", "▼0.84"]  # B's own
+        assert key.text_content() == "advantage"
+        process, step = page.locator(".reading > p").all_text_contents()[:2]
         assert process.startswith("A: step rewards above or below the mean, summed over this step and all later")
         assert step.startswith("B: this step's own reward")
-        page.locator(".rollout").first.locator(".chip").nth(1).click()
+        page.locator(".rollout[data-g='0'] .step > .chip").nth(1).click()
+        page.locator(".details summary", has_text="Every number").click()
         shown = page.locator(".details .shown")
         assert shown.all_inner_texts() == ["advantage A", "+0.2108", "advantage B", "+1.0539"]
-        page.locator(".colour-by").select_option("weight-grpo")
-        expect_chips(page, "1 1 ▲1.18", "2 1 ▲0.20", "3 0 ▼0.79")
+        page.locator(".colour-by").select_option("weight")
+        page.get_by_label("Loss", exact=True).select_option("grpo")
+        expect_chips(page, "1 ▲1.18 3", "1 ▲0.20 3", "0 ▼0.79")
         assert key.text_content() == "weight"
-        name = "weight in the grpo loss"
+        name = "weight in the loss"
         assert shown.all_inner_texts() == [f"{name} A", "+0.1967", f"{name} B", "+0.9836"]
-        label = "step 2 of 3, score 1, advantage +0.21"
-        expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", f"{label}, {name} +0.20")
+        label = "step 2 of 3, score 1, advantage +0.21, shares the penalty of step 3"
+        first = page.locator(".rollout[data-g='0'] .step").nth(1)
+        expect(first).to_have_attribute("aria-label", f"{label}, {name} +0.20")
         page.locator(".colour-by").select_option("difference")
-        expect_chips(page, "1 1 ▼0.21", "2 1 ▲0.84", "3 0 0.00")
+        expect_chips(page, "1 ▼0.21 3", "1 ▲0.84 3", "0 0.00")
         assert shown.all_inner_texts() == ["difference B − A", "+0.8431"]
         page.locator(".text i").first.hover()
         assert page.locator(".tip .shown").inner_text().split("\t") == ["difference B − A", "−0.2108"]
         page.locator(".colour-by").select_option("entropy")
         # What only tokens have is said of a step as its tokens' mean: (0 + 0.01 + 0.02 + 0.03) / 4 and so on.
-        expect_chips(page, "1 1 0.015", "2 1 0.055", "3 0 0.085")
+        expect_chips(page, "1 0.015 3", "1 0.055 3", "0 0.085")
         assert key.text_content() == "mean entr."
         assert shown.all_inner_texts() == ["entropy", "0.070"]
-        first = page.locator(".rollout").first.locator(".chip")
-        tints = first.evaluate_all("nodes => nodes.map((node) => node.className)")
-        assert tints == ["chip q s2", "chip q s7 pinned", "chip q s10"]  # of a scale that ends at 0.08
-        expect(page.locator(".chip").nth(1)).to_have_attribute("aria-label", f"{label}, mean entropy 0.055")
+        tints = (
+            page.locator(".overview .column")
+            .first.locator(".cell")
+            .evaluate_all("nodes => nodes.map((node) => node.className)")
+        )
+        assert tints == ["cell q s2", "cell q s7 pinned", "cell q s10"]  # of a scale that ends at 0.08
+        expect(first).to_have_attribute("aria-label", f"{label}, mean entropy 0.055")
 
 
 REDRAWN = """(times) => {
@@ -249,18 +278,18 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
     with show(worked_credit()) as page:
         token = page.locator(".text i").nth(4)  # 0.2108
         scale, end, hold = (page.locator(f".legend {name}") for name in (".scale", ".range-end", ".range-hold"))
-        page.locator(".marks summary").click()
+        page.locator(".popover.settings summary").click()
         expect(token).to_have_class("p s1")
-        expect(scale).to_contain_text("−1.48+")
+        expect(scale).to_contain_text("−1.48+1.48")
         assert (end.input_value(), end.get_attribute("placeholder"), hold.is_checked()) == ("", "1.48", False)
         hold.check()
         assert end.input_value() == "1.48"
         page.evaluate(REDRAWN, 10)
         expect(token).to_have_class("p s10")
-        expect(scale).to_contain_text("≤ −1.48≥ +")
+        expect(scale).to_contain_text("≤ −1.48≥ +1.48")
         hold.uncheck()  # the scale is that of what is drawn now
         expect(token).to_have_class("p s1")
-        expect(scale).to_contain_text("−14.8+")
+        expect(scale).to_contain_text("−14.8+14.8")
         end.fill("-5")  # a size: its sign does not matter
         end.blur()
         page.evaluate(REDRAWN, 1)
@@ -270,13 +299,13 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
         assert (len(titles), titles[0], titles[10]) == (21, "−4.75 and below", "−0.25 to +0.25")
         assert titles[11] == "+0.25 to +0.75"
         page.locator(".colour-by").select_option("logprob")  # each measure has a range of its own
-        expect(scale).to_contain_text("0≤ −")
+        expect(scale).to_contain_text("0≤ −0.8")
         assert end.get_attribute("placeholder") == "0.8"  # of 0.9 once, 0.8 three times, …
         page.locator(".colour-by").select_option("advantage")
         assert end.input_value() == "5"
         end.fill("")
         end.blur()
-        expect(scale).to_contain_text("−1.48+")
+        expect(scale).to_contain_text("−1.48+1.48")
         label = page.locator(".swatches").get_attribute("aria-label")
         assert label == "Colour scale: orange below zero, blue above, ends at 1.48, the 98th percentile"
 
@@ -284,7 +313,7 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
 def test_token_edges_are_lines_that_take_no_room(show) -> None:
     credit = worked_credit()
     with show(credit) as page:
-        page.locator(".marks summary").click()
+        page.locator(".popover.settings summary").click()
         token = page.locator(".text i").nth(1)
         box = token.bounding_box()
         assert token.evaluate("node => getComputedStyle(node).boxShadow") == "none"
@@ -307,7 +336,7 @@ def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show
         page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout | {"logprobs": [-0.5]}]})
         expect(page.locator(".colour-by")).to_have_value("logprob")
         page.evaluate(REDRAWN, 1)
-        expect_chips(page, "1 1 ▲1.00", "2 1 ▲1.00", "3 0 0.00")
+        expect_chips(page, "1 ▲1.00 3", "1 ▲1.00 3", "0 0.00")
 
 
 def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:

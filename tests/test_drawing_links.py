@@ -57,8 +57,8 @@ def url() -> Iterator[str]:
 
 def state(page: Page) -> tuple[str, str]:
     """Where the pin is, "" for nowhere, and what is coloured."""
-    details = page.locator(".details")
-    where = details.locator(".where").inner_text() if details.is_visible() else ""
+    pinned = page.locator(".details.own")
+    where = pinned.locator(".where").inner_text() if pinned.count() else ""
     return where.split(' "')[0], page.locator(".colour-by").input_value()
 
 
@@ -68,16 +68,17 @@ def said(page: Page) -> dict[str, str]:
 
 def test_a_link_carries_the_colour_and_the_token(browser: Browser, url: str) -> None:
     with visit(browser, url) as page:
-        page.locator(".colour-by").select_option("weight-dapo")
-        assert said(page) == {"colour": "weight-dapo"}
+        page.locator(".colour-by").select_option("weight")
+        assert said(page) == {"colour": "weight"}
         page.locator(".rollout").nth(1).locator(".chip").first.click()  # a step: its last token is understood
-        assert said(page) == {"colour": "weight-dapo", "rollout": "2", "k": "1"}
+        assert said(page) == {"colour": "weight", "rollout": "2", "k": "1"}
         page.locator(".rollout").nth(1).locator(".text:not(.second) i").nth(6).click()
-        assert said(page) == {"colour": "weight-dapo", "rollout": "2", "k": "2", "t": "6"}
+        assert said(page) == {"colour": "weight", "rollout": "2", "k": "2", "t": "6"}
         link = page.evaluate("location.href")
         with visit(browser, link) as other:
-            assert state(other) == ("rollout 2 · step 2 · token 6", "weight-dapo")
-            expect(other.locator(".details .shown").first).to_have_text("weight in the dapo loss")
+            assert state(other) == ("rollout 2 · step 2 · token 6", "weight")
+            other.locator(".details summary", has_text="Every number").click()
+            expect(other.locator(".details .shown").first).to_have_text("weight in the loss")
             expect(other).to_have_url(link)
         page.locator(".colour-by").select_option("advantage")
         page.keyboard.press("Escape")

@@ -12,7 +12,18 @@ import pytest
 import workbench as wb
 from workbench.credit import SCHEMES
 from workbench.schema import Credit
-from workbench.sentences import Sentence, about_group, about_run, about_token, answers_right, mcnemar
+from workbench.sentences import (
+    Sentence,
+    about_comparison,
+    about_group,
+    about_run,
+    about_token,
+    answers_right,
+    find_surprises,
+    group_facts,
+    mcnemar,
+    shared_penalties,
+)
 
 ASSETS = Path(__file__).parents[1] / "assets"
 PATTERN = wb.StepPattern(r"(?m)^\w+:", "starts")
@@ -57,6 +68,48 @@ def test_links_point_at_what_a_number_stands_for():
     credit = group("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
     parts = about_group(credit)[0].parts
     assert parts[:3] == [("2 of 3", "filter:right"), (" right. Rollout ", None), ("2", "rollout:2")]
+
+
+SURPRISING = ("a: good\nb: good\nc: 2", "a: bad\nb: bad\nc: 2", "a: good\nb: good\nc: 1")
+"""The second is right with two wrong steps, the third wrong with right ones."""
+
+
+def test_what_surprises_comes_first_and_is_what_a_reader_is_taken_to():
+    found = find_surprises(group(*SURPRISING))
+    assert (found.order, found.remarks) == ([1, 2, 0], ["", "yet pushed down", "yet pushed up"])
+    assert found.opens == (1, 0)  # its first step shares the penalty of the second
+    plain = find_surprises(group("a: good\nc: 2", "a: bad\nc: 1"))
+    assert (plain.order, plain.remarks) == ([0, 1], ["", ""])
+    assert find_surprises(group("a: good\nc: 2", "a: good\nc: 2")).opens is None
+
+
+def test_a_step_shares_the_penalty_of_later_wrong_ones_where_the_scheme_counts_them():
+    answers = "a: good\nb: bad\nc: bad", "a: good\nb: good\nc: good"
+    assert shared_penalties(group(*answers)) == [[[1, 2], [2], []], [[], [], []]]
+    assert shared_penalties(group(*answers, scheme="step")) == [[[], [], []], [[], [], []]]
+    turned = marks({"good": 1.0, "bad": 0.0}), marks({"a:": 2.0}, "bonus")  # a sum above 0 makes no step right
+    assert shared_penalties(group(*answers, rewards=(*turned, ANSWERS)))[0] == [[1, 2], [2], []]
+
+
+def test_facts_say_what_can_be_done_about_them():
+    facts = group_facts(group(*SURPRISING[:2], SURPRISING[0]), ("outcome", 0.25))
+    assert [(str(fact.said), str(fact.detail), fact.action) for fact in facts] == [
+        ("4 of 6 steps are right", "most errors in steps 1 and 2", "statistics"),
+        ("Final answer not counted", "", "count"),
+        ("25 % of the tokens change sign", "under `outcome`", "compare"),
+        ("2 different texts", "1 and 3 identical, none cut off", ""),
+    ]
+    assert group_facts(group(*SURPRISING, outcome_weight=2.0))[1].action == "leave-out"
+    assert group_facts(group(*SURPRISING, rewards=(RIGHT_WRONG,)))[1].action == ""
+
+
+def test_a_comparison_names_the_share_and_the_rollout():
+    assert str(about_comparison("outcome", [0, 3, 20], 100, 0.41)) == (
+        "`outcome` flips the sign of 23 % of the tokens (r = 0.41), most in rollout 3."
+    )
+    assert (
+        str(about_comparison("step", [0, 0], 10, None)) == "`step` turns no token's sign (one of the two is constant)."
+    )
 
 
 def test_without_spread_the_cause_and_what_would_compare_is_said():

@@ -30,7 +30,7 @@ from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.presets import pattern_note
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row
 from workbench.ui.handlers.sampling import adopt, sample
-from workbench.ui.handlers.scoring import explain_token, remedied, rescore
+from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.task_rows import read_as
 
@@ -181,9 +181,23 @@ def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(worker
     assert json.loads(view.drawing)["stale"] == "the credit has an error, said under Credit"
 
 
-def test_a_group_of_another_prompt_says_so(worker):
-    message = json.loads(rescore(replace(form(), prompt="something else"), worker).drawing)
-    assert "another prompt" in message["other"]
+def test_a_group_that_is_not_of_the_page_says_what_differs():
+    first = first_group()
+    group = replace(first, sampling={**first.sampling, "temperature": 0.7})
+    assert mismatch(form(), first) == ""
+    assert "previous prompt" in mismatch(replace(form(), prompt="something else"), first)
+    assert "of the policy tiny" in mismatch(form().with_values({"policy.path": "gpt2"}), first)
+    assert "temperature 0.7" in mismatch(form(), group)
+    assert mismatch(form(), replace(group, sampling={"file": "rollouts.jsonl"})) == ""
+
+
+def test_what_a_facts_button_does_is_a_change_of_the_credit(worker):
+    draft = form()
+    credit = rescore(draft, worker).credit
+    assert remedied(draft, credit, "count").credit["outcome_weight"] == 1
+    compared = remedied(draft, credit, "compare")
+    assert compared.compare["scheme"] == "outcome"
+    assert remedied(compared, credit, "uncompare").compare is None
 
 
 def test_a_token_is_explained_on_request_only_where_it_exists(worker):

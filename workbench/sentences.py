@@ -398,7 +398,7 @@ class Fact:
 
 
 def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, compared: bool = False) -> list[Fact]:
-    """Four facts on a group: its steps, whether the final answer counts, the signs that another scheme turns, its texts.
+    """Four facts on a group: its steps, whether the final answer counts, signs that another scheme turns, its texts.
 
     ``flipped`` is that scheme and the share of tokens; ``compared`` says that it is drawn beside the first.
     """

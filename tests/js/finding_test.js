@@ -58,6 +58,11 @@ Deno.test("an answer that was not scored is neither", () => {
   equal(data.rollouts.map(({ right }) => right), [null, false, false, false, true]);
 });
 
+Deno.test("what surprises comes first; where nothing is known of that, as sampled", () => {
+  equal(show({ ...group(), order: [2, 4, 0, 1, 3] }, { order: "surprise" }).places, [2, 4, 0, 1]);
+  equal(show(group(), { order: "surprise" }).places, [0, 1, 2, 4]);
+});
+
 Deno.test("orders: as sampled, by rank, by length, by mean advantage; equal ones as sampled", () => {
   const data = group();
   const orders = ["sampled", "best", "length", "advantage"];
@@ -68,8 +73,8 @@ Deno.test("orders: as sampled, by rank, by length, by mean advantage; equal ones
 Deno.test("what is shown, with a copy on its original's card and counted", () => {
   const data = group();
   judge(data);
-  const { shown, folded, count } = show(data, { filter: "wrong" });
-  equal([shown, [...folded], count], [[1, 2], [1], 3]);
+  const { shown, fitting } = show(data, { filter: "wrong" });
+  equal([shown, fitting], [[1, 2], [1, 2, 3]]);
   equal(show(data, { filter: "right", text: "Q" }).shown, [4]);
   equal(show(data, { text: "xyz" }).shown, [2]); // across tokens, in whatever case
   equal(show(data, { filter: "right", text: "xyz" }).shown, []);

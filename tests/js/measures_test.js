@@ -81,6 +81,6 @@ Deno.test("swatches and ends say the values they stand for", () => {
   equal(swatchTitle(0, 1, both), "\u22120.05 to +0.05");
   equal(swatchTitle(10, 1, both), "+0.95 and above");
   equal(swatchTitle(10, 1, down), "\u22120.95 and below");
-  equal(endsOf(both, { limit: 1.234, below: true, above: false }), { low: "≤ \u22121.23", high: "+" });
-  equal(endsOf(down, { limit: 1, below: true, above: false }), { low: "0", high: "≤ \u2212" });
+  equal(endsOf(both, { limit: 1.234, below: true, above: false }), { low: "≤ \u22121.23", high: "+1.23" });
+  equal(endsOf(down, { limit: 1, below: true, above: false }), { low: "0", high: "≤ \u22121" });
 });

@@ -137,6 +137,6 @@ Deno.test("probes: the edit that gains most comes first, and the schemes that pa
 });
 
 Deno.test("a link says which cards are shown in which order, where that is not how a drawing opens", () => {
-  equal(choiceOf({ filter: "", text: "", order: "sampled" }), {});
+  equal(choiceOf({ filter: "", text: "", order: "surprise" }), {});
   equal(choiceOf({ filter: "wrong", text: "a b", order: "best" }), { show: "wrong", find: "a b", order: "best" });
 });

@@ -39,6 +39,7 @@ from workbench.credit import (
 from workbench.credit.critic import FORMULA as GAE_FORMULA
 from workbench.credit.explain import what_counts
 from workbench.credit.loss import pass_normalisers
+from workbench.errors import CreditError
 from workbench.schema import (
     Credit,
     Group,
@@ -51,7 +52,6 @@ from workbench.schema import (
     WatchedText,
 )
 from workbench.schema.credit import token_spans
-from workbench.errors import CreditError
 from workbench.schema.rollouts import ASSISTANT, Turn, prompt_text, sampled_runs
 from workbench.sentences import (
     about_comparison,
@@ -205,7 +205,7 @@ def credit_payload(
 
 
 def other_credits(credit: Credit) -> dict[str, Credit]:
-    """The same scores under other schemes, by name, and with the final answer counted; those that teach nothing lack."""
+    """The same scores under other schemes, by name, and with the final answer counted, as far as they teach anything."""
     scored, found = credit.scored, dict[str, Credit]()
     tried: list[tuple[str, str, dict[str, Any]]] = [(name, name, {}) for name in OTHER_SCHEMES if name != credit.scheme]
     counted = any(part.kind in ("outcome", "return", "token", "delta") for part in credit.parts)

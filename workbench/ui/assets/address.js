@@ -61,7 +61,7 @@ export function pinAsked(parameters, rollouts) {
  * @param {{ filter: string, text: string, order: string }} chosen
  */
 export function choiceOf({ filter, text, order }) {
-  return { ...(filter && { show: filter }), ...(text && { find: text }), ...(order !== "sampled" && { order }) };
+  return { ...(filter && { show: filter }), ...(text && { find: text }), ...(order !== "surprise" && { order }) };
 }
 
 /** @param {URLSearchParams} parameters Those of a link that an address has. */

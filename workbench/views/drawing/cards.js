@@ -103,7 +103,7 @@ export function inNumbers({ rollouts }, g) {
 function columnTitles(data, rollout, measure) {
   return el(
     "span",
-    { class: "cols chip", "aria-hidden": "true" },
+    { class: "cols", "aria-hidden": "true" },
     hasRewards(rollout) ? el("span", { class: "r" }, isWatched(rollout) ? "label" : "reward") : null,
     el("span", { class: "a measure" }, measure.short),
     hasLater(data) ? el("span", { class: "l", title: LATER_TITLE }, `later ${WRONG}`) : null,

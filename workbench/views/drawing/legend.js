@@ -72,7 +72,7 @@ class Legend {
     const popover = (/** @type {string} */ name, /** @type {string} */ sign, /** @type {Node[]} */ children) =>
       el(
         "details",
-        { class: `popover ${name.toLowerCase()}`, name: "legend" },
+        { class: `popover ${name === "Key" ? "marks" : "settings"}`, name: "legend" },
         el("summary", { "aria-label": name, title: name }, sign),
         el("div", { class: "sheet" }, ...children),
       );
