@@ -205,7 +205,7 @@ def credit_payload(
 
 
 def other_credits(credit: Credit) -> dict[str, Credit]:
-    """The same scores under other schemes, by name, and with the final answer counted, as far as they teach anything."""
+    """The same scores under other schemes, by name, and with the final answer counted, if these teach anything."""
     scored, found = credit.scored, dict[str, Credit]()
     tried: list[tuple[str, str, dict[str, Any]]] = [(name, name, {}) for name in OTHER_SCHEMES if name != credit.scheme]
     counted = any(part.kind in ("outcome", "return", "token", "delta") for part in credit.parts)

@@ -14,7 +14,7 @@ from workbench.data import HUB
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.draft import ISOLATE, SCORING, Draft, Tab
+from workbench.ui.handlers.draft import ISOLATE, SAMPLING, SCORING, Draft, Tab
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.rewards import with_task
@@ -145,7 +145,7 @@ def _wire_scoring(
         if widget is kind:
             continue
         # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-        is_shown = path in SCORING or path in SAMPLING and path != "page.seed"
+        is_shown = path in SCORING or (path in SAMPLING and path != "page.seed")
         change, sets = (set_and_score, outputs) if is_shown else (set_and_keep, kept)
         changes(widget)(change(path), [form.draft, widget], sets, **LAST)
 
