@@ -18,7 +18,7 @@ from workbench.rewards import Reward, Sandbox, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
-from workbench.steps import Split, StepPattern
+from workbench.steps import PRESETS, Split, StepPattern
 from workbench.steps.split import MAX_STEPS
 from workbench.ui.handlers.credit import Section, credit_config, for_scheme, shown_values, with_settings
 from workbench.ui.handlers.draft import Draft
@@ -30,6 +30,9 @@ TRUST_MODEL = (
     "This is your own code on your own machine, like Jupyter: a hang, a crash or a memory bomb costs one call. "
     "Isolated, it has no network, programs or files of yours: for code of others, or that runs what a policy wrote."
 )
+
+
+_PRESETS = [preset.pattern for preset in PRESETS.values()]
 
 
 class NothingScores(ConfigError):
@@ -116,8 +119,8 @@ def rescore(draft: Draft, worker: Sandbox, models: Models | None = None) -> Scor
 
 
 def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
-    """Steps and matches of each rollout. Raises PatternError and those under it."""
-    return split_group(group, pattern, worker=worker)
+    """Steps and matches of each rollout; a preset matches in this process. Raises PatternError and those under it."""
+    return split_group(group, pattern, worker=None if pattern in _PRESETS else worker)
 
 
 def score(
@@ -276,7 +279,9 @@ def _about(group: Group) -> str:
 
 
 def isolation_note(worker: Sandbox) -> Note | None:
-    """What of the limits and the isolation of reward code this system lacks."""
+    """What of the isolation of reward code this system lacks, if code is isolated."""
+    if not worker.isolate:
+        return None
     try:
         missing = worker.missing_layers()
     except RewardError as error:
