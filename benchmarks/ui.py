@@ -29,7 +29,7 @@ from workbench.data import load_task
 from workbench.errors import ChildDied, WorkbenchError
 from workbench.rewards import score_group
 from workbench.schema import Example, Group, Rollout
-from workbench.ui.handlers.groups import GroupStore
+from workbench.ui.handlers.session import GroupStore
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 
 if TYPE_CHECKING:

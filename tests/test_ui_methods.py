@@ -15,12 +15,12 @@ from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.config_import import take_over
 from workbench.ui.handlers.draft import RUN, Draft, Tab
-from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump, link_of
 from workbench.ui.handlers.run_fields import INSPECTED, NUMBER, method_fields, own_defaults
 from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import GroupStore
 from workbench.ui.tabs.form import form_note_value, packed_run, read_form
 from workbench.ui.tabs.run_form import spec
 

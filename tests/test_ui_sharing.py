@@ -23,12 +23,12 @@ from workbench.ui.handlers.credit import credit_section
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.group_export import export
-from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump, link_of
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import rescore
+from workbench.ui.handlers.session import GroupStore
 
 MINE = '''LIMIT = 9
 

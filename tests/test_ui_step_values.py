@@ -21,14 +21,13 @@ from workbench.schema import Group, Rollout
 from workbench.steps import pattern as pattern_module
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers import step_values as handlers
-from workbench.ui.handlers.background_jobs import Works
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.models import ModelForm, form_of
 from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, builtin_row, row_of
 from workbench.ui.handlers.rewards import row_facts, row_label, save_row, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import Services, Works
 
 LINES = (";", "ends")
 GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))

@@ -15,11 +15,11 @@ from workbench.errors import TaskError
 from workbench.ui.handlers.credit import credit_section, with_settings
 from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.example import choose_example
-from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump
 from workbench.ui.handlers.rollout_import import ImportForm, Readings, open_file
+from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.task_rows import preview, read_as
 from workbench.ui.handlers.tree import with_path
 from workbench.ui.tabs.form import packed_task, read_form

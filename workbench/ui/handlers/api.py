@@ -21,9 +21,8 @@ from workbench.runs import list_runs as runs_of
 from workbench.runs import open_run
 from workbench.schema import Credit, Example, Group, Prompt
 from workbench.ui.handlers.example import parse_prompt
-from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.sampling import progress_text
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import BackgroundWork, Services
 
 WORKER = "api"
 """Scripts share one sandbox, apart from every tab's."""

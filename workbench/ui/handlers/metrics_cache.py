@@ -24,7 +24,7 @@ from workbench.metrics import is_drawn
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
 from workbench.runs.run import MetricsReader
-from workbench.ui.handlers.background_jobs import Recent
+from workbench.ui.handlers.session import Recent
 from workbench.views.curves import POINTS, Chart, Columns, run_charts
 
 KEPT_RUNS = 64

@@ -24,10 +24,9 @@ from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
-from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import BackgroundWork, Services
 
 LISTED = 50
 LISTED_STEPS = 4

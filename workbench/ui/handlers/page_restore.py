@@ -21,11 +21,11 @@ from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, credit_section, visible_fields
 from workbench.ui.handlers.draft import FIELDS, PAGE_FIELDS, TASK, Draft
 from workbench.ui.handlers.example import choose_example, find_task, first_draft
-from workbench.ui.handlers.groups import GroupStore
 from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked
 from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task
 from workbench.ui.handlers.run_fields import LINES, PAIRS
+from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.tree import configuration, leaves, value_at, with_path
 
 LARGEST_KEPT = 2_000_000

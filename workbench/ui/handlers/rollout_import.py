@@ -22,12 +22,11 @@ from workbench.rewards.reward import Models
 from workbench.schema import Group, Prompt
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS
-from workbench.ui.handlers.background_jobs import Recent, Works
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import with_group
-from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.rewards import task_rows
 from workbench.ui.handlers.scoring import Note, portable_configs
+from workbench.ui.handlers.session import BackgroundWork, Recent, Works
 
 AUTO = "auto-detect"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")

@@ -20,9 +20,8 @@ from workbench.schema import Example, Group, Prompt
 from workbench.schema.numbers import counted
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import edited_example
-from workbench.ui.handlers.progress import BackgroundWork
 from workbench.ui.handlers.scoring import Note, message
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import BackgroundWork, Services
 from workbench.ui.payloads import PolicyStatusPayload
 
 

@@ -1,26 +1,34 @@
 """What all pages share: the workspace, the model worker that everybody asks in turn, and a sandbox for each tab, which
 runs the code of the tab's own editor.
 
-``Services`` is the one object with state; what a tab itself holds is its ``Draft``.
+``Services`` is the one object with state; what a tab itself holds is its ``Draft``. Below it is what it is made of: the
+groups stored in the workspace, what is kept by tab, and work on a thread that tells how far it is.
 """
 
 from __future__ import annotations
 
+import contextvars
+import queue
+import re
 import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 from workbench.checks import ProbeReport
 from workbench.config.run import RunConfig
+from workbench.errors import WorkbenchError
+from workbench.page_link import GROUPS, group_name, read_group, write_group
 from workbench.places import is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Sandbox, SandboxPool
 from workbench.rewards.judges import Judges
 from workbench.rewards.watch import CallTimes
 from workbench.runs import Run, default_workspace, find_checkpoint, start
-from workbench.schema import Credit
-from workbench.ui.handlers.background_jobs import Recent, Works
-from workbench.ui.handlers.groups import GroupStore
+from workbench.schema import Credit, Group
 
 KEPT_PROBES = 8
 """Tabs whose probes are remembered, each with the credit of every cell's worst case."""
@@ -124,3 +132,183 @@ class Services:
         self._rewards.close()
         self.models.close()
         self.judges.close()
+
+
+# ── what is kept by tab ──────────────────────────────────────────────────────────────────────────────────────────────
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(OrderedDict[K, V]):
+    """A dictionary of the ``most`` entries that were set last; setting one again makes it the newest."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+
+
+class Works:
+    """One kind of work, by tab. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, threading.Event] = {}
+
+    def begin(self, tab: str) -> threading.Event | None:
+        """The event that is set when the tab cancels; None where the tab is at it already."""
+        with self._lock:
+            return None if tab in self._running else self._running.setdefault(tab, threading.Event())
+
+    def end(self, tab: str) -> None:
+        with self._lock:
+            self._running.pop(tab, None)
+
+    def going(self, tab: str) -> bool:
+        with self._lock:
+            return tab in self._running
+
+    def cancel(self, tab: str) -> bool:
+        """Whether there was something to cancel."""
+        with self._lock:
+            cancel = self._running.get(tab)
+        if cancel is None:
+            return False
+        cancel.set()
+        return True
+
+
+# ── work on a thread ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+P = TypeVar("P")
+T = TypeVar("T")
+REPEAT_SECONDS = 1.0
+
+
+class BackgroundWork(Generic[P, T]):
+    """``with BackgroundWork(work, cancel) as running``: iterate for its progress, then ask for ``running.result()``.
+
+    ``work`` is called on a thread with a function that reports progress; of several reports that wait, only the newest
+    is passed on, and again after every ``REPEAT_SECONDS`` without another, as the page may show something else by then:
+    the answer to what was changed just before. ``first`` is passed on so where nothing was reported yet. Leaving the
+    block before the work is over sets ``cancel``.
+    """
+
+    def __init__(
+        self, work: Callable[[Callable[[P], None]], T], cancel: threading.Event, first: P | None = None
+    ) -> None:
+        self._work, self._cancel = work, cancel
+        self._first = None if first is None else (first,)
+        self._reports: queue.SimpleQueue[tuple[P] | None] = queue.SimpleQueue()  # None ends them
+        self._results: list[T] = []
+        self._error: WorkbenchError | None = None
+        # In the context of the event whose work it is, by which it is known who asks.
+        here = contextvars.copy_context()
+        self._thread = threading.Thread(target=here.run, args=[self._run], name="work of a page", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._work(lambda report: self._reports.put((report,))))
+        except WorkbenchError as error:
+            self._error = error
+        finally:
+            self._reports.put(None)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread.is_alive():
+            self._cancel.set()
+
+    def __iter__(self) -> Iterator[P]:
+        newest, going = self._first, True
+        while going:
+            heard = self._heard()
+            newest = next(filter(None, reversed(heard)), newest)
+            going = None not in heard
+            if newest is not None and heard != [None]:
+                yield newest[0]
+
+    def _heard(self) -> list[tuple[P] | None]:
+        """The reports since the last ones; none after a silence."""
+        try:
+            heard = [self._reports.get(timeout=REPEAT_SECONDS)]
+        except queue.Empty:
+            return []
+        while not self._reports.empty():
+            heard.append(self._reports.get())
+        return heard
+
+    def result(self) -> T:
+        """What the work returned, once it is over. Raises the WorkbenchError that it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if not self._results:
+            raise WorkbenchError("the work ended without a result; try again")
+        return self._results[0]
+
+
+# ── stored groups ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NAME = re.compile(r"[0-9a-f]{16}")
+RECENT = 20
+"""Groups kept that nothing points at."""
+
+
+class GroupStore:
+    """Groups in the workspace by the hash of what they hold. Safe to use from any thread.
+
+    ``groups/`` has those that a link or a notebook points at, for good, and ``groups/recent/`` the latest others. What
+    a file holds is ``page_link``'s, as notebooks keep groups there too.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self.folder = workspace / GROUPS
+        self._lock = threading.Lock()
+        self._named: tuple[Group | None, str] = (None, "")
+
+    def name(self, group: Group) -> str:
+        with self._lock:
+            if self._named[0] is group:  # asked at every change of a control
+                return self._named[1]
+        name = group_name(group)
+        with self._lock:
+            self._named = (group, name)
+        return name
+
+    def keep(self, group: Group) -> Path:
+        """Keep a group for good. Raises RunError where the disk refuses."""
+        return write_group(self.folder, self.name(group), group)
+
+    def keep_recent(self, group: Group) -> str:
+        """Keep a group until RECENT others came; its name. Raises RunError where the disk refuses."""
+        name, recent = self.name(group), self.folder / "recent"
+        if any((folder / f"{name}.json").exists() for folder in (self.folder, recent)):
+            return name
+        write_group(recent, name, group)
+        paths = sorted(recent.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        for path in paths[:-RECENT]:
+            path.unlink(missing_ok=True)
+        return name
+
+    def find(self, name: str) -> Group | None:
+        """The group of that name; None where there is none (any more), or its file is no group."""
+        if not NAME.fullmatch(name):
+            return None
+        for folder in (self.folder, self.folder / "recent"):
+            try:
+                return read_group(folder, name)
+            except FileNotFoundError:
+                continue
+        return None
