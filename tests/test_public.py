@@ -22,13 +22,12 @@ from workbench.data.tasks import SHIPPED_ONLY
 from workbench.errors import ConfigError, PolicyError, RewardError, RunError, TaskError
 from workbench.schema import Example
 from workbench.ui import app as page
-from workbench.ui.handlers.draft import SAMPLING
 from workbench.ui.handlers.example import find_task, first_draft, first_group
 from workbench.ui.handlers.run_setup import start_run
 from workbench.ui.handlers.sampling import sample
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.tree import with_path
-from workbench.ui.public import ABOUT, MOST_BYTES, WAITING, PublicServices, allowed, tokens_of
+from workbench.ui.public import ABOUT, FREE, MOST, MOST_BYTES, WAITING, PublicServices, _leaves, allowed, tokens_of
 
 CODE = "def mine(prompt, step, **columns):\n    return 1.0\n"
 EXTERNAL = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
@@ -95,6 +94,11 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 def test_what_is_not_allowed_is_refused_with_its_field(named: str, data: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=named):
         allowed(RunConfig.parse(data))
+
+
+def test_each_field_of_the_rule_is_one() -> None:
+    known = {path for name in METHODS for path, _ in _leaves(RunConfig.parse({"method": name}).model_dump())}
+    assert [part for part in (*FREE, *MOST) if not any(path.startswith(part) for path in known)] == []
 
 
 def test_tokens_of_a_run_are_counted_at_their_full_length() -> None:
@@ -221,60 +225,53 @@ def element(config: dict[str, Any], name: str) -> dict[str, Any]:
     return next(part for part in config["components"] if part["props"].get("elem_id") == name)
 
 
-def send(
-    client: TestClient, config: dict[str, Any], name: str, event: str, changes: dict[Any, Any], *, tab: str = "forged"
-) -> dict[str, Any]:
-    """The answer to an event of an element. ``changes`` are values of elements by elem_id, and of paths in forms."""
+def send(client: TestClient, config: dict[str, Any], name: str, events: tuple[str, ...], value: Any, tab: str) -> str:
+    """What the server tells of an event of an element that holds ``value``."""
     target = element(config, name)["id"]
     parts = {part["id"]: part for part in config["components"]}
-    functions = [one for one in config["dependencies"] if [target, event] in one["targets"] and one["backend_fn"]]
-    function = max(functions, key=lambda one: len(one["inputs"]))
-    data = []
-    for part in (parts[number] for number in function["inputs"]):
-        value = changes.get(part["props"].get("elem_id"), part["props"].get("value"))
-        if isinstance(value, str) and value.startswith('{"'):
-            form = json.loads(value)
-            for form_name, paths in (("sampling", SAMPLING),):
-                if form_name in form:
-                    form[form_name] = [changes.get(path, old) for path, old in zip(paths, form[form_name], strict=True)]
-            if isinstance(form.get("run"), dict):
-                form["run"] |= {path: changes[path] for path in form["run"].keys() & changes.keys()}
-            value = json.dumps(form)
-        data.append(value)
+    asked = [[target, event] for event in events]
+    functions = [one for one in config["dependencies"] if one["backend_fn"] and any(a in one["targets"] for a in asked)]
+    function = max(functions, key=lambda one: (len(one["inputs"]), len(one["outputs"])))
+    data = [value if number == target else parts[number]["props"].get("value") for number in function["inputs"]]
     body = {"fn_index": function["id"], "data": data, "session_hash": tab, "trigger_id": target}
     assert client.post("/gradio_api/queue/join", json=body).status_code == 200
-    lines = client.get("/gradio_api/queue/data", params={"session_hash": tab}).text.splitlines()
-    told = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
-    return {"text": json.dumps(told), "runs": client.app.state.services.workspace / "runs"}  # type: ignore[attr-defined]
+    return client.get("/gradio_api/queue/data", params={"session_hash": tab}).text
 
 
 @pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")  # Gradio's queue sets it
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("button", "field", "value"),
     [
-        ("start", {"policy.path": "Qwen/Qwen2.5-0.5B-Instruct"}),
-        ("start", {"policy.path": "/etc"}),
-        ("start", {"run.steps": 5000}),
-        ("start", {"task.data": "/etc/passwd", "method.name": "sft"}),
-        ("sample", {"policy.path": "Qwen/Qwen2.5-0.5B-Instruct"}),
-        ("sample", {"method.sampling.num_generations": 64}),
-        ("sample", {"page.reference": "org/model"}),
+        ("start", "policy", "Qwen/Qwen2.5-0.5B-Instruct"),
+        ("start", "policy", "/etc"),
+        ("start", "run-form", {"run.steps": 5000}),
+        ("start", "run-form", {"task.data": "/etc/passwd", "method.name": "sft"}),
+        ("start", "run-form", {"grpo.trl": "push_to_hub=true"}),
+        ("sample", "policy", "Qwen/Qwen2.5-0.5B-Instruct"),
+        ("sample", "generations", 64),
+        ("sample", "reference", "org/model"),
     ],
 )
 def test_a_forged_event_starts_nothing(
-    served: TestClient, config: dict[str, Any], name: str, changes: dict[str, Any]
+    served: TestClient, config: dict[str, Any], button: str, field: str, value: Any
 ) -> None:
-    answer = send(served, config, name, "click", changes)
-    assert "public page" in answer["text"]
-    assert not answer["runs"].exists()
+    """The field's own event is sent with what no public page offers, or the tab's draft given it; then the button's."""
+    tab = f"{button} {field} {value}"
+    if isinstance(value, dict):
+        value = json.dumps({"run": json.loads(element(config, field)["props"]["value"])["run"] | value})
+    told = send(served, config, field, ("input", "change"), value, tab)
+    if '"success":false' not in told:  # else the field did not take it
+        told = send(served, config, button, ("click",), None, tab)
+        assert "public page" in told
+    assert not list((served.app.state.services.workspace / "runs").glob("*"))  # type: ignore[attr-defined]
 
 
 @pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")
 @pytest.mark.parametrize("name", ["hub:openai/gsm8k", "/etc/passwd"])
 def test_a_forged_task_is_not_read(served: TestClient, config: dict[str, Any], name: str) -> None:
-    told = send(served, config, "task", "input", {"task": name})["text"]
+    told = send(served, config, "task", ("input",), name, "of a task")
     assert "root:" not in told
-    assert '"success": false' in told
+    assert '"success":false' in told
 
 
 @pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")

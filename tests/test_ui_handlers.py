@@ -342,7 +342,9 @@ def test_a_pattern_that_does_not_compile_starts_no_run(services):
     assert not (services.workspace / "runs").exists()
 
 
-def test_no_pattern_runs_in_the_pages_own_process(services, worker, run, monkeypatch):
+def test_no_pattern_but_a_preset_runs_in_the_pages_own_process(services, worker, run, monkeypatch):
+    monkeypatch.setattr(scoring, "_PRESETS", [])
+
     def compiled(source: str) -> None:
         raise AssertionError(f"{source} was compiled in the page's process")
 
