@@ -187,7 +187,7 @@ def open_config(page: Page, file: Path) -> None:
 
 def share(page: Page, item: str) -> None:
     """Choose an item of the Share menu by its id."""
-    page.locator("#share-tools summary").click()
+    page.locator("#share-tools").get_by_role("button", name="Share").click()
     page.locator(f"#{item}").click()
 
 

@@ -11,12 +11,12 @@ from types import ModuleType, NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from workbench.ui import payloads as page
-from workbench.ui.handlers import held_out, run_changes, run_follow, run_loss, runs, sides
+from workbench.ui.handlers import run_follow, run_rollouts, runs
 from workbench.ui.tabs import runs as runs_tab
 from workbench.ui.tabs import train as train_tab
 from workbench.views import curves, payloads
 
-MODULES = (payloads, curves, page, run_follow, run_loss, held_out, runs, run_changes, sides)
+MODULES = (payloads, curves, page, run_follow, run_rollouts, runs)
 FILE = Path(__file__).resolve().parents[1] / "workbench" / "views" / "payloads.d.ts"
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "any"}
 

@@ -257,7 +257,7 @@ def runs_diff(page: Page) -> None:
 def runs_deleted(page: Page) -> None:
     runs_table(page)
     page.get_by_label("Actions of stopped", exact=True).click()
-    page.get_by_role("button", name="Delete stopped").click()
+    page.get_by_role("menuitem", name="Delete stopped").click()
     undo = page.get_by_role("button", name="Undo").first
     expect(undo).to_be_visible()
 
@@ -265,7 +265,7 @@ def runs_deleted(page: Page) -> None:
 def runs_restored(page: Page) -> None:
     """Undoes ``runs_deleted`` for the pictures after it."""
     page.get_by_role("button", name="Undo").first.click()
-    expect(page.get_by_role("button", name="Delete stopped")).to_be_visible()
+    expect(page.get_by_label("Actions of stopped", exact=True)).to_be_visible()
 
 
 def runs_no_match(page: Page) -> None:

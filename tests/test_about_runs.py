@@ -13,9 +13,9 @@ from tests.stored_runs import store
 from workbench.errors import RunError
 from workbench.runs import list_runs, open_run
 from workbench.runs.upkeep import About, about, describe, rename
-from workbench.ui.handlers import run_changes, runs
+from workbench.ui.handlers import runs
+from workbench.ui.handlers.run_rollouts import side_by_side
 from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.sides import side_by_side
 from workbench.views.curves import over
 
 
@@ -37,7 +37,7 @@ def test_a_run_that_is_over_has_another_name_with_all_it_holds(tmp_path: Path) -
     store(tmp_path, "a", [{"step": 1, "reward": 0.5}], state="stopped")
     store(tmp_path, "taken")
     describe("a", "kept", [], tmp_path)
-    assert run_changes.say_of(tmp_path, "a", "b", "kept", [])["message"] == "a is b now"
+    assert runs.say_of(tmp_path, "a", "b", "kept", [])["message"] == "a is b now"
     assert {run.name for run in list_runs(tmp_path)} == {"b", "taken"}
     assert about(open_run("b", tmp_path)).note == "kept"
     assert open_run("b", tmp_path).metrics_rows()[0][0]["reward"] == 0.5
@@ -48,7 +48,7 @@ def test_a_run_that_is_over_has_another_name_with_all_it_holds(tmp_path: Path) -
         ("../b", "cannot be a run's name"),
         ("", "cannot be"),
     ):
-        answer = run_changes.say_of(tmp_path, "b", new, "", [])
+        answer = runs.say_of(tmp_path, "b", new, "", [])
         assert answer["level"] == "error"
         assert said in answer["message"]
 

@@ -42,7 +42,7 @@ from workbench.schema import Group
 from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_draft, first_group
 from workbench.ui.handlers.rollout_import import ImportForm, find_file
-from workbench.ui.handlers.run_download import write_zip
+from workbench.ui.handlers.runs import write_zip
 from workbench.weights import WeightsError
 
 LONGEST = 3_000  # characters of a message

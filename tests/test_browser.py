@@ -358,9 +358,9 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
         page.locator("#start").click()
         state = page.locator("#run-state")
         expect(state).to_have_text("running")
-        expect(page.locator(".curve[data-panel=reward] .main-svg").first).to_be_visible()
+        expect(page.locator(".curve[data-panel=rewards] .main-svg").first).to_be_visible()
         expect_rollouts(page, 8, "#run-heatmap")
-        expect(page.locator(".curve[data-panel=loss] output")).to_have_text(re.compile(r"\d"))
+        expect(page.locator(".curve[data-panel=length] output").first).to_have_text(re.compile(r"\d"))
         what_is_drawn_is_what_was_stored(page, RunDir(workspace / "runs" / "live"))
         a_reload_keeps_the_run_the_step_and_the_theme(page)
         page.locator("#stop").press("Enter")
@@ -374,7 +374,7 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
 
 
 ALL_POINTS = """() => {
-  const { data, calcdata } = document.querySelector(".curve[data-panel=loss] .plot");
+  const { data, calcdata } = document.querySelector(".curve[data-panel=length] .plot");
   return data[0].x.length > 2 && calcdata[0].length === data[0].x.length;
 }"""
 """What was added to a curve is drawn, too."""

@@ -128,7 +128,7 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     seal(draft, run.dir.checkpoints / "final", {"step": 2})
     page.get_by_role("tab", name="Runs").click()
     page.get_by_label("Actions of judge", exact=True).click()
-    page.get_by_role("button", name="Use judge as a reward on Inspect").click()
+    page.get_by_role("menuitem", name="Use as a reward of judge").click()
     expect_reward(page, 2, "judge · model", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     unfold(page, "Exploit probes: would a cheating answer earn more?")

@@ -138,11 +138,11 @@ def the_table_sorts_filters_and_says_when_nothing_matches(page: Page) -> None:
     page.locator("#runs-clear").click()
     expect(page.locator("#runs .missing")).to_be_hidden()
     assert names(page) == ["outcome-0", "process-1", "process-0"]
-    page.get_by_role("button", name="Best accuracy").click()
-    expect(page.locator("th[aria-sort=descending]")).to_have_text("Best accuracy")
+    page.get_by_role("button", name=re.compile("^Accuracy")).click()
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Accuracy")
     assert names(page)[-1] == "outcome-0"
-    page.get_by_role("button", name="Best accuracy").click()
-    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
+    page.get_by_role("button", name=re.compile("^Accuracy")).click()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Accuracy")
     assert names(page)[0] == "outcome-0"
     page.get_by_label("Filter runs").fill("nowhere")
     expect(page.get_by_text("No run matches “nowhere”.")).to_be_visible()
@@ -154,31 +154,31 @@ def the_table_sorts_filters_and_says_when_nothing_matches(page: Page) -> None:
 def chosen_runs_are_drawn_together(page: Page) -> None:
     choose(page, "process-0", "process-1", "outcome-0")
     expect(page.locator("#runs-legend li")).to_have_count(2)
-    expect(page.locator("#runs-curves [data-panel=reward] .main-svg").first).to_be_visible()
+    expect(page.locator("#runs-curves [data-panel=length] .main-svg").first).to_be_visible()
     expect(page.locator("#runs-diff")).to_contain_text("credit.scheme")
     assert page.locator("#runs-diff tbody th").all_inner_texts() == ["seed", "method.credit.scheme"]
     # The mean of two seeds with its band; the other configuration is its one run.
-    lines(page, "loss", [("band",), ()])
+    lines(page, "batch", [("band",), ()])
     page.locator("#runs-each").check()
-    lines(page, "loss", [("faint",), ("faint",), ("band",), ()])
+    lines(page, "batch", [("faint",), ("faint",), ("band",), ()])
     # With a seed off there is no mean of all: the seed that is left is drawn as it is.
     page.get_by_role("button", name="seed 1").click()
     expect(page.get_by_role("button", name="seed 1")).to_have_attribute("aria-pressed", "false")
-    lines(page, "loss", [(), ()])
-    loss = page.locator("#runs-curves").get_by_role("slider", name="Loss", exact=True)
-    expect(loss).to_have_attribute("aria-valuetext", re.compile("^step 12: process-0 .*; scheme outcome "))
+    lines(page, "batch", [(), ()])
+    batch = page.locator("#runs-curves").get_by_role("slider", name="Accuracy of the batch", exact=True)
+    expect(batch).to_have_attribute("aria-valuetext", re.compile("^step 12: process-0 .*; scheme outcome "))
     page.get_by_role("button", name="scheme process").click()
-    lines(page, "loss", [()])
+    lines(page, "batch", [()])
     expect(page.get_by_role("button", name="scheme process")).to_have_attribute("aria-pressed", "false")
     # With smoothing, the values stay behind their moving average.
     page.locator("#runs-curves").get_by_label("Smoothing").fill("0.9")
-    lines(page, "loss", [("faint",), ()])
+    lines(page, "batch", [("faint",), ()])
     page.locator("#runs-curves").get_by_label("Smoothing").fill("0")
 
 
 def dragging_zooms_all_charts_and_a_reload_keeps_the_view(page: Page) -> None:
     """The address holds the chosen runs, the order, the filter and the zoom; the button shows all again."""
-    reward = page.locator("#runs-curves [data-panel=reward] .nsewdrag")
+    reward = page.locator("#runs-curves [data-panel=length] .nsewdrag")
     reward.scroll_into_view_if_needed()
     expect(last_x(page, "accuracy")).to_contain_text("8")
     drag(page, reward, 40, 140)
@@ -186,15 +186,15 @@ def dragging_zooms_all_charts_and_a_reload_keeps_the_view(page: Page) -> None:
     expect(last_x(page, "accuracy")).not_to_contain_text("8")
     page.get_by_label("Filter runs").fill("process finished")
     expect(page.locator(ROWS)).to_have_count(2)
-    for part in ("runs=process-0,process-1,outcome-0", "sort=accuracy_best", "filter=process.finished", "xmin=.*xmax="):
+    for part in ("runs=process-0,process-1,outcome-0", "sort=accuracy_last", "filter=process.finished", "xmin=.*xmax="):
         page.wait_for_url(re.compile(part))
     page.reload()
-    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Best accuracy")
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Accuracy")
     expect(page.locator(ROWS)).to_have_count(2)
-    expect(page.locator("#runs-curves [data-panel=loss] .main-svg").first).to_be_visible()
-    lines(page, "loss", [("band",), ()])
+    expect(page.locator("#runs-curves [data-panel=batch] .main-svg").first).to_be_visible()
+    lines(page, "batch", [("band",), ()])
     page.locator("#runs-curves .show-all").click()
-    expect(last_x(page, "reward")).to_contain_text("10")
+    expect(last_x(page, "length")).to_contain_text("10")
     page.get_by_label("Filter runs").fill("")
     expect(page.locator(f"{ROWS}.chosen")).to_have_count(3)
 
@@ -237,10 +237,14 @@ def chosen_runs_are_read_and_zoomed_with_the_keyboard(page: Page, workspace: Pat
 
 
 def a_run_is_downloaded_and_opened_in_train(page: Page, tmp_path: Path) -> None:
+    expect(page.locator(ROWS, has_text="process-0").locator(".course svg")).to_be_visible()
     page.get_by_label("Actions of process-0", exact=True).click()
-    expect(page.get_by_label("Export the model of process-0")).to_be_visible()
+    expect(page.get_by_role("menuitem", name="Open in Train process-0")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("menu")).to_have_count(0)
+    page.get_by_label("Actions of process-0", exact=True).click()
     with page.expect_download() as waiting:
-        page.get_by_label("Download process-0 as ZIP").click()
+        page.get_by_role("menuitem", name="Save run as ZIP of process-0").click()
     waiting.value.save_as(tmp_path / "run.zip")
     assert "process-0/metrics.jsonl" in zipfile.ZipFile(tmp_path / "run.zip").namelist()
     open_in_train(page, "process-0")
@@ -271,9 +275,10 @@ def deleting_offers_undo_and_refuses_a_run_that_goes_on(page: Page, workspace: P
     alive(store(workspace, "busy", [{"step": 1}], state="running", made=3e9))
     page.get_by_role("tab", name="Runs").click()
     page.get_by_label("Actions of busy", exact=True).click()
-    expect(page.get_by_role("button", name="Delete busy")).to_be_disabled()
+    expect(page.get_by_role("menuitem", name="Delete busy")).to_be_disabled()
+    page.keyboard.press("Escape")
     page.get_by_label("Actions of outcome-0", exact=True).click()
-    page.get_by_role("button", name="Delete outcome-0").click()
+    page.get_by_role("menuitem", name="Delete outcome-0").click()
     expect(page.locator("#runs-toast")).to_contain_text("Deleted outcome-0.")
     expect(page.locator(ROWS)).to_have_count(5)
     expect(page.locator("#runs-undo")).to_be_focused()
@@ -338,6 +343,7 @@ def a_queued_run_names_the_one_before_it(page: Page, workspace: Path) -> None:
         route.continue_()
     page.unroute_all()
     assert waiting
+    expect(page.locator("#stop")).to_have_text("Leave the queue")
     expect(page.locator(".run-head .progress-text")).to_have_text(
         "waits for the CPU behind run 'first' · place 1 in the queue"
     )
@@ -364,8 +370,8 @@ def a_run_that_failed_shows_why_and_its_log(page: Page, workspace: Path) -> None
     run = store(workspace, "broken", [{"step": 1, "reward": 0.25}])
     run.dir.log.write_text("first line\n<b>last line</b>\n")
     run.dir.set_status("failed", "loss became NaN at step 2; lower optimiser.learning_rate", step=1)
-    page.locator("#live .runs summary").click()
-    page.locator("#live .runs").get_by_role("button", name="broken").click()
+    expect(page.locator("#run-picker option[value=broken]")).to_be_attached()
+    page.locator("#run-picker").select_option("broken")
     expect(page.locator("#run-state")).to_have_text("failed")
     expect(page).to_have_url(re.compile(r"run=broken$"))
     expect(page.locator("#run-reason")).to_contain_text("loss became NaN at step 2")
@@ -384,10 +390,16 @@ def checks_warnings_and_watched_prompts_of_a_run(page: Page, workspace: Path) ->
         run.dir.rollouts.write(step, [worked_credit()], watched=True)
     page.locator("#run-picker").select_option("watched")
     expect(page.locator("#run-warnings")).to_contain_text("skipped metrics.jsonl, line 62")
-    page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: entropy fell")).click()
-    expect(page.locator("#curves [data-panel=entropy]")).to_be_focused()
-    page.locator("#run-alarms").get_by_role("button", name=re.compile("^check: short rose .* while right fell")).click()
-    expect(page.locator("#curves [data-panel=rewards]")).to_be_focused()
+    entropy, apart = (
+        page.locator(f"#run-alarms [data-alarm='{name}']") for name in ("entropy collapse", "rewards apart")
+    )
+    expect(entropy).to_contain_text(re.compile(r"^Since step 3\d: entropy fell from 1.00 to 0.01"))
+    expect(entropy.get_by_role("button")).to_have_text(["Show the curve", "Next run: half the learning rate"])
+    entropy.get_by_role("button", name="Show the curve").click()
+    expect(page.locator("[data-panel=entropy]")).to_be_focused()
+    expect(apart).to_contain_text(re.compile("short rose .* while right fell"))
+    apart.get_by_role("button", name="Show the curve").click()
+    expect(page.locator("[data-panel=rewards]")).to_be_focused()
     expect(page.locator("#group-shown")).to_have_text("group 1 of 2")
     assert serious(page) == []
     page.get_by_label("Which rollouts").select_option("watched")
@@ -482,18 +494,19 @@ def test_the_curves_of_a_run_are_read_smoothed_and_zoomed(browser: Browser, app:
 
 
 def ten_thousand_steps_are_drawn_with_few_points(page: Page) -> None:
-    reward = page.locator(".curve[data-panel=reward]")
+    reward, grad = (page.locator(f".curve[data-panel={key}]") for key in ("reward", "grad"))
+    expect(page.locator(".curve[data-panel=length] .main-svg").first).to_be_visible()
+    expect(grad).to_have_count(0)  # what is looked at less is folded away and not even sent
+    for title in ("Reward", "Optimiser"):
+        page.locator(".fold > summary", has=page.get_by_text(title, exact=True)).click()
     expect(reward.locator(".xaxislayer-above")).to_contain_text("10,000")
     expect(page.locator("#step-shown")).to_have_text(f"{LONG}")
-    # Every reward function is a line of its own; what is looked at less is folded away and not drawn.
+    # Every reward function is a line of its own.
     names = page.locator(".curve[data-panel=rewards] .line").all_inner_texts()
     assert [name.split()[0] for name in names] == ["right", "short"]
     swatches = page.locator(".curve:is([data-panel=reward], [data-panel=rewards]) .line .swatch")
     looks = swatches.evaluate_all("all => all.map(swatch => swatch.style.background)")
     assert len(looks) == len(set(looks)) == 4  # none is taken for the steps' or the outcomes' mean beside it
-    grad = page.locator(".curve[data-panel=grad]")
-    expect(grad).to_be_hidden()
-    page.locator(".more-curves > summary").click()
     assert 0 < max(len(trace["x"]) for figure in (reward, grad) for trace in plotted(figure)) <= 1_000
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.config.run import METHODS
-from workbench.metrics import METRICS, PANELS, panels_of
-from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, overlay_charts, run_charts
+from workbench.metrics import LARGE, METRICS, PANELS, panels_of
+from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, folds, overlay_charts, run_charts
 from workbench.views.fragment import FOLDER
 from workbench.views.heatmap import credit_payload, group_payload, heatmap, to_json, why_payload
 
@@ -200,23 +200,54 @@ def test_every_metric_that_names_a_panel_is_drawn_there():
 def test_curves_stand_in_the_order_of_their_methods_metrics(name):
     """On Train, on Runs and in notebooks; dpo's loss stands before its held-out accuracy."""
     metrics = METHODS[name].metrics
-    shown = [panel for panel in panels_of(metrics) if not panel.more]
-    first = [next(metric for metric in metrics if metric in {m.name for m in panel.metrics}) for panel in shown]
-    assert first[0] == metrics[0]
-    assert first == sorted(first, key=metrics.index)
+    of_method = [{m.name for m in panel.metrics} & set(metrics) for panel in panels_of(metrics)]
+    shown = [min(map(metrics.index, names)) for names in of_method if names]
+    assert shown == sorted(shown)
+    assert all(of_method[: len(shown)])
     logged = [metric.replace("<name>", "mine") for metric in (*metrics, "step_time")]
     columns = {metric: ([1], [0.5]) for metric in logged}
-    keys = [*(panel.key for panel in shown), "time"]
-    assert [chart.key for chart in overlay_charts([Seeds("a", [("run", columns)])], metrics)] == keys
-    assert [chart.key for chart in run_charts(columns, metrics=metrics)] == keys
+    keys = [*(panel.key for panel in panels_of(metrics)[: len(shown)]), "time"]
+    for charts in (overlay_charts([Seeds("a", [("run", columns)])], metrics), run_charts(columns, metrics=metrics)):
+        assert [chart.key for chart in charts] == keys
+        assert [bool(chart.group) for chart in charts] == [False] * LARGE + [True] * (len(keys) - LARGE)
 
 
-def test_a_method_says_which_panels_are_shown_first():
-    folded = [panel.key for panel in panels_of(METHODS["grpo"].metrics) if panel.more]
-    of_others = ["value", "explained", "token_kl", "clamped", "pairs", "margin", "step_accuracy", "first_errors"]
-    known = [*of_others, "calibration", "implicit", "logps", "scores"]
-    known += ["truncated", "clip", "resample", "advantage", "grad", "rate", "time", "errors"]
-    assert [key for key in folded if key in known] == known
-    panels = {panel.key: panel for panel in panels_of(["loss", "mean_token_accuracy"])}
-    assert [key for key, panel in panels.items() if not panel.more] == ["loss", "mean_token_accuracy"]
-    assert [metric.label for metric in panels["mean_token_accuracy"].metrics] == ["mean_token_accuracy"]
+@pytest.mark.parametrize(
+    ("name", "large"),
+    {
+        "grpo": ["accuracy", "rewards", "length"],
+        "ppo": ["accuracy", "rewards", "length"],
+        "dpo": ["pairs", "margin", "loss"],
+        "reward": ["pairs", "margin", "loss"],
+        "prm": ["step_accuracy", "first_errors", "loss"],
+        "sft": ["accuracy", "loss", "mean_token_accuracy"],
+    }.items(),
+)
+def test_a_method_says_which_panels_are_large(name, large):
+    assert [panel.key for panel in panels_of(METHODS[name].metrics)[:LARGE]] == large
+
+
+def test_accuracy_has_the_interval_of_its_problems_and_what_it_was_before_training():
+    """Wilson's interval of 50 % of 100 is (0.4038, 0.5962)."""
+    columns = {"accuracy": ([0, 30], [0.5, 1.0]), "entropy": ([1, 2, 3], [1.0, 1.0, 1.0])}
+    accuracy, entropy = run_charts(columns, metrics=METHODS["grpo"].metrics, problems=100)
+    held_out, before = accuracy.lines
+    assert (held_out.low[0], held_out.high[0]) == pytest.approx((0.4038, 0.5962), abs=1e-4)
+    assert held_out.high[1] == pytest.approx(1.0)
+    assert (before.x, before.y, entropy.lines[0].low) == ([0, 30], [0.5, 0.5], None)
+
+
+def test_a_folded_group_says_what_its_numbers_did():
+    noise = [0.9, 0.91, 0.89, 0.9, 0.9]
+    steps = list(range(10))
+    columns = {name: (steps, [0.5] * 10) for name in ("accuracy", "rewards/a/mean", "completions/mean_length")}
+    columns |= {
+        "entropy": (steps, [*noise, *(0.3 for _ in noise)]),
+        "steps_per_answer": (steps, noise * 2),
+        "zero_spread_share": (steps, [0.0] * 5 + [0.1] * 5),
+    }
+    told = {fold["title"]: fold for fold in folds(columns, METHODS["grpo"].metrics, ["zero_spread_share"])}
+    assert told["Exploration"]["said"] == "entropy fell from 0.9 to 0.3; steps per answer 0.9"
+    assert told["Wasted groups"]["said"] == "groups all equal rose from 0 % to 10 %"
+    assert {title: fold["look"] for title, fold in told.items()} == {"Exploration": False, "Wasted groups": True}
+    assert told["Wasted groups"]["spark"] == [0.0] * 5 + [0.1] * 5

@@ -13,7 +13,7 @@ from workbench.rundir import RunDir
 from workbench.rundir.rollouts import MOST_ANSWERS, MOST_CHARACTERS
 from workbench.runs import open_run
 from workbench.schema import HeldOutAnswer
-from workbench.ui.handlers.held_out import problems
+from workbench.ui.handlers.run_rollouts import problems
 
 
 def answers(*right: bool) -> list[HeldOutAnswer]:

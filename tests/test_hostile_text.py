@@ -107,15 +107,16 @@ def a_run_is_text(page: Page, run: RunDir) -> None:
     assert drawn[0] == run.rollouts.read(1)[0].scored.group.rollouts[0].text
     expect(page.locator("#run-log")).to_contain_text("<script>")
     expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
-    page.locator(".settings summary").first.click()
-    expect(page.locator(".settings dl")).to_contain_text("<svg onload")
+    page.locator("#run-settings > summary").click()
+    expect(page.locator("#run-settings dl")).to_contain_text("<svg onload")
     for token in (0, 2, 8, 23, 24):  # the tip beside the pointer
         page.locator(f"#run-heatmap .rollout .text i[data-t='{token}']").first.dispatch_event("pointerover")
         expect(page.locator("#run-heatmap .tip")).to_be_visible()
     for chip in range(2):
         page.locator("#run-heatmap .rollout .chip").nth(chip).click()
         expect(page.get_by_role("region", name="Why this colour")).to_be_visible()
-    page.locator("#live .runs summary").click()
+    page.locator("#run-rollouts > summary").click()
+    expect(page.locator("#run-rollouts tbody tr").first).to_be_visible()
     check(page)
 
 

@@ -17,8 +17,7 @@ from tests.stored_runs import store
 from tests.test_references import saved
 from workbench.errors import RunError
 from workbench.runs import Run
-from workbench.ui.handlers.run_actions import export_run, inspect_policy, use_settings
-from workbench.ui.handlers.run_download import write_folder
+from workbench.ui.handlers.runs import export_run, inspect_policy, use_settings, write_folder
 from workbench.ui.handlers.tree import with_path
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +61,7 @@ def test_a_run_is_exported_where_the_package_is_not_installed(tmp_path: Path) ->
     plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
     assert subprocess.run([python, "-c", "import workbench"], cwd=tmp_path, env=plain, stderr=-1).returncode == 1
     code = (
-        "import sys\nfrom pathlib import Path\nfrom workbench.ui.handlers.run_actions import export_run\n"
+        "import sys\nfrom pathlib import Path\nfrom workbench.ui.handlers.runs import export_run\n"
         "workspace = Path(sys.argv[1])\nexport_run('whole', 'model', workspace / 'model', workspace)\n"
     )
     subprocess.run([python, "-c", code, str(tmp_path)], cwd=ROOT, env=plain, check=True)

@@ -164,7 +164,7 @@ def test_a_run_says_what_it_gained_with_its_interval_or_that_it_may_be_chance():
     assert [str(s) for s in about_run(before, after, curve, lengths)] == [
         "Held-out accuracy 31 % → 75 % (+44 ± 7 points): 92 newly right, four newly wrong.",
         "Most of the gain came by step 20 of 60.",
-        "Length went from 58 to 71.",
+        "Length rose from 58 to 71.",
     ]
     chance = about_run([False, True, False, True], [True, True, False, False], [(0, 0.5), (9, 0.5)])
     assert [str(s) for s in chance] == ["Held-out accuracy 50 % → 50 % (+0 ± 69 points): may be chance on 4 problems."]

@@ -24,7 +24,7 @@ from workbench.schema import Group, Step
 from workbench.steps import Split, pattern
 from workbench.ui.handlers import config_import as imports
 from workbench.ui.handlers import example as inspect
-from workbench.ui.handlers import run_follow, run_setup, scoring
+from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
 from workbench.ui.handlers.draft import AS_INSPECT, Draft
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.presets import pattern_note
@@ -350,7 +350,7 @@ def test_no_pattern_but_a_preset_runs_in_the_pages_own_process(services, worker,
 
     monkeypatch.setattr(pattern, "_compiled", compiled)
     assert json.loads(rescore(form(), worker).drawing)["show"]
-    assert json.loads(run_follow.rollouts(services, "seen", 1, 0)["drawing"])["rollouts"]
+    assert json.loads(run_rollouts.rollouts(services, "seen", 1, 0)["drawing"])["rollouts"]
     bad = training_form(seed=-1)
     assert "seed" in run_setup.start_run(bad, services)[1].text
 
@@ -448,19 +448,19 @@ def test_a_queued_run_tells_what_it_waits_for(tmp_path):
 
 
 def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):
-    answer = run_follow.rollouts(services, "seen", 1, 7)
+    answer = run_rollouts.rollouts(services, "seen", 1, 7)
     assert (answer["group"], answer["groups"]) == (0, 1)
     drawn = json.loads(answer["drawing"])
     assert drawn["rollouts"][0]["advantages"] == pytest.approx(worked_credit().of(0).tolist())
-    assert "no rollouts of step 9" in run_follow.rollouts(services, "seen", 9, 0)["error"]
-    assert run_follow.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
+    assert "no rollouts of step 9" in run_rollouts.rollouts(services, "seen", 9, 0)["error"]
+    assert run_rollouts.why(tmp_path, "seen", 1, 0, 0, 0)["list"]
     assert (drawn["loss"]["passes"], answer["shares"]) == ([], [])  # of an earlier version: on policy
 
 
 def test_a_stored_group_is_drawn_with_its_passes(run, services):
     for number in (1, 2):  # two passes over the generation of step 1
         run.passes.write(pass_over(worked_credit(), 1, number))
-    answer = run_follow.rollouts(services, "seen", 1, 0)
+    answer = run_rollouts.rollouts(services, "seen", 1, 0)
     drawn = json.loads(answer["drawing"])
     assert [(p["step"], p["number"], p["logged"]) for p in drawn["loss"]["passes"]] == [(1, 1, 0.25), (2, 2, 0.25)]
     assert drawn["rollouts"][0]["loss"]["coefficients"]["grpo"] == pytest.approx(1 / 30)  # 3 answers, 10 tokens
@@ -477,11 +477,11 @@ def test_a_stored_group_says_which_step_its_loss_still_awaits(services, tmp_path
     awaited = []
     for logged in (2, 3, 4):
         run.note(step=logged)
-        awaited.append(run_follow.rollouts(services, "live", 3, 0)["awaited"])
+        awaited.append(run_rollouts.rollouts(services, "live", 3, 0)["awaited"])
     assert awaited == [3, 4, None]
     run.note(step=2)
     run.set_status("stopped")  # none comes any more
-    assert run_follow.rollouts(services, "live", 3, 0)["awaited"] is None
+    assert run_rollouts.rollouts(services, "live", 3, 0)["awaited"] is None
 
 
 # ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────

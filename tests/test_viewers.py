@@ -79,7 +79,7 @@ def test_an_open_page_goes_on_after_the_app_was_started_again(browser: Browser, 
             page.get_by_role("tab", name="Runs").click()
             expect(page.locator("#runs tbody tr")).to_have_count(1)
         page.get_by_label("Actions of there", exact=True).click()
-        page.get_by_role("button", name="Delete there").click()
+        page.get_by_role("menuitem", name="Delete there").click()
         expect(page.locator("#runs-lost")).to_be_visible()
         expect(page.locator("#runs tbody tr")).to_have_count(1)
         expect(page.locator("#policy-status")).to_contain_text("no connection")

@@ -198,7 +198,7 @@ METRICS: tuple[Metric, ...] = (
         "accuracy/train",
         "right / B",
         "Share of the step's own rollouts whose answer is right.",
-        panel="accuracy",
+        panel="batch",
         label="batch",
         compute=Generation.accuracy,
     ),
@@ -213,7 +213,7 @@ METRICS: tuple[Metric, ...] = (
         "no_answer_share",
         "answers without a final answer / prompts",
         "Share of the held-out prompts in whose answer no final answer was found: wrong, but perhaps only in its form.",
-        panel="accuracy",
+        panel="shares",
         label="no answer",
     ),
     Computed(
@@ -629,18 +629,76 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
+LARGE = 3
+"""Panels that are drawn large, the first that have data; the others stand folded in their groups."""
+
+
+@dataclass(frozen=True)
+class PanelGroup:
+    """Panels that are folded away together. ``told`` are the metrics that its line tells of, each with its name."""
+
+    title: str
+    told: tuple[tuple[str, str], ...] = ()
+
+
+GROUPS: tuple[PanelGroup, ...] = (
+    PanelGroup(
+        "Held out",
+        (
+            ("pair_accuracy", "pairs told right"),
+            ("step_accuracy", "steps told right"),
+            ("accuracy", "accuracy"),
+            ("calibration_error", "calibration error"),
+        ),
+    ),
+    PanelGroup(
+        "Reward",
+        (
+            ("accuracy/train", "accuracy of the batch"),
+            ("reward", "outcome reward"),
+            ("step_reward", "step reward"),
+            ("margin/train", "margin of the batch"),
+            ("mean_reward", "mean score"),
+        ),
+    ),
+    PanelGroup(
+        "Drift",
+        (
+            ("kl/k3", "KL to the reference"),
+            ("token_kl", "KL to the reference"),
+            ("clip_ratio/region_mean", "clipped tokens"),
+            ("logps/chosen", "log-probability of the chosen"),
+        ),
+    ),
+    PanelGroup("Exploration", (("entropy", "entropy"), ("steps_per_answer", "steps per answer"))),
+    PanelGroup("Critic", (("explained_variance", "explained variance"), ("value_loss", "value loss"))),
+    PanelGroup("Optimiser", (("grad_norm", "gradient norm"), ("loss", "loss"))),
+    PanelGroup(
+        "Wasted groups",
+        (
+            ("zero_spread_share", "groups all equal"),
+            ("unscored_share", "steps unscored"),
+            ("no_match_share", "no steps found"),
+            ("completions/clipped_ratio", "cut off"),
+        ),
+    ),
+    PanelGroup("Speed", (("step_time", "seconds a step"), ("sampling_time", "seconds of sampling"))),
+    PanelGroup("Other"),
+)
+
+
 @dataclass(frozen=True)
 class Panel:
-    """One small chart with a line for each of its ``metrics``.
+    """One chart with a line for each of its ``metrics``.
 
-    ``share`` marks values between 0 and 1, ``more`` what the page folds away. ``first_style`` numbers the
-    colour and dash of the first line; the next line has the next number.
+    ``share`` marks values between 0 and 1. ``group`` titles the group that the panel is folded away in. ``first_style``
+    numbers the colour and dash of the first line; the next line has the next number.
     """
 
     key: str
     title: str
+    group: str = "Other"
     share: bool = False
-    more: bool = False
     first_style: int = 0
     lines: tuple[Metric, ...] | None = None
 
@@ -665,36 +723,37 @@ class Panel:
 
 
 _NAMED = (
-    Panel("accuracy", "Accuracy", share=True),
-    Panel("reward", "Reward"),
+    Panel("accuracy", "Accuracy", "Held out", share=True),
     # After the styles of "reward": a reward function is not taken for the sum of the steps' or of the outcomes'.
-    Panel("rewards", "Reward functions", first_style=2),
-    Panel("loss", "Loss"),
-    Panel("kl", "KL"),
-    Panel("value", "Value loss"),
-    Panel("explained", "Explained variance"),
-    Panel("token_kl", "Token KL"),
-    Panel("clamped", "Clipped values and scores", share=True),
-    Panel("entropy", "Entropy"),
-    Panel("length", "Completion length"),
-    Panel("steps", "Steps per answer"),
-    Panel("shares", "Wasted groups", share=True),
-    Panel("pairs", "Pair accuracy", share=True),
-    Panel("margin", "Margin"),
-    Panel("step_accuracy", "Step accuracy", share=True),
-    Panel("first_errors", "Wrong steps found", share=True),
-    Panel("calibration", "Calibration error", share=True),
-    Panel("implicit", "Implicit reward"),
-    Panel("logps", "Log-probability"),
-    Panel("scores", "Reward model"),
-    Panel("truncated", "Truncated", share=True, more=True),
-    Panel("clip", "Clip ratio", share=True, more=True),
-    Panel("resample", "Prompts redrawn", more=True),
-    Panel("advantage", "Mean |A|", more=True),
-    Panel("grad", "Gradient norm", more=True),
-    Panel("rate", "Learning rate", more=True),
-    Panel("time", "Seconds a step", more=True),
-    Panel("errors", "Reward errors", more=True),
+    Panel("rewards", "Reward by function", "Reward", first_style=2),
+    Panel("length", "Answer length", "Exploration"),
+    Panel("batch", "Accuracy of the batch", "Reward", share=True, first_style=1),
+    Panel("reward", "Reward", "Reward"),
+    Panel("loss", "Loss", "Optimiser"),
+    Panel("kl", "KL", "Drift"),
+    Panel("value", "Value loss", "Critic"),
+    Panel("explained", "Explained variance", "Critic"),
+    Panel("token_kl", "Token KL", "Drift"),
+    Panel("clamped", "Clipped values and scores", "Critic", share=True),
+    Panel("entropy", "Entropy", "Exploration"),
+    Panel("steps", "Steps per answer", "Exploration"),
+    Panel("shares", "Wasted groups", "Wasted groups", share=True),
+    Panel("pairs", "Pair accuracy", "Held out", share=True),
+    Panel("margin", "Margin", "Reward"),
+    Panel("step_accuracy", "Step accuracy", "Held out", share=True),
+    Panel("first_errors", "Wrong steps found", "Held out", share=True),
+    Panel("calibration", "Calibration error", "Held out", share=True),
+    Panel("implicit", "Implicit reward", "Reward"),
+    Panel("logps", "Log-probability", "Drift"),
+    Panel("scores", "Reward model", "Reward"),
+    Panel("truncated", "Truncated", "Wasted groups", share=True),
+    Panel("clip", "Clip ratio", "Drift", share=True),
+    Panel("resample", "Prompts redrawn", "Wasted groups"),
+    Panel("advantage", "Mean |A|", "Optimiser"),
+    Panel("grad", "Gradient norm", "Optimiser"),
+    Panel("rate", "Learning rate", "Optimiser"),
+    Panel("time", "Seconds a step", "Speed"),
+    Panel("errors", "Reward errors", "Reward"),
 )
 PANELS: tuple[Panel, ...] = (
     *_NAMED,
@@ -729,13 +788,11 @@ def is_drawn(name: str) -> bool:
 
 
 def panels_of(names: Iterable[str]) -> list[Panel]:
-    """The panels in the order of the metrics ``names``, one more for each that none draws; others follow, folded away.
+    """The panels in the order of the metrics ``names``, one more for each that none draws; the others follow.
 
     As they stand in ``PANELS`` where no metric is named.
     """
     first = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    if not first:
-        return list(PANELS)
 
     def place(panel: Panel) -> int:
         return min((first[metric.name] for metric in panel.metrics if metric.name in first), default=len(first))
@@ -745,8 +802,7 @@ def panels_of(names: Iterable[str]) -> list[Panel]:
         Panel(name.replace("/", "-"), name, lines=(replace(find_metric(name) or Metric(name, "", ""), label=name),))
         for name in undrawn
     ]
-    known = [replace(panel, more=place(panel) == len(first)) for panel in PANELS]
-    return sorted([*known, *others], key=place)
+    return sorted([*PANELS, *others], key=place)
 
 
 def expanded(panel: Panel, logged: Iterable[str]) -> Panel:

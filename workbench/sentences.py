@@ -645,12 +645,33 @@ def about_run(
     by = f"{end - start:+d}".replace("-", "−")
     said = [f"held-out accuracy {start} % → {end} % ({by} ± {margin:.0f} points): {change}."]
     said += _when(curve, end / 100, n, sure)
-    for name, values in (measures or {}).items():
-        if len(values) >= 2 * FIRST:
-            first, last = fmean(values[:FIRST]), fmean(values[-FIRST:])
-            if abs(last - first) > NOISE * stdev(values[:FIRST]) and f"{first:.2g}" != f"{last:.2g}":
-                said.append(f"{name} went from {first:.2g} to {last:.2g}.")
+    said += [f"{moved}." for name, values in (measures or {}).items() if (moved := course(name, values))]
     return [_sentence(text) for text in said[:4]]
+
+
+def about_measures(measures: Mapping[str, Sequence[float]]) -> list[Sentence]:
+    """Where the measures of a run without held-out problems went, those that moved beyond their noise."""
+    moved = [text for name, values in measures.items() if (text := course(name, values))]
+    return [_sentence(f"{_and(moved)}.")] if moved else []
+
+
+def course(name: str, values: Sequence[float], share: bool = False) -> str:
+    """Where a measure went, by the means of its first and last values: "entropy fell from 0.9 to 0.3".
+
+    "" for one that stayed within the noise of its first values, or has too few.
+    """
+    if len(values) < 2 * FIRST:
+        return ""
+    first, last = fmean(values[:FIRST]), fmean(values[-FIRST:])
+    before, after = quantity(first, share), quantity(last, share)
+    if abs(last - first) <= NOISE * stdev(values[:FIRST]) or before == after:
+        return ""
+    return f"{name} {'rose' if last > first else 'fell'} from {before} to {after}"
+
+
+def quantity(value: float, share: bool = False) -> str:
+    """A number with two significant figures, a share in per cent."""
+    return _percent(value) if share else f"{value:{',.0f' if abs(value) >= 100 else '.2g'}}".replace("-", "−")
 
 
 def _when(curve: Sequence[tuple[int, float]], end: float, problems: int, sure: bool) -> list[str]:

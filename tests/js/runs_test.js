@@ -1,6 +1,6 @@
 // What the Train and Runs tabs compute without a page: addresses, states, the table's order, colours.
 
-import { giveColours, readSort, shownRuns, writeSort } from "../../workbench/ui/assets/runs/columns.js";
+import { giveColours, readSort, shownRuns, writeSort } from "../../workbench/ui/assets/runs/table.js";
 import {
   addressWriter,
   duration,
@@ -11,8 +11,9 @@ import {
   readRange,
   startedSince,
   stateOf,
+  stopLabel,
 } from "../../workbench/ui/assets/train/state.js";
-import { tagsOf } from "../../workbench/ui/assets/runs/about.js";
+import { tagsOf } from "../../workbench/ui/assets/runs/runs.js";
 import { equal } from "./assert.js";
 
 const NEWS = {
@@ -20,14 +21,17 @@ const NEWS = {
   step: 3,
   total: 60,
   started: 100,
-  updated: 130,
+  seconds: 30,
   final: false,
   device: "cpu",
   reason: "",
 };
 
 Deno.test("a run's state and progress are one line", () => {
-  equal(progressText({ ...NEWS, resumed_from: 2 }, 165), "step 3 of 60 · 1 min 5 s · cpu · resumed from step 2");
+  equal(
+    progressText({ ...NEWS, seconds: null, resumed_from: 2 }, 165),
+    "step 3 of 60 · 1 min 5 s · cpu · resumed from step 2",
+  );
   equal(progressText({ ...NEWS, final: true }, 999), "step 3 of 60 · 30 s · cpu");
   equal(progressText({ ...NEWS, state: "queued", started: null, reason: "waits for a" }, 0), "waits for a");
   const queued = { ...NEWS, state: "queued", started: null, reason: "waits for a", ahead: 2 };
@@ -36,6 +40,7 @@ Deno.test("a run's state and progress are one line", () => {
   const paced = "step 3 of 60 · 30 s · 2.1 s a step · about 2 min 0 s left · cpu"; // 57 · 2.1 = 119.7
   equal(progressText({ ...NEWS, pace: 2.1 }, 130), paced);
   equal(progressText({ ...NEWS, state: "queued" }, 104), "loading the trainer, 4 s");
+  equal([stopLabel(NEWS), stopLabel(queued)], ["Stop", "Leave the queue"]);
   equal([stateOf({ ...NEWS, stopping: true }), stateOf({ ...NEWS, state: "queued" })], ["stopping", "starting"]);
   equal([duration(59.6), duration(3599), duration(7260)], ["1 min 0 s", "59 min 59 s", "2 h 1 min"]);
   equal([nearest([1, 5, 34], 20), nearest([1, 5, 34], 3)], [2, 0]);

@@ -39,11 +39,23 @@ FLOOR_ENTROPY = 0.05
 
 @dataclass(frozen=True)
 class Alarm:
-    """``name`` is short and stable; ``text`` begins with "check"; ``metrics`` are the curves to look at."""
+    """``name`` is short and stable; ``text`` is "check: what; advice"; ``metrics`` are the curves to look at.
+
+    ``since`` is the training step from which the first of them has been as it is, None where the rows do not tell.
+    """
 
     name: str
     text: str
     metrics: tuple[str, ...]
+    since: int | None = None
+
+    @property
+    def what(self) -> str:
+        return self.text.removeprefix("check: ").partition("; ")[0]
+
+    @property
+    def advice(self) -> str:
+        return self.text.partition("; ")[2]
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,20 @@ def _finite(value: Any) -> bool:
 
 def alarms(rows: Rows) -> list[Alarm]:
     """Everything in a run's metric rows (oldest first) that is worth a look."""
-    return [alarm for check in ALARMS.values() for alarm in check(rows)]
+    return [replace(alarm, since=_since(rows, alarm.metrics[0])) for check in ALARMS.values() for alarm in check(rows)]
+
+
+def _since(rows: Rows, metric: str) -> int | None:
+    """The step from which means of ``LEAST_SAME`` rows are nearer to the metric's last ones than to its first."""
+    logged = [(row["step"], row[metric]) for row in rows if "step" in row and _finite(row.get(metric))]
+    values = [value for _, value in logged]
+    if len(values) < 2 * LEAST_SAME:
+        return None
+    means = np.convolve(values, np.full(LEAST_SAME, 1 / LEAST_SAME), "valid")
+    away = np.flatnonzero(np.abs(means - means[-1]) > np.abs(means - means[0]))
+    if not len(away):
+        return None  # it has always been so
+    return int(logged[away[-1] + 1 + LEAST_SAME // 2][0])
 
 
 def steps_without_accuracy(rows: Rows) -> Iterator[Alarm]:
@@ -257,8 +282,8 @@ def no_spread(rows: Rows) -> Iterator[Alarm]:
     if share and share.surely_over(0.5):
         yield Alarm(
             "zero spread",
-            f"check: {share.after:.0%} of the groups have no spread and teach nothing; the prompts may be too easy or "
-            "too hard by now, or the rewards too coarse",
+            f"check: in {share.after:.0%} of the groups every answer gets the same reward, so they teach nothing; have "
+            "the prompts become too easy or too hard, or are the rewards too coarse?",
             ("zero_spread_share",),
         )
 

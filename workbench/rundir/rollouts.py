@@ -139,6 +139,15 @@ class Rollouts(_StepFiles):
         """The groups stored for one training step, in the order they were written. Raises RunError."""
         return self._load(step, read, _kind(watched))
 
+    def table(self, step: int, columns: Sequence[str]) -> pa.Table:
+        """Some columns of a step's rollouts, one row a rollout, without the others being read. Raises RunError."""
+
+        def read(path: Path) -> pa.Table:
+            with opened(path) as file:
+                return pq.ParquetFile(file).read(columns=list(columns))
+
+        return self._load(step, read)
+
     def read_rows(self, step: int) -> list[WatchedRow]:
         """The watched rows stored after one training step. Raises RunError."""
         return self._load(step, read_watched, "watched")

@@ -27,11 +27,13 @@ from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, 
 from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
 from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
 from workbench.schema import Credit, LossPass, WatchedRow
-from workbench.sentences import Sentence, about_run
+from workbench.sentences import Sentence, about_measures, about_run
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
+
+    from workbench.views.curves import Columns
 
 
 WORKSPACE = "WORKBENCH_WORKSPACE"
@@ -43,6 +45,14 @@ _TOLD = {
     "KL": "kl",
 }
 """Measures that are told of a run where they moved, and their columns."""
+_GAINS = {
+    "pair_accuracy": "share of held-out pairs told right",
+    "step_accuracy": "share of held-out steps told right",
+    "reward": "outcome reward",
+    "step_reward": "step reward",
+    "loss": "loss",
+}
+"""What is told of a run without held-out answers: columns by what they are called."""
 _OF_A_RUN = ("status.json", "run.yaml", "metrics.jsonl", "checkpoints")
 """A folder that has one of these is a run's, if a damaged one: it is listed, and says what it has lost."""
 _POLL = 0.1
@@ -82,9 +92,12 @@ class Run:
     def summary(self) -> RunSummary:
         """The run as a row of a list. Never raises: an unreadable run has the reason."""
         try:
-            status, config = self.status(), self._config()
+            return self.summary_of(self.status(), self._config())
         except WorkbenchError as error:
             return RunSummary(self.name, "unreadable", str(error))
+
+    def summary_of(self, status: RunStatus, config: RunConfig) -> RunSummary:
+        """The same of a status and a configuration that were read already."""
         return RunSummary(
             self.name,
             status.state,
@@ -100,6 +113,7 @@ class Run:
             updated=status.updated,
             task=config.task.name,
             policy=config.policy.path,
+            method=config.method.name,
             scheme=config.method.label,
             seed=config.seed,
             gives=_gives(config) if status.state == "finished" else None,
@@ -275,26 +289,30 @@ class Run:
         """The rows from byte ``cursor`` on, and the cursor to ask from next time."""
         return self.dir.read_metrics(cursor)
 
-    def sentences(self) -> list[Sentence]:
+    def sentences(self, columns: Columns | None = None) -> list[Sentence]:
         """What it gained on the held-out problems, when, and what else moved.
 
-        None before a second measure of the same problems, where their stored answers are damaged, or where not all of
-        them are stored, so that the curve says another number.
+        Where no problem was measured twice, what its reward or its loss did. No gain is told where the stored answers
+        are damaged, or where not all of them are stored, so that the curve says another number. ``columns`` are those
+        of its metrics, if they were read already.
         """
+        from workbench.views.curves import columns_of
+
         steps = self.dir.answers.steps()
         try:
             measured = [self.dir.answers.read(step) for step in steps]
-            rows, _ = self.metrics_rows()
+            columns = columns_of(self.metrics_rows()[0]) if columns is None else columns
         except RunError:
             return []
-        if len(steps) < 2 or not measured[0] or len({tuple(row.prompt for row in rows) for rows in measured}) > 1:
+        if len(steps) < 2:
+            return about_measures({name: columns[key][1] for key, name in _GAINS.items() if key in columns})
+        if not measured[0] or len({tuple(row.prompt for row in rows) for rows in measured}) > 1:
             return []
         before, after = ([row.right for row in answers] for answers in measured)
-        curve = [(row["step"], row["accuracy"]) for row in rows if row.get("accuracy") is not None]
+        curve = [(int(step), share) for step, share in zip(*columns.get("accuracy", ((), ())), strict=True)]
         if not math.isclose(dict(curve).get(steps[-1], -1), sum(after) / len(after), abs_tol=1e-6):
             return []
-        told = {name: [row[key] for row in rows if row.get(key) is not None] for name, key in _TOLD.items()}
-        return about_run(before, after, curve, told)
+        return about_run(before, after, curve, {name: columns[key][1] for name, key in _TOLD.items() if key in columns})
 
     def rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
         """The groups of one training step with the advantages the loss used.
@@ -447,6 +465,7 @@ class RunSummary:
     updated: float | None = None
     task: str | None = None
     policy: str | None = None
+    method: str | None = None
     scheme: str | None = None
     seed: int | None = None
     gives: Literal["policy", "reward model"] | None = None

@@ -16,8 +16,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from workbench.errors import WorkbenchError
 from workbench.runs import open_run
-from workbench.ui.handlers.run_actions import export_run
-from workbench.ui.handlers.run_download import metrics_csv, run_json, write_folder, write_zip
+from workbench.ui.handlers.runs import export_run, metrics_csv, run_json, write_folder, write_zip
 from workbench.ui.handlers.session import Services
 
 FOLDER = "workbench-runs"

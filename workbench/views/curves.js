@@ -4,13 +4,23 @@
 // pointing at a step, or reading it with the keyboard, writes every figure's values there into the captions. A figure
 // out of sight is drawn when it comes into sight. Plotly is fetched when the first one is drawn.
 
-/** @import { ChartPayload, TracePayload } from "./payloads.d.ts" */
+/** @import { ChartPayload, FoldPayload, TracePayload } from "./payloads.d.ts" */
 /** @typedef {[number, number]} Range */
 /** @typedef {Omit<TracePayload, "x" | "y" | "low" | "high"> & { x: number[], y: number[], low?: number[], high?: number[] }} Trace */
 /** @typedef {HTMLElement & { on?: (event: string, act: (data: any) => void) => void }} Plot */
 /**
+ * @typedef {Object} Fold A group of figures that is folded away.
+ * @property {HTMLDetailsElement} node
+ * @property {HTMLElement} grid
+ * @property {HTMLElement} said what its numbers say
+ * @property {HTMLElement} spark
+ * @property {HTMLElement} look
+ * @property {string[]} metrics
+ */
+/**
  * @typedef {Object} Options
- * @property {number} [height] of each figure
+ * @property {number} [height] of a large figure
+ * @property {() => void} [onOpen] called when a group is unfolded, whose figures may be missing
  * @property {Range | null} [range] what is zoomed to
  * @property {(step: number) => void} [onStep] called when a point is picked
  * @property {(x: number | null) => void} [onPoint] called when one is pointed at
@@ -19,7 +29,7 @@
  * @property {(key: string) => Promise<string | undefined>} csv all points of a panel
  */
 
-import { download, el, fileName, setText } from "./dom.js";
+import { download, el, fileName, once, setText, svg } from "./dom.js";
 import { MINUS } from "./numbers.js";
 
 const NAMED = 8; // colours of curves.css: --wc-0 … --wc-7
@@ -83,6 +93,20 @@ function named(traces) {
     .map((trace) => ({ ...trace, y: behind.get(trace.name)?.y ?? trace.y }));
 }
 
+/**
+ * A small curve without axes, between two values; every one drawn beside it has the same, so that they compare.
+ * @param {number[]} values @param {[number, number]} [ends] 0 and the largest by default
+ */
+export function sparkline(values, [low, high] = [Math.min(0, ...values), Math.max(0, ...values)]) {
+  const width = 110, height = 22, span = high - low || 1;
+  const points = values.map((value, i) => {
+    const x = 1 + (width - 2) * (values.length > 1 ? i / (values.length - 1) : 0.5);
+    return `${x.toFixed(1)},${(height - 2 - (height - 4) * (value - low) / span).toFixed(1)}`;
+  });
+  const line = svg("polyline", { points: points.join(" "), fill: "none", stroke: "currentColor", "stroke-width": 1.3 });
+  return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": true }, line);
+}
+
 /** @param {HTMLElement} root @param {Options} options */
 export const mount = (root, options) => new Curves(root, options);
 
@@ -102,11 +126,14 @@ export class Curves {
     const smoothing = el("label", { class: "smoothing", title: about }, "smoothing ", this.slider, this.said);
     this.bar = el("div", { class: "curves-bar", hidden: true }, smoothing, this.all);
     this.slider.addEventListener("input", () => this.smooth());
-    this.first = el("div", { class: "curves" });
-    this.grid = el("div", { class: "curves" });
-    this.folded = el("details", { class: "more-curves", hidden: true }, el("summary", {}, "More curves"), this.grid);
+    this.large = el("div", { class: "curves large" });
+    /** @type {Map<string, Fold>} by title */
+    this.folds = new Map();
+    this.folded = el("div", { class: "curve-folds" });
+    /** @type {string | null} a metric whose figure is to be brought into sight once it is there */
+    this.wanted = null;
     root.classList.add("wc");
-    root.append(this.bar, this.first, this.folded);
+    root.append(this.bar, this.large, this.folded);
     this.seen = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
         const figure = this.figures.find(({ node }) => node === target);
@@ -155,7 +182,44 @@ export class Curves {
   /** @param {Range | null} [range] Takes all away; a zoom stays only if it is given. */
   reset(range = null) {
     this.range = range;
+    this.wanted = null;
     this.show([]);
+    this.tell([]);
+  }
+
+  /** @param {string} title The group of that title. */
+  foldOf(title) {
+    const known = this.folds.get(title);
+    if (known) return known;
+    const said = el("span", { class: "said" }),
+      spark = el("span", { class: "spark" }),
+      look = el("span", { class: "look" });
+    const grid = el("div", { class: "curves" });
+    const node = el("details", { class: "fold" }, el("summary", {}, el("b", {}, title), said, spark, look), grid);
+    node.addEventListener("toggle", () => node.open && this.options.onOpen?.());
+    /** @type {Fold} */
+    const fold = { node, grid, said, spark, look, metrics: [] };
+    this.folds.set(title, fold);
+    this.folded.append(node);
+    return fold;
+  }
+
+  /** The titles of the groups that are unfolded. */
+  get open() {
+    return [...this.folds].filter(([, { node }]) => node.open && !node.hidden).map(([title]) => title);
+  }
+
+  /** @param {FoldPayload[]} groups What the numbers of each group say; there are no others. */
+  tell(groups) {
+    for (const { node } of this.folds.values()) node.hidden = true;
+    for (const { title, said, spark, look, metrics } of groups) {
+      const fold = this.foldOf(title);
+      fold.node.hidden = false;
+      fold.metrics = metrics;
+      setText(fold.said, said);
+      setText(fold.look, look ? "look" : "");
+      once(fold.spark, spark, () => fold.spark.replaceChildren(sparkline(spark)));
+    }
   }
 
   /** @param {ChartPayload[]} panels Draws these in place of those there; a figure that is there already keeps its place. */
@@ -168,15 +232,17 @@ export class Curves {
       return figure;
     });
     for (const figure of before.values()) figure.remove();
-    for (const grid of [this.first, this.grid]) {
-      const inside = this.figures.filter(({ panel }) => panel.more === (grid === this.grid));
-      inside.forEach(({ node }, i) => {
-        if (grid.children[i] !== node) grid.insertBefore(node, grid.children[i] ?? null);
-      });
+    /** @type {Map<HTMLElement, number>} how many figures stand where they belong */
+    const placed = new Map();
+    for (const { node, panel } of this.figures) {
+      const grid = panel.group ? this.foldOf(panel.group).grid : this.large, i = placed.get(grid) ?? 0;
+      if (grid.children[i] !== node) grid.insertBefore(node, grid.children[i] ?? null);
+      placed.set(grid, i + 1);
     }
+    if (!this.options.onOpen) { for (const { node, grid } of this.folds.values()) node.hidden = !placed.has(grid); }
     this.bar.hidden = !panels.length;
-    this.folded.hidden = !panels.some(({ more }) => more);
     this.say(panels[0]?.x);
+    if (this.wanted) this.lead(this.wanted);
   }
 
   /** @param {Record<string, unknown>[]} rows of metrics, to be added */
@@ -206,8 +272,11 @@ export class Curves {
   /** @param {string} metric Brings the figure that draws it into sight; false if none does. */
   lead(metric) {
     const leading = this.figures.find(({ traces }) => traces.some((trace) => trace.metric === metric));
-    if (!leading) return false;
-    if (leading.panel.more) this.folded.open = true;
+    const fold = [...this.folds.values()].find(({ metrics }) => metrics.includes(metric));
+    this.wanted = leading ? null : metric;
+    if (fold) fold.node.open = true;
+    if (!leading) return Boolean(fold);
+    if (leading.panel.group) this.foldOf(leading.panel.group).node.open = true;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     leading.node.scrollIntoView({ block: "center", behavior: still ? "auto" : "smooth" });
     leading.node.focus({ preventScroll: true });
@@ -238,7 +307,7 @@ class Figure {
     this.entries = el("span", { class: "entries" });
     this.plot =
       /** @type {Plot} */ (el("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": panel.title }));
-    this.plot.style.height = `${owner.options.height ?? 150}px`;
+    this.plot.style.height = `${panel.group ? 150 : owner.options.height ?? 150}px`;
     this.plot.addEventListener("keydown", (event) => this.press(event));
     this.plot.addEventListener("blur", () => this.lookAway());
     const caption = el("figcaption", { title: panel.about }, el("b", {}, panel.title), this.entries, this.menu());
@@ -517,7 +586,7 @@ class Figure {
         exponentformat: "e",
         nticks: 5,
         rangemode: share && !logarithmic ? "tozero" : "normal",
-        ...this.extent(range, logarithmic),
+        ...(share && !this.panel.group && !logarithmic ? { range: [0, 1.02] } : this.extent(range, logarithmic)),
       },
     };
   }

@@ -13,14 +13,16 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.metrics import Panel, expanded, panels_of
+from workbench.metrics import GROUPS, LARGE, PANELS, Panel, expanded, panels_of
+from workbench.sentences import FIRST, course, quantity
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -33,6 +35,12 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 BAND_OPACITY = 0.16
 HEIGHT = 240
 """Pixels of a row of charts."""
+SPARK = 40
+"""Points of a small curve beside a sentence."""
+MOST_TOLD = 3
+"""Metrics that the line of a folded group tells of."""
+BASELINE = 7
+"""The colour of what a line is compared with."""
 MARKED = 60
 """Most points of a line that are marked, if it was measured only now and then."""
 
@@ -62,18 +70,32 @@ class TracePayload(TypedDict):
 class ChartPayload(TypedDict):
     """A chart as ``curves.js`` draws it; ``x`` names its x axis, "step" that of training steps.
 
-    ``dashes`` names the dashes of several metrics where a line's name does not.
+    ``group`` titles the group that it is folded away in, "" for one that is drawn large. ``dashes`` names the dashes of
+    several metrics where a line's name does not.
     """
 
     key: str
     title: str
     about: str
     share: bool
-    more: bool
+    group: str
     named: bool
     x: str
     dashes: list[tuple[str, int]]
     traces: list[TracePayload]
+
+
+class FoldPayload(TypedDict):
+    """A group of charts that is folded away: what its numbers say, the course of the first one, and what it draws.
+
+    ``look``: an alarm is about one of its metrics.
+    """
+
+    title: str
+    said: str
+    spark: list[float]
+    metrics: list[str]
+    look: bool
 
 
 @dataclass(frozen=True)
@@ -100,18 +122,22 @@ class Line:
             if values is not None and len(values) != len(self.x):
                 raise ValueError(f"line {self.label!r}: {len(self.x)} x and {len(values)} {name}; give as many")
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it was measured only now and then, if its places are training steps."""
+        return len(self.x) > 1 and (self.x[-1] - self.x[0]) / (len(self.x) - 1) >= 2
+
     def payload(self, place: int, steps: bool) -> TracePayload:
         """At most ``POINTS`` points of it, by its place among others; of training ``steps`` it may have gaps."""
         style = place if self.style is None else self.style
         kept = thinned(self.y)
-        sparse = len(self.x) < 3 or not steps or (self.x[-1] - self.x[0]) / (len(self.x) - 1) >= 2
         payload: TracePayload = {
             "name": self.label,
             "metric": self.metric,
             "colour": style,
             "dash": style if self.dash is None else self.dash,
             "faint": self.faint,
-            "markers": sparse and not self.faint and len(kept) <= MARKED,
+            "markers": (len(self.x) < 3 or self.is_sparse or not steps) and not self.faint and len(kept) <= MARKED,
             "x": _packed(self.x, kept),
             "y": _packed(self.y, kept),
         }
@@ -124,8 +150,8 @@ class Line:
 class Chart:
     """Lines on common axes. ``share`` labels values from 0 to 1 as per cent; ``about`` is shown on pointing.
 
-    ``x_label`` names the x axis; "step" is that of training steps. ``more`` folds the chart away until it is asked for,
-    ``named`` writes the name of a line that is alone, and ``key`` is the panel's.
+    ``x_label`` names the x axis; "step" is that of training steps. ``group`` titles the group that the chart is folded
+    away in, ``named`` writes the name of a line that is alone, and ``key`` is the panel's.
     """
 
     title: str
@@ -133,7 +159,7 @@ class Chart:
     x_label: str = ""
     about: str = ""
     share: bool = False
-    more: bool = False
+    group: str = ""
     named: bool = False
     key: str = ""
     dashes: tuple[tuple[str, int], ...] = ()
@@ -144,7 +170,7 @@ class Chart:
             "title": self.title,
             "about": self.about,
             "share": self.share,
-            "more": self.more,
+            "group": self.group,
             "named": self.named,
             "x": self.x_label,
             "dashes": list(self.dashes),
@@ -247,27 +273,83 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
 
 
 def run_charts(
-    columns: Columns, keys: Collection[str] = (), *, metrics: Iterable[str] = (), smoothing: float = 0.0
+    columns: Columns,
+    keys: Collection[str] = (),
+    *,
+    metrics: Iterable[str] = (),
+    smoothing: float = 0.0,
+    problems: int = 0,
+    groups: Collection[str] | None = None,
 ) -> list[Chart]:
     """The panels (all, or those with these ``keys``) that have data in a run's columns, those of ``metrics`` first.
 
     With ``smoothing`` above 0 each line is its exponential moving average with that weight on what came before,
-    corrected for its start, and the values stay faint behind it.
+    corrected for its start, and the values stay faint behind it. Where the number of held-out ``problems`` is known,
+    accuracy has a band (``wilson``) and what it was before training as a line. ``groups`` are the titles of those whose
+    charts are wanted beside the large ones; all by default.
     """
+    panels = [expanded(panel, columns) for panel in panels_of(metrics) if not keys or panel.key in keys]
     charts = []
-    for panel in (expanded(panel, columns) for panel in panels_of(metrics) if not keys or panel.key in keys):
-        lines = [
-            line
-            for place, metric in enumerate(panel.metrics)
-            if columns.get(metric.name, ((),))[0]
-            for line in smoothed(
-                Line(metric.label, *columns[metric.name], style=panel.first_style + place, metric=metric.name),
-                smoothing,
-            )
-        ]
-        if lines:
-            charts.append(_chart(panel, lines, "step", more=panel.more and not keys, named=panel.named))
+    for n, panel in enumerate(
+        panel for panel in panels if any(len(columns.get(m.name, ((),))[0]) for m in panel.metrics)
+    ):
+        group = "" if n < LARGE else panel.group
+        if groups is not None and group and group not in groups:
+            continue
+        lines = []
+        for place, metric in enumerate(panel.metrics):
+            if metric.name not in columns:
+                continue
+            line = Line(metric.label, *columns[metric.name], style=panel.first_style + place, metric=metric.name)
+            if metric.name == "accuracy" and problems:
+                low, high = wilson(line.y, problems)
+                lines.append(replace(line, low=low, high=high))
+                ends = [line.x[0], line.x[-1]]
+                lines.append(Line("before training", ends, [line.y[0]] * 2, style=BASELINE, dash=2))
+            else:
+                lines += [line] if line.is_sparse else smoothed(line, smoothing)  # far apart, an average lags
+        charts.append(_chart(panel, lines, "step", group=group, named=panel.named))
     return charts
+
+
+def folds(columns: Columns, metrics: Iterable[str], alarmed: Collection[str] = ()) -> list[FoldPayload]:
+    """The groups of a run's charts that are folded away, each with what its numbers say; ``alarmed`` are metrics that
+    an alarm is about."""
+    panels = [expanded(panel, columns) for panel in panels_of(metrics)]
+    there = [panel for panel in panels if any(len(columns.get(m.name, ((),))[0]) for m in panel.metrics)]
+    found: list[FoldPayload] = []
+    for group in GROUPS:
+        drawn = [m for panel in there[LARGE:] if panel.group == group.title for m in panel.metrics if m.name in columns]
+        told = [(name, said) for name, said in group.told if name in columns] or [(m.name, m.label) for m in drawn]
+        if not drawn:
+            continue
+        shares = {metric.name for panel in PANELS if panel.share for metric in panel.metrics}
+        texts = [
+            course(said, values, share=name in shares) or f"{said} {quantity(fmean(values[-FIRST:]), name in shares)}"
+            for name, said in told[:MOST_TOLD]
+            for values in [columns[name][1]]
+        ]
+        values = np.asarray(columns[told[0][0]][1], dtype=np.float64)
+        parts = np.array_split(values, min(SPARK, len(values)))
+        names = [metric.name for metric in drawn]
+        found.append(
+            {
+                "title": group.title,
+                "said": "; ".join(texts),
+                "spark": [float(part.mean()) for part in parts],
+                "metrics": names,
+                "look": any(name in alarmed for name in names),
+            }
+        )
+    return found
+
+
+def wilson(shares: Sequence[float], n: int) -> tuple[list[float], list[float]]:
+    """The ends of 95 % intervals of shares of ``n`` (Wilson, JASA 22, 1927), which stay between 0 and 1."""
+    z, share = 1.96, np.asarray(shares, dtype=np.float64)
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return (centre - half).tolist(), (centre + half).tolist()
 
 
 def _chart(panel: Panel, lines: Sequence[Line], x: str, **more: Any) -> Chart:
@@ -403,7 +485,7 @@ def overlay_charts(
     """
     runs = [columns for seeds in configurations for _, columns in seeds.runs]
     logged = dict.fromkeys(name for columns in runs for name, (steps, _) in columns.items() if len(steps))
-    charts = []
+    charts: list[Chart] = []
     for panel in (expanded(panel, logged) for panel in panels_of(metrics)):
         there = [place for place, metric in enumerate(panel.metrics) if metric.name in logged]
         lines = [
@@ -416,7 +498,8 @@ def overlay_charts(
         if there:
             several = len(panel.metrics) > 1
             dashes = tuple((panel.metrics[n].label, panel.first_style + n) for n in there) if several else ()
-            charts.append(_chart(panel, lines, x, more=panel.more, named=True, dashes=dashes))
+            group = "" if len(charts) < LARGE else panel.group
+            charts.append(_chart(panel, lines, x, group=group, named=True, dashes=dashes))
     return charts
 
 

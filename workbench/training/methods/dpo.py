@@ -209,11 +209,11 @@ METHOD = Method(
     DPOSection,
     build,
     metrics=(
-        "loss",
         "pair_accuracy",
         "pair_accuracy/train",
         "margin",
         "margin/train",
+        "loss",
         "calibration_error",
         "accuracy",
         "rewards/chosen",

@@ -111,11 +111,11 @@ METHOD = Method(
     PRMSection,
     build,
     metrics=(
-        "loss",
         "step_accuracy",
         "step_accuracy/train",
         "auc",
         "first_error_f1",
+        "loss",
         "calibration_error",
         "grad_norm",
     ),

@@ -172,11 +172,11 @@ METHOD = Method(
     RewardSection,
     build,
     metrics=(
-        "loss",
         "pair_accuracy",
         "pair_accuracy/train",
         "margin",
         "margin/train",
+        "loss",
         "calibration_error",
         "mean_reward",
         "min_reward",

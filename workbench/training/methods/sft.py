@@ -117,7 +117,7 @@ def view(trainer: Any, demonstration: Demonstration, batch: Mapping[str, torch.T
 METHOD = Method(
     SFTSection,
     build,
-    metrics=("loss", "mean_token_accuracy", "accuracy", "match_share", "entropy", "grad_norm"),
+    metrics=("accuracy", "match_share", "loss", "mean_token_accuracy", "entropy", "grad_norm"),
     when=(
         "Off-policy; one model, cheapest and steadiest. For good answers that are there already, to teach a "
         "format or to begin with; it learns nothing from bad ones."

@@ -39,12 +39,16 @@
  * @property {Call<GroupAsked, TrainAnswers["rollouts"]>} rollouts
  * @property {Call<GroupAsked & { rollout: number, token: number }, TrainAnswers["why"]>} why
  * @property {Call<{ run: string }, TrainAnswers["problems"]>} problems
+ * @property {Call<RolloutsAsked, TrainAnswers["all_rollouts"]>} all_rollouts
  * @property {Call<{ run: string }, TrainAnswers["stop"]>} stop
  * @property {Call<{ run: string }, TrainAnswers["resume"]>} resume
  * @property {Call<{ run: string }, TrainAnswers["start_now"]>} start_now
  */
 
-/** @typedef {{ run: string, cursor: number, after: number, after_watched: number, smoothing: number }} PollAsked */
+/**
+ * @typedef {{ run: string, cursor: number, after: number, after_watched: number, smoothing: number, groups: string[] }} PollAsked
+ */
+/** @typedef {{ run: string, search: string, order: string, offset: number }} RolloutsAsked */
 /** @typedef {{ runs: string[], axis: string, off: string[], each: boolean, smoothing: number }} OverlayAsked */
 
 /**
@@ -57,6 +61,7 @@
  * @property {Call<{ runs: string[] }, RunsAnswers["remove"]>} remove
  * @property {Call<{ entries: string[] }, RunsAnswers["undelete"]>} undelete
  * @property {Call<{ run: string }, RunsAnswers["resume"]>} resume
+ * @property {Call<{ run: string }, RunsAnswers["stop"]>} stop
  */
 
 export {};

@@ -1,47 +1,55 @@
-"""Server calls of the page's script about runs: the list, new rows, stored groups, stop and resume.
+"""What the Train tab follows of a run: its state, new rows of its curves, alarms and sentences; stop and resume.
 
-Everything about a run is read from its directory, so that every page shows the same; the reader holds its own cursor
-and asks for what it has not seen.
+Everything is read from the run's directory, so that every page shows the same; the reader holds its own cursor and asks
+for what it has not seen. Each question reads the run's status, the life of its process and its configuration once.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
 
 from workbench.checks import Alarm
-from workbench.config.run import Method
-from workbench.errors import PatternError, RunError, WorkbenchError
+from workbench.config.run import RunConfig
+from workbench.errors import RunError, WorkbenchError
+from workbench.rundir.rollouts import MOST_ANSWERS
 from workbench.runs import Run, list_runs, open_run
-from workbench.runs.run import MetricsReader, RunSummary
-from workbench.schema import Credit
 from workbench.ui.handlers.csv_text import chart_csv
 from workbench.ui.handlers.metrics_cache import KeptRun, kept
-from workbench.ui.handlers.run_loss import SharePayload, drawn_loss, shares
-from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Services
-from workbench.views.curves import ChartPayload
-from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
-from workbench.views.payloads import Said, WhyPayload
+from workbench.ui.handlers.tree import get, with_path
+from workbench.views.curves import ChartPayload, FoldPayload
+from workbench.views.payloads import Said
 
 LOG_LINES = 14
 LISTED_RUNS = 200
 
+CHANGES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "accuracy fell": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
+    "entropy collapse": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
+    "not a number": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
+    "reward drowned": ("each reward normalised by itself", "method.credit.each_reward", lambda _: True),
+    "truncated": ("answers twice as long", "method.sampling.max_completion_length", lambda tokens: 2 * tokens),
+    "zero spread": ("such groups replaced", "method.resample_flat", lambda _: True),
+}
+"""By an alarm's name, the setting to try in another run: what it is called, its path, and its value by the run's."""
 
-# What ``train.js`` is answered; ui/assets/train/payloads.js names the same keys.
+
+# What ``train.js`` is answered; tests/payload_types.py writes the types.
 
 
 class LiveValue(TypedDict):
     """What the live element needs: the run that Start began, None where it was refused, and a token of that answer.
 
-    The page outlives the app: were answers counted, the first one after a restart would look like one it has seen.
+    ``downloads`` is the address of runs' files. The page outlives the app: were answers counted, the first one after a
+    restart would look like one it has seen.
     """
 
     run: str | None
     start: str
+    downloads: str
 
 
 class ListedRun(TypedDict):
@@ -49,14 +57,6 @@ class ListedRun(TypedDict):
 
     name: str
     state: str
-    reason: str
-    behind: str | None
-    resumable: bool
-    step: int | None
-    total: int | None
-    created: float | None
-    task: str | None
-    scheme: str | None
 
 
 class Failed(TypedDict):
@@ -66,11 +66,24 @@ class Failed(TypedDict):
     error: str
 
 
+class AlarmPayload(TypedDict):
+    """An alarm in parts; ``change`` names the setting that may help in another run, None for none."""
+
+    name: str
+    what: str
+    advice: str
+    since: int | None
+    metrics: Sequence[str]
+    change: str | None
+
+
 class _NewRows(TypedDict):
-    """The rows since a cursor, to be added to the curves that are drawn, or in their place curves to draw anew."""
+    """The rows since a cursor, to be added to the curves that are drawn, or in their place curves to draw anew; and the
+    folded groups, None where there is no new row."""
 
     rows: list[dict[str, Any]]
     panels: list[ChartPayload] | None
+    folds: list[FoldPayload] | None
     cursor: int
     restarted: bool
 
@@ -85,13 +98,15 @@ class _Queue(TypedDict):
 class News(_NewRows):
     """What is new in a run, and how it stands.
 
-    ``lost`` names the metrics whose newest value is no number.
+    ``lost`` names the metrics whose newest value is no number. ``seconds`` is how long it has trained, over all times
+    that it was resumed.
 
     ``pace`` is in seconds a step; of a queued run, ``ahead`` counts the runs it waits for, and ``wait`` is how long
     they will take, where that is known.
     """
 
     run: str
+    about: str
     state: str
     final: bool
     reason: str
@@ -99,7 +114,7 @@ class News(_NewRows):
     total: int
     device: str | None
     started: float | None
-    updated: float
+    seconds: float | None
     behind: str | None
     resumable: bool
     pace: float | None
@@ -109,7 +124,7 @@ class News(_NewRows):
     policies: Sequence[str]
     resumed_from: int | None
     warnings: list[str]
-    alarms: list[dict[str, Any]]
+    alarms: list[AlarmPayload]
     said: list[Said]
     lost: list[str]
     stopping: bool
@@ -122,25 +137,11 @@ class News(_NewRows):
 
 
 class Described(TypedDict):
-    """A run's settings, as (name, value)."""
+    """A run's settings: the telling ones as (name, value), and all of them as YAML."""
 
     run: str
     settings: list[tuple[str, str]]
-
-
-class StoredGroup(TypedDict):
-    """A stored group or watched row as the heatmap takes it (JSON), and how many the step has.
-
-    ``awaited`` is the next optimiser step over the group that is still to come, and changes its loss; None for none.
-    """
-
-    step: int
-    group: int
-    groups: int
-    watched: bool
-    shares: Sequence[SharePayload]
-    awaited: int | None
-    drawing: str
+    yaml: str
 
 
 class Answer(TypedDict):
@@ -150,48 +151,41 @@ class Answer(TypedDict):
     level: str
 
 
-DATACLASSES = {"AlarmPayload": Alarm}
-"""Sent field by field."""
-
-
 def runs_table(workspace: Path) -> list[ListedRun]:
-    """The newest runs, with what a list shows of each."""
-    return [_listed(run.summary()) for run in list_runs(workspace)[:LISTED_RUNS]]
-
-
-def _listed(summary: RunSummary) -> ListedRun:
-    return {
-        "name": summary.name,
-        "state": summary.state,
-        "reason": summary.reason,
-        "behind": summary.behind,
-        "resumable": summary.resumable,
-        "step": summary.step,
-        "total": summary.total_steps,
-        "created": summary.created,
-        "task": summary.task,
-        "scheme": summary.scheme,
-    }
+    """The newest runs, the newest first."""
+    summaries = (run.summary() for run in list_runs(workspace)[:LISTED_RUNS])
+    return [{"name": summary.name, "state": summary.state} for summary in summaries]
 
 
 def poll(
-    workspace: Path, name: str, cursor: int, after: int, after_watched: int = -1, smoothing: float = 0.0
+    workspace: Path,
+    name: str,
+    cursor: int,
+    after: int,
+    after_watched: int = -1,
+    smoothing: float = 0.0,
+    groups: Collection[str] = (),
 ) -> News | Failed:
     """What is new in a run since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps with
-    rollouts, and with watched prompts, known). ``smoothing`` is that of ``curves.run_charts``.
+    rollouts, and with watched prompts, known). ``smoothing`` is that of ``curves.run_charts``; ``groups`` are the
+    folded groups of charts that are open.
     """
     try:
         run = open_run(name, workspace)
-        status, method, summary = run.status(), run.method, run.summary()
+        status, config = run.status(), run.config()
+        method, summary, answers = run.method, run.summary_of(status, config), run.dir.answers.steps()
         with kept(run) as known:
-            news = _rows_since(run, known, cursor, method, smoothing)
-            if news["restarted"]:
-                after, after_watched = -1, -1
-            alarms = [dataclasses.asdict(alarm) for alarm in known.alarms()]
-            pace, lost = known.pace, sorted(known.lost)
+            seconds = known.columns["seconds"].values
+            said, problems = _told(run, tuple(answers), status.started, known)
+            news = _rows_since(known, cursor, method.metrics, smoothing=smoothing, problems=problems, groups=groups)
+            alarms = [_alarm(alarm, config) for alarm in known.alarms()]
             corrupt = [f"skipped {what}" for what in known.corrupt.values()]
+            pace, lost = known.pace, sorted(known.lost)
+        if news["restarted"]:
+            after, after_watched = -1, -1
         return {
             "run": run.name,
+            "about": f"{config.task.name} · {config.method.label} · {config.policy.path}",
             "state": status.state,
             "final": status.final,
             "reason": status.reason,
@@ -199,9 +193,9 @@ def poll(
             "total": status.total_steps,
             "device": status.device,
             "started": status.started,
-            "updated": status.updated,
+            "seconds": seconds[-1] if seconds else None,
             "behind": status.behind,
-            "resumable": run.resumable,
+            "resumable": summary.resumable,
             "pace": pace,
             **_queue(workspace, status.behind if status.state == "queued" else None),
             "gives": summary.gives,
@@ -209,25 +203,78 @@ def poll(
             "resumed_from": status.resumed_from,
             "warnings": [*status.warnings, *corrupt],
             "alarms": alarms,
-            "said": _said(run, tuple(run.dir.answers.steps()), status.started),
+            "said": said,
             "lost": lost,
-            "stopping": status.stop_requested is not None and not status.final,
+            "stopping": summary.stopping,
             **news,
             "method": method.name,
             "has_rollouts": method.has_rollouts,
             "steps": [step for step in run.rollout_steps() if step > after],
             "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
-            "answers": run.dir.answers.steps(),
+            "answers": answers,
             "log": run.log_tail(LOG_LINES),
         }
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
 
 
+def _told(run: Run, measured: tuple[int, ...], started: float | None, known: KeptRun) -> tuple[list[Said], int]:
+    """Sentences about a run and the number of its held-out problems, anew when it has logged more."""
+    key = (run, measured, started, known.rows)
+    if known.told[0] != key:
+        columns = {metric: (column.steps, column.values) for metric, column in known.columns.items()}
+        said = [sentence.parts for sentence in run.sentences(columns)]
+        known.told = key, (said, _problems(run, measured, started))
+    return known.told[1]
+
+
 @lru_cache(maxsize=64)
-def _said(run: Run, measured: tuple[int, ...], started: float | None) -> list[Said]:
-    """Sentences about a run, anew when its held-out problems were measured again, or another run has its name."""
-    return [sentence.parts for sentence in run.sentences()] if measured else []
+def _problems(run: Run, measured: tuple[int, ...], started: float | None) -> int:
+    """How many held-out problems a measure of accuracy is of; 0 where that is not known."""
+    try:
+        stored = len(run.dir.answers.read(measured[-1])) if measured else 0
+    except RunError:
+        return 0
+    return stored if stored < MOST_ANSWERS else run.config().run.eval_prompts
+
+
+def _rows_since(known: KeptRun, cursor: int, metrics: Sequence[str], **drawn: Any) -> _NewRows:
+    """What was logged since ``cursor``; ``restarted`` where that is none that was given lately: the run was resumed, or
+    its log replaced, or the page was away."""
+    rows = known.since(cursor)
+    anew = rows is None or (drawn["smoothing"] > 0 and bool(rows))
+    return {
+        "rows": [] if anew else [dict(row) for row in rows or ()],
+        "panels": [chart.payload() for chart in known.charts(metrics, **drawn)] if anew else None,
+        "folds": known.folds(metrics) if anew or rows else None,
+        "cursor": known.cursor,
+        "restarted": cursor > 0 and cursor not in known.read_at,
+    }
+
+
+def _alarm(alarm: Alarm, config: RunConfig) -> AlarmPayload:
+    change = changed_settings(config, alarm.name)
+    return {
+        "name": alarm.name,
+        "what": alarm.what,
+        "advice": alarm.advice,
+        "since": alarm.since,
+        "metrics": alarm.metrics,
+        "change": change and change[0],
+    }
+
+
+def changed_settings(config: RunConfig, alarm: str) -> tuple[str, RunConfig] | None:
+    """What may help against an alarm, in words, and a run's configuration with it; None where nothing is known to."""
+    if alarm not in CHANGES:
+        return None
+    said, path, change = CHANGES[alarm]
+    tree = config.model_dump()
+    try:
+        value = get(tree, path)
+        return None if change(value) == value else (said, RunConfig.parse(with_path(tree, path, change(value))))
+    except (KeyError, WorkbenchError):
+        return None  # the method has no such setting, or not with that value
 
 
 def _queue(workspace: Path, behind: str | None) -> _Queue:
@@ -250,18 +297,6 @@ def _queue(workspace: Path, behind: str | None) -> _Queue:
     return {"ahead": len(names), "wait": wait if names else None}
 
 
-def _rows_since(run: Run, known: KeptRun, cursor: int, method: Method, smoothing: float) -> _NewRows:
-    """What was logged since ``cursor``; ``restarted`` where the run was resumed or its log replaced since."""
-    rows = known.since(cursor)
-    anew = rows is None or (smoothing > 0 and bool(rows))
-    return {
-        "rows": [] if anew else [dict(row) for row in rows or ()],
-        "panels": [chart.payload() for chart in known.charts(method.metrics, smoothing)] if anew else None,
-        "cursor": known.cursor,
-        "restarted": cursor > 0 and cursor not in known.read_at and MetricsReader(run.dir, cursor).read()[1],
-    }
-
-
 def curve(workspace: Path, name: str, key: str) -> str:
     """All points of a run's panel as CSV. Raises RunError for a run that cannot be read."""
     run = open_run(name, workspace)
@@ -270,9 +305,10 @@ def curve(workspace: Path, name: str, key: str) -> str:
 
 
 def describe(workspace: Path, name: str) -> Described | Failed:
-    """The settings of a run in a few lines, and how it stands."""
+    """The settings of a run."""
     try:
-        config = open_run(name, workspace).config()
+        run = open_run(name, workspace)
+        config = run.config()
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
     return {
@@ -284,89 +320,8 @@ def describe(workspace: Path, name: str) -> Described | Failed:
             ("optimiser", f"lr {config.optimiser.learning_rate:g}"),
             ("seed", str(config.seed)),
         ],
+        "yaml": run.dir.config_text(),
     }
-
-
-def rollouts(services: Services, name: str, step: int, group: int, watched: bool = False) -> StoredGroup | Failed:
-    """One stored group as the heatmap takes it, with how many groups the step has; of the watched prompts if asked.
-
-    Of a method without rollouts it is one of the watched rows.
-    """
-    try:
-        run = open_run(name, services.workspace)
-        if run.method.has_rollouts:
-            return _stored_group(run, step, group, watched, services)
-        rows = run.watched_rows(step)
-        group = min(max(group, 0), len(rows) - 1)
-        return _answered(step, group, len(rows), watched, row_payload(rows[group]))
-    except WorkbenchError as error:
-        return {"run": name, "error": str(error)}
-
-
-def _stored_group(run: Run, step: int, group: int, watched: bool, services: Services) -> StoredGroup:
-    awaited = None if watched else _awaited(run, step)  # before the passes are read: none comes between the two unseen
-    credits = stored_credits(run, step, watched)
-    group = min(max(group, 0), len(credits) - 1)
-    drawing = drawn_credit(run, credits[group], services, drawn_loss(run, step, credits, group, watched=watched))
-    return _answered(step, group, len(credits), watched, drawing, shares(run, step, credits, watched=watched), awaited)
-
-
-def _awaited(run: Run, step: int) -> int | None:
-    """The next optimiser step over the generation of ``step``; what a step computed is stored before it is logged."""
-    status = run.status()
-    following = max(step, status.step + 1)
-    return None if status.final or following >= step + run.config().method.iterations else following
-
-
-def _answered(
-    step: int,
-    group: int,
-    groups: int,
-    watched: bool,
-    drawing: Mapping[str, Any],
-    parts: Sequence[SharePayload] = (),
-    awaited: int | None = None,
-) -> StoredGroup:
-    return {
-        "step": step,
-        "group": group,
-        "groups": groups,
-        "watched": watched,
-        "shares": parts,
-        "awaited": awaited,
-        "drawing": to_json(drawing),
-    }
-
-
-def why(
-    workspace: Path, name: str, step: int, group: int, rollout: int, token: int, watched: bool = False
-) -> WhyPayload | None:
-    """Why a token of a stored group has its advantage; None where there is no such token or group."""
-    try:
-        credits = stored_credits(open_run(name, workspace), step, watched)
-    except WorkbenchError:
-        return None
-    return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
-
-
-def stored_credits(run: Run, step: int, watched: bool) -> list[Credit]:
-    return _read_credits(run, step, watched, run.dir.rollouts.written(step, watched=watched))
-
-
-@lru_cache(maxsize=32)
-def _read_credits(run: Run, step: int, watched: bool, written: int) -> list[Credit]:
-    return run.rollouts(step, watched=watched)
-
-
-def drawn_credit(run: Run, credit: Credit, services: Services, loss: DrawnLoss | None = None) -> Mapping[str, Any]:
-    """The credit as stored, with the run's own pattern underlined where it still works."""
-    pattern = run.config().sampled.pattern
-    matches: list[list[tuple[int, int]]] | None
-    try:
-        matches = [split_text.matches for split_text in split(credit.scored.group, pattern, services.pattern_worker)]
-    except PatternError:
-        matches = None
-    return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE, loss=loss)
 
 
 def resume(services: Services, name: str) -> Answer:

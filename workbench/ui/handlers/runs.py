@@ -1,4 +1,4 @@
-"""The Runs tab: every run in one table, chosen runs on the same curves, what sets them apart, and deleting with undo.
+"""The Runs tab: every run in one table, chosen runs on the same curves, and what can be done with a run.
 
 Everything is read from the runs' directories; what was parsed once is kept by ``kept``. Names come from the browser:
 ``workbench.runs`` refuses what is no run's name, and what leads out of the workspace.
@@ -9,17 +9,32 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import subprocess
+import sys
+import threading
+import zipfile
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import IO, Any, NotRequired, TypedDict
 
 from workbench.config.run import RunConfig
-from workbench.errors import WorkbenchError
-from workbench.runs import Run, list_runs, open_run, trashed
-from workbench.runs.upkeep import Trashed, about
-from workbench.ui.handlers.csv_text import chart_csv
+from workbench.errors import ConfigError, RunError, WorkbenchError, cut, redact
+from workbench.files import encode
+from workbench.places import RUN
+from workbench.rundir.metrics import restored
+from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
+from workbench.runs.launch import find_checkpoint
+from workbench.runs.upkeep import Trashed, about, describe, rename
+from workbench.sandbox.child import child_environment
+from workbench.ui.handlers.config_import import take_over
+from workbench.ui.handlers.csv_text import chart_csv, csv_text
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.metrics_cache import figures, kept
+from workbench.ui.handlers.run_follow import Answer, changed_settings
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.tree import with_path
 from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, overlay_charts
 
 LISTED_RUNS = 500
@@ -64,8 +79,13 @@ class RunRow(TypedDict):
     policies: Sequence[str]
     note: str
     tags: Sequence[str]
+    method: str | None
+    started: float | None
     reward: NotRequired[float | None]
     reward_metric: NotRequired[str]
+    course: NotRequired[Sequence[float]]
+    warnings: NotRequired[int]
+    accuracy_first: NotRequired[float | None]
     accuracy_best: NotRequired[float | None]
     accuracy_last: NotRequired[float | None]
     seconds: NotRequired[float | None]
@@ -152,6 +172,8 @@ def _row(run: Run) -> RunRow:
         "created": summary.created,
         "task": summary.task,
         "policy": summary.policy,
+        "method": summary.method,
+        "started": summary.started,
         "scheme": summary.scheme,
         "seed": summary.seed,
         "gives": summary.gives,
@@ -170,6 +192,9 @@ def _measured(run: Run, row: RunRow) -> RunRow:
             **row,
             "reward": found.reward,
             "reward_metric": found.reward_metric,
+            "course": found.course,
+            "warnings": len(found.alarms),
+            "accuracy_first": found.accuracy_first,
             "accuracy_best": found.accuracy_best,
             "accuracy_last": found.accuracy_last,
             "seconds": found.seconds,
@@ -342,3 +367,177 @@ def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
         digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
         return [(prefix, f"{value.count(chr(10)) + 1} lines, sha256 {digest[:8]}")]
     return [(prefix, value if isinstance(value, str) else json.dumps(value))]
+
+
+class Removed(TypedDict):
+    """Runs that are in the trash now, and why others are not."""
+
+    moved: list[dict[str, Any]]
+    problems: list[str]
+
+
+class Restored(TypedDict):
+    """Names of runs that are back, and why others are not."""
+
+    restored: list[str]
+    problems: list[str]
+
+
+def say_of(workspace: Path, name: str, new: str, note: str, tags: Sequence[str]) -> Answer:
+    """Keep a note and tags of a run, and give it another name; says why not."""
+    try:
+        describe(name, note, list(tags), workspace)
+        renamed = rename(name, new, workspace).name if new != name else name
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+    return {"message": f"{name} is {renamed} now" if renamed != name else f"{name}: kept", "level": "info"}
+
+
+def delete(workspace: Path, names: Sequence[str]) -> Removed:
+    """Move runs to the trash; those that cannot be moved stay, each with the reason."""
+    moved, problems = [], []
+    for name in dict.fromkeys(names):
+        try:
+            moved.append(dataclasses.asdict(discard(name, workspace)))
+        except WorkbenchError as error:
+            problems.append(str(error))
+    return {"moved": moved, "problems": problems}
+
+
+def undelete(workspace: Path, entries: Sequence[str]) -> Restored:
+    """Take runs back from the trash, by what ``delete`` called them."""
+    restored, problems = [], []
+    for entry in dict.fromkeys(entries):
+        try:
+            restored.append(restore(entry, workspace).name)
+        except WorkbenchError as error:
+            problems.append(str(error))
+    return {"restored": restored, "problems": problems}
+
+
+EXPORTS = {"model": "--merged", "adapter": "--adapter", "script": "--script"}
+"""What a run is exported as, and the flag of ``python -m workbench export`` that does it."""
+LONGEST_EXPORT = 1800
+"""Seconds."""
+_one_at_a_time = threading.Lock()
+
+
+def inspect_policy(draft: Draft, reference: str, workspace: Path) -> tuple[Draft, Note | None]:
+    """The draft with a run's policy, ``run:NAME`` or ``run:NAME@STEP``; unchanged, with the reason, where it cannot be
+    sampled from."""
+    try:
+        find_checkpoint(reference, workspace)
+        run = open_run(reference.removeprefix(RUN).partition("@")[0], workspace)
+        config = run.config()
+        if config.method.reward_format is not None:
+            raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
+    except WorkbenchError as error:
+        return draft, Note(str(error))
+    section = {**draft.tree["policy"], "path": reference, "adapter": None, "merge": {}}
+    section["trust_remote_code"] = config.policy.trust_remote_code
+    note = None
+    if config.task.name != draft.task:
+        said = f"run {run.name} was trained on {config.task.name}; the prompt is of {draft.task}"
+        note = Note(said, level="info")
+    return replace(draft, tree=with_path(draft.tree, "policy", section)), note
+
+
+def use_settings(draft: Draft, name: str, workspace: Path, alarm: str = "") -> tuple[Draft, Note]:
+    """The page with a run's configuration, changed by what may help against an ``alarm``; unchanged, with the reason,
+    where it cannot be taken over."""
+    try:
+        run = open_run(name, workspace)
+        said, config = (changed_settings(run.config(), alarm) if alarm else None) or ("", run.config())
+        return take_over(draft, f"run {run.name}" + f", with {said}" * bool(said), config)
+    except WorkbenchError as error:
+        return draft, Note(str(error))
+
+
+def train_on(draft: Draft, reference: str, workspace: Path) -> tuple[Draft, Note]:
+    """The page with the configuration of a run whose checkpoint, ``run:NAME`` or ``run:NAME@STEP``, it starts from."""
+    try:
+        find_checkpoint(reference, workspace)
+        config = open_run(reference.removeprefix(RUN).partition("@")[0], workspace).config()
+        policy = config.policy.model_copy(update={"path": reference, "adapter": None, "merge": {}})
+        return take_over(draft, f"{reference}, its policy included", config.model_copy(update={"policy": policy}))
+    except WorkbenchError as error:
+        return draft, Note(str(error))
+
+
+def export_run(name: str, kind: str, folder: Path, workspace: Path) -> None:
+    """Write the model or adapter of a run's newest checkpoint, or its script, into ``folder``: ``workbench export``.
+
+    In a process of its own, as the page's holds no model. Raises RunError with what that said.
+    """
+    run = open_run(name, workspace)
+    if kind not in EXPORTS:
+        raise RunError(f"{kind!r} is nothing that a run is exported as; take one of {', '.join(EXPORTS)}")
+    command = [sys.executable, "-m", "workbench", "export", EXPORTS[kind], str(folder)]
+    newest = next(iter(run.summary().policies), run.name).removeprefix(RUN)
+    command += ["--workspace", str(workspace), "--", run.name if kind == "script" else newest]
+    with _one_at_a_time:
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LONGEST_EXPORT,
+                env={**child_environment(), "PYTHONSAFEPATH": "1"},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RunError(
+                f"exporting run {run.name!r} took longer than {LONGEST_EXPORT} s; use the command"
+            ) from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise RunError(
+            cut(lines[-1].removeprefix("error: "), 500) if lines else f"the export ended with code {done.returncode}"
+        )
+
+
+KEPT_FILES = ("run.yaml", "status.json", "environment.json", "metrics.jsonl")
+KEPT_FOLDERS = ("rewards", "rollouts", "answers")
+
+
+def metrics_csv(run: Run) -> str:
+    """All metrics rows, one column a metric in the order in which they appear; NaN and infinities as they were."""
+    rows = [restored(row) for row in run.metrics_rows()[0]]
+    headers = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_text(headers, ([row.get(name) for name in headers] for row in rows), newline="\n")
+
+
+def run_json(run: Run) -> bytes:
+    """Name, status, configuration and metrics rows as one JSON object; what is not finite is null."""
+    data = run.data()
+    del data["path"]  # of this machine
+    return encode(data) + b"\n"
+
+
+def write_zip(run: Run, file: IO[bytes]) -> None:
+    """Configuration, status, environment, metrics, log, reward code and rollouts, in a folder of the run's name."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in _kept_files(run.path):
+            archive.write(path, str(Path(run.name) / path.relative_to(run.path)))
+        if _is_plain(run.dir.log):
+            log = run.dir.log.read_text(encoding="utf-8", errors="replace")
+            archive.writestr(f"{run.name}/log.txt", redact(log))
+
+
+def write_folder(folder: Path, file: IO[bytes]) -> None:
+    """A folder with all that is in it, as it is: weights hardly shrink."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if _is_plain(path):
+                archive.write(path, str(path.relative_to(folder.parent)))
+
+
+def _kept_files(folder: Path) -> list[Path]:
+    inner = [
+        path for name in KEPT_FOLDERS if not (folder / name).is_symlink() for path in sorted((folder / name).glob("*"))
+    ]
+    return [path for path in (*(folder / name for name in KEPT_FILES), *inner) if _is_plain(path)]
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and not path.name.startswith(".")

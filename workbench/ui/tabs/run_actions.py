@@ -10,7 +10,7 @@ import gradio as gr
 
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.models import run_as_reward
-from workbench.ui.handlers.run_actions import inspect_policy, use_settings
+from workbench.ui.handlers.runs import inspect_policy, train_on, use_settings
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, note_value
@@ -47,13 +47,22 @@ def wire_run_actions(
         )
 
     def settings(draft: Draft, name: str) -> Updates:
-        after, said = use_settings(draft, name, services.workspace)
+        return taken(draft, *use_settings(draft, name, services.workspace))
+
+    def change(draft: Draft, asked: str) -> Updates:
+        name, _, alarm = asked.partition("/")
+        return taken(draft, *use_settings(draft, name, services.workspace, alarm))
+
+    def onward(draft: Draft, reference: str) -> Updates:
+        return taken(draft, *train_on(draft, reference, services.workspace))
+
+    def taken(draft: Draft, after: Draft, said: Note) -> Updates:
         shows = {tabs: gr.Tabs(selected="train")}
         if after is draft:
             return shows | {train.start_note: note_value(said)}
         return shown(form, draft, after, whole=True, undo=said.text) | shows | {train.start_note: ""}
 
-    actions = {"reward": reward, "policy": policy, "settings": settings}
+    actions = {"reward": reward, "policy": policy, "settings": settings, "change": change, "onward": onward}
 
     def act(event: gr.EventData, *held: Any) -> Any:
         wanted, name = next(iter(event._data.items()), ("", ""))

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers import run_changes, run_follow, sides
+from workbench.ui.handlers import run_follow, run_rollouts
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import drawn
@@ -40,23 +40,26 @@ def _server_functions(services: Services) -> list[Any]:
             "smoothing": float(request.get("smoothing", 0)),
         }
 
-    def side(request: dict[str, Any]) -> sides.Sides:
-        return sides.side_by_side(services, _texts(request["runs"]), int(request["index"]))
+    def side(request: dict[str, Any]) -> run_rollouts.Sides:
+        return run_rollouts.side_by_side(services, _texts(request["runs"]), int(request["index"]))
 
     def say_of(request: dict[str, Any]) -> run_follow.Answer:
         name, new, note = (str(request[key]) for key in ("run", "name", "note"))
-        return run_changes.say_of(services.workspace, name, new, note, _texts(request["tags"]))
+        return handlers.say_of(services.workspace, name, new, note, _texts(request["tags"]))
 
-    def remove(request: dict[str, Any]) -> run_changes.Removed:
-        return run_changes.delete(services.workspace, _texts(request["runs"]))
+    def remove(request: dict[str, Any]) -> handlers.Removed:
+        return handlers.delete(services.workspace, _texts(request["runs"]))
 
-    def undelete(request: dict[str, Any]) -> run_changes.Restored:
-        return run_changes.undelete(services.workspace, _texts(request["entries"]))
+    def undelete(request: dict[str, Any]) -> handlers.Restored:
+        return handlers.undelete(services.workspace, _texts(request["entries"]))
 
     def resume(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.resume(services, str(request["run"]))
 
-    return [table, overlay, curve, side, say_of, remove, undelete, resume]
+    def stop(request: dict[str, Any]) -> run_follow.Answer:
+        return run_follow.stop(services.workspace, str(request["run"]))
+
+    return [table, overlay, curve, side, say_of, remove, undelete, resume, stop]
 
 
 def _texts(values: Any) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.ui.handlers import held_out, run_follow, run_setup
+from workbench.ui.downloads import FOLDER
+from workbench.ui.handlers import run_follow, run_rollouts, run_setup
 from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.session import Services
@@ -89,7 +90,8 @@ def inherited_value(draft: Draft) -> str:
 
 
 def _live_value(run: str | None, *, pressed: bool = True) -> str:
-    return json.dumps(run_follow.LiveValue(run=run, start=secrets.token_hex(8) if pressed else ""))
+    start = secrets.token_hex(8) if pressed else ""
+    return json.dumps(run_follow.LiveValue(run=run, start=start, downloads=FOLDER))
 
 
 def _server_functions(services: Services) -> list[Any]:
@@ -100,8 +102,8 @@ def _server_functions(services: Services) -> list[Any]:
 
     def poll(request: dict[str, Any]) -> run_follow.News | run_follow.Failed:
         cursor, after, after_watched = (int(request.get(name, -1)) for name in ("cursor", "after", "after_watched"))
-        smoothing = float(request.get("smoothing", 0))
-        return run_follow.poll(services.workspace, str(request["run"]), cursor, after, after_watched, smoothing)
+        smoothing, groups = float(request.get("smoothing", 0)), [str(group) for group in request.get("groups", ())]
+        return run_follow.poll(services.workspace, str(request["run"]), cursor, after, after_watched, smoothing, groups)
 
     def curve(request: dict[str, Any]) -> str:
         return run_follow.curve(services.workspace, str(request["run"]), str(request["key"]))
@@ -109,17 +111,21 @@ def _server_functions(services: Services) -> list[Any]:
     def describe(request: dict[str, Any]) -> run_follow.Described | run_follow.Failed:
         return run_follow.describe(services.workspace, str(request["run"]))
 
-    def rollouts(request: dict[str, Any]) -> run_follow.StoredGroup | run_follow.Failed:
+    def rollouts(request: dict[str, Any]) -> run_rollouts.StoredGroup | run_follow.Failed:
         step, group = int(request["step"]), int(request["group"])
-        return run_follow.rollouts(services, str(request["run"]), step, group, bool(request.get("watched")))
+        return run_rollouts.rollouts(services, str(request["run"]), step, group, bool(request.get("watched")))
 
     def why(request: dict[str, Any]) -> WhyPayload | None:
         step, group, rollout, token = (int(request[name]) for name in ("step", "group", "rollout", "token"))
         watched = bool(request.get("watched"))
-        return run_follow.why(services.workspace, str(request["run"]), step, group, rollout, token, watched=watched)
+        return run_rollouts.why(services.workspace, str(request["run"]), step, group, rollout, token, watched=watched)
 
-    def problems(request: dict[str, Any]) -> held_out.Problems | run_follow.Failed:
-        return held_out.problems(services.workspace, str(request["run"]))
+    def problems(request: dict[str, Any]) -> run_rollouts.Problems | run_follow.Failed:
+        return run_rollouts.problems(services.workspace, str(request["run"]))
+
+    def all_rollouts(request: dict[str, Any]) -> run_rollouts.RolloutPage | run_follow.Failed:
+        search, order, offset = str(request["search"]), str(request["order"]), int(request["offset"])
+        return run_rollouts.all_rollouts(services.workspace, str(request["run"]), search, order, offset)
 
     def stop(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.stop(services.workspace, str(request["run"]))
@@ -130,4 +136,4 @@ def _server_functions(services: Services) -> list[Any]:
     def start_now(request: dict[str, Any]) -> run_follow.Answer:
         return run_follow.start_now(services, str(request["run"]))
 
-    return [runs, poll, curve, describe, rollouts, why, problems, stop, resume, start_now]
+    return [runs, poll, curve, describe, rollouts, why, problems, all_rollouts, stop, resume, start_now]

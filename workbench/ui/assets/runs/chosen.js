@@ -3,12 +3,15 @@
 /** @import { Configuration, Overlay } from "../../../views/payloads.d.ts" */
 /** @import { Range } from "../../../views/curves.js" */
 /** @import { Child } from "../../../views/dom.js" */
-/** @import { Sides } from "./sides.js" */
+/** @import { Heatmap } from "../../../views/drawing/heatmap.js" */
+/** @import { RunsServer } from "../payloads.js" */
 /** @typedef {Configuration & { colour: number }} Coloured */
 
-import { colour, mount as mountCurves } from "../../../views/curves.js";
-import { el, once } from "../../../views/dom.js";
-import { giveColours, NONE, plural } from "./columns.js";
+import { mount as mountCurves } from "../../../views/curves.js";
+import { el, once, say } from "../../../views/dom.js";
+import { mount } from "../../../views/drawing/heatmap.js";
+import { answerOf } from "../widget.js";
+import { giveColours, NONE, paint, plural } from "./table.js";
 
 const HEIGHT = 190;
 /** @type {Record<string, string>} */
@@ -29,17 +32,6 @@ const NOTHING = {
   dropped: 0,
 };
 
-/**
- * A configuration's colour on a swatch; hidden for one that has none.
- * @param {HTMLElement} swatch @param {number | undefined} number
- */
-export function paint(swatch, number) {
-  swatch.className = "swatch";
-  swatch.hidden = number === undefined;
-  swatch.style.color = number === undefined ? "" : colour(number);
-  return swatch;
-}
-
 export class ChosenRuns {
   /**
    * @param {{
@@ -48,12 +40,12 @@ export class ChosenRuns {
    *   onAxis: (axis: string) => void,
    *   onChange: () => void,
    *   csv: (key: string) => Promise<string | undefined>,
-   *   sides: Sides,
+   *   server: RunsServer,
    * }} options what the curves are zoomed to, and what is to be asked for anew
    */
-  constructor({ range, onZoom, onAxis, onChange, csv, sides }) {
+  constructor({ range, onZoom, onAxis, onChange, csv, server }) {
     this.onChange = onChange;
-    this.sides = sides;
+    this.sides = new Sides(server);
     /** @type {HTMLSelectElement} */
     this.axis = el("select", { id: "runs-axis", onchange: () => onAxis(this.axis.value) });
     this.answer = NOTHING;
@@ -102,7 +94,7 @@ export class ChosenRuns {
       this.missing,
       this.empty,
       charts,
-      sides.node,
+      this.sides.node,
       el("h2", {}, "Differences"),
       this.differences,
     );
@@ -202,5 +194,71 @@ export class ChosenRuns {
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "setting"), ...heads)),
       el("tbody", {}, ...rows),
     );
+  }
+}
+
+/** Two chosen runs' newest answers to a prompt that both watch: two heatmaps side by side. */
+class Sides {
+  /** @param {RunsServer} server */
+  constructor(server) {
+    this.server = server;
+    /** @type {string[]} */
+    this.runs = [];
+    this.index = 0;
+    this.prompt = el("b");
+    this.where = el("span", { class: "muted" });
+    this.problem = el("p", { class: "muted", role: "status", hidden: true });
+    const turn = (/** @type {string} */ label, /** @type {number} */ by, /** @type {string} */ text) =>
+      el("button", { type: "button", "aria-label": label, onclick: () => this.ask(this.index + by) }, text);
+    this.head = el(
+      "p",
+      {},
+      turn("Previous prompt", -1, "‹"),
+      turn("Next prompt", 1, "›"),
+      " ",
+      this.prompt,
+      this.where,
+    );
+    this.titles = [el("h3"), el("h3")];
+    this.holders = [el("div"), el("div")];
+    const panes = this.titles.map((title, i) => el("div", {}, title, this.holders[i]));
+    const body = el("div", {}, this.head, this.problem, el("div", { class: "sides" }, ...panes));
+    const opened = () => this.node.open && !this.maps.length && this.ask(0);
+    this.node = el(
+      "details",
+      { id: "runs-sides", hidden: true, ontoggle: opened },
+      el("summary", {}, "Answers to the same prompt, side by side"),
+      body,
+    );
+    /** @type {Heatmap[]} */
+    this.maps = [];
+  }
+
+  /** @param {string[]} runs those that are chosen; only two have sides */
+  choose(runs) {
+    this.node.hidden = runs.length !== 2;
+    if (runs.join() === this.runs.join()) return;
+    this.runs = runs;
+    this.maps = [];
+    for (const holder of this.holders) holder.replaceChildren();
+    if (this.node.open && runs.length === 2) this.ask(0);
+  }
+
+  /** @param {number} index of the prompt; behind the last comes the first */
+  async ask(index) {
+    const { runs } = this;
+    const answer = await answerOf(this.server.side({ runs, index })).catch(() => null);
+    if (runs !== this.runs) return; // others are chosen by now
+    say(this.problem, answer ? answer.error : "The workbench did not answer; try again.");
+    this.head.hidden = !answer || answer.error !== "";
+    if (!answer || answer.error) return;
+    this.index = answer.index;
+    this.maps = this.maps.length ? this.maps : this.holders.map((holder) => mount(holder));
+    answer.drawings.forEach((drawing, i) => {
+      this.maps[i].draw(drawing);
+      this.titles[i].textContent = `${runs[i]}, step ${answer.steps[i]}`;
+    });
+    this.prompt.textContent = this.maps[0].data.prompt.trim();
+    this.where.textContent = `  ${answer.index + 1} of ${answer.count}`;
   }
 }

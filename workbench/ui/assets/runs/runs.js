@@ -6,20 +6,17 @@
 
 /** @import { Answer, RunRow, RunsValue, TrashedPayload } from "../../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "../payloads.js" */
-/** @import { Said } from "./about.js" */
-/** @import { Column } from "./columns.js" */
+/** @import { Item } from "../menu.js" */
+/** @import { Column } from "./table.js" */
 /** @import { RunsServer } from "../payloads.js" */
+/** @typedef {{ run: string, name: string, note: string, tags: string[] }} Said */
 
 import { el, once, say, setText } from "../../../views/dom.js";
-import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
-import { readRange } from "../train/state.js";
-import { AboutRun } from "./about.js";
+import { readRange, stopLabel } from "../train/state.js";
+import { answerOf, follow, link, rootOf, tabs, whileVisible } from "../widget.js";
+import { openInTrain, savedAs, showTab, usedFor } from "./actions.js";
 import { ChosenRuns } from "./chosen.js";
-import { plural, readSort, shownRuns, writeSort } from "./columns.js";
-import { exportRun, openInTrain, showTab } from "./leaving.js";
-import { Sides } from "./sides.js";
-import { RunTable } from "./table.js";
-import { Trash } from "./trash.js";
+import { plural, readSort, RunTable, shownRuns, when, writeSort } from "./table.js";
 
 const LIVE_EVERY = 2000; // milliseconds
 const IDLE_EVERY = 6000;
@@ -36,6 +33,101 @@ export function runs(handles) {
     showTab("runs");
     if (names.length) tab.choose(names);
   };
+}
+
+/** @param {string} text Tags as they are typed, between commas. */
+export const tagsOf = (text) => [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
+
+/** What somebody says of a run: another name, tags and a note, in a dialog. */
+class AboutRun {
+  /** @param {(said: Said) => Promise<string>} save what to say of it where it was not kept, else "" */
+  constructor(save) {
+    this.run = "";
+    this.name = el("input", { type: "text", maxlength: 80, required: true, autocomplete: "off" });
+    this.tags = el("input", { type: "text", placeholder: "baseline, to repeat", autocomplete: "off" });
+    this.note = el("textarea", { rows: 4, maxlength: 4000 });
+    this.problem = el("p", { class: "problem", role: "alert" });
+    const field = (/** @type {string} */ label, /** @type {HTMLElement} */ input) => el("label", {}, label, input);
+    /** @type {HTMLDialogElement} */
+    this.node = el("dialog", { class: "about-run", "aria-label": "Name, tags and note" });
+    const cancel = el("button", { type: "button", onclick: () => this.node.close() }, "Cancel");
+    const form = el(
+      "form",
+      {
+        onsubmit: async (/** @type {SubmitEvent} */ event) => {
+          event.preventDefault();
+          const { run, name, note, tags } = this;
+          const said = { run, name: name.value.trim(), note: note.value, tags: tagsOf(tags.value) };
+          this.problem.textContent = await save(said);
+          if (!this.problem.textContent) this.node.close();
+        },
+      },
+      field("Name", this.name),
+      field("Tags, between commas", this.tags),
+      field("Note", this.note),
+      this.problem,
+      el("div", { class: "row-actions" }, el("button", { type: "submit", class: "save" }, "Save"), cancel),
+    );
+    this.node.append(form);
+  }
+
+  /** @param {RunRow} run */
+  open({ name, note, tags, final }) {
+    this.run = name;
+    this.name.value = name;
+    this.name.disabled = !final; // a run that goes on keeps its name
+    this.tags.value = tags.join(", ");
+    this.note.value = note;
+    this.problem.textContent = "";
+    this.node.showModal();
+  }
+}
+
+/** Deleted runs: an offer to undo right after, and the list of all that are in the trash. */
+class Trash {
+  /** @param {(entries: string[]) => void} restore called with entries of the trash */
+  constructor(restore) {
+    this.restore = restore;
+    this.toast = el("div", { class: "toast", id: "runs-toast", role: "status", hidden: true });
+    this.node = el("details", { class: "trash", id: "runs-trash", hidden: true });
+  }
+
+  /** @param {TrashedPayload[]} moved */
+  offerUndo(moved) {
+    const text = moved.length === 1 ? `Deleted ${moved[0].name}.` : `Deleted ${moved.length} runs.`;
+    const undo = link("Undo", () => this.restore(moved.map(({ entry }) => entry)), { id: "runs-undo" });
+    const dismiss = el("button", {
+      type: "button",
+      class: "close",
+      "aria-label": "Dismiss",
+      onclick: () => this.dismiss(),
+    }, "×");
+    this.toast.replaceChildren(el("span", {}, text), undo, dismiss);
+    this.toast.hidden = false;
+    undo.focus();
+  }
+
+  dismiss() {
+    this.toast.hidden = true;
+  }
+
+  /** @param {TrashedPayload[]} trashed */
+  draw(trashed) {
+    this.node.hidden = !trashed.length;
+    const item = (/** @type {TrashedPayload} */ { name, entry, deleted }) =>
+      el(
+        "li",
+        {},
+        `${name}, ${when(deleted)} `,
+        link("restore", () => this.restore([entry]), { "aria-label": `Restore ${name}` }),
+      );
+    once(this.node, trashed, () =>
+      this.node.replaceChildren(
+        el("summary", {}, plural(trashed.length, "deleted run")),
+        el("p", { class: "muted" }, "Kept in the workspace’s folder trash; remove them there to free the space."),
+        el("ul", {}, ...trashed.map(item)),
+      ));
+  }
 }
 
 class Runs {
@@ -72,7 +164,7 @@ class Runs {
       onAxis: (axis) => this.drawOver(axis),
       onChange: () => this.fetchOverlay(),
       csv: (key) => this.server.curve({ runs: [...this.chosen], axis: this.axis, key, ...this.chosenRuns.shown }),
-      sides: new Sides(server),
+      server,
     });
     this.about = new AboutRun((said) => this.keepSaid(said));
     this.trash = new Trash((entries) => this.restore(entries));
@@ -122,15 +214,30 @@ class Runs {
       choose: (names) => this.choose(names),
       toggle: (name, on) => this.toggle(name, on),
       open: openInTrain,
-      resume: (name) => this.resume(name),
-      inspect: (name) => this.inspect(name),
-      settle: (name) => this.handles.trigger("apply", { settings: name }),
-      take: (name, kind) => exportRun(this.value.downloads, name, kind, (text, bad) => this.say(text, bad)),
-      describe: (name) => this.describe(name),
-      use: (name) => this.handles.trigger("apply", { reward: name }),
-      remove: (names) => this.remove(names),
+      items: (run) => this.items(run),
       sort: (column) => this.sortBy(column),
     });
+  }
+
+  /** @param {RunRow} run @returns {Item[]} What its menu offers. */
+  items(run) {
+    const { name, final } = run, request = { run: name };
+    const ways = {
+      apply: (/** @type {Record<string, string>} */ wanted) => this.handles.trigger("apply", wanted),
+      downloads: this.value.downloads,
+      say: (/** @type {string} */ text, bad = false) => this.say(text, bad),
+    };
+    /** @type {(label: string, chosen: () => unknown) => Item} */
+    const item = (label, chosen) => ({ label, of: name, chosen });
+    return [
+      item("Open in Train", () => openInTrain(name)),
+      ...(run.resumable ? [item("Resume", () => this.answered(() => this.server.resume(request)))] : []),
+      ...(final ? [] : [item(stopLabel(run), () => this.answered(() => this.server.stop(request)))]),
+      ...usedFor(run, ways),
+      item("Name, tags and note", () => this.about.open(run)),
+      ...savedAs(name, ways),
+      { ...item("Delete", () => this.remove([name])), disabled: !final, title: final ? "" : "Stop the run first" },
+    ];
   }
 
   start() {
@@ -169,6 +276,12 @@ class Runs {
   say(text, bad = false) {
     say(this.notice, text);
     this.notice.classList.toggle("bad", bad);
+    this.saidOf = this.states;
+  }
+
+  /** The runs there are and their states, as one text: an error that was said of others is over. */
+  get states() {
+    return (this.runs ?? []).map(({ name, state }) => `${name} ${state}`).join();
   }
 
   writeAddress() {
@@ -221,7 +334,6 @@ class Runs {
       sort: this.sort,
       chosen,
       colourOf: this.chosenRuns.colourOf,
-      downloads: this.value.downloads,
     });
     say(
       this.older,
@@ -266,12 +378,6 @@ class Runs {
     this.chosenRuns.curves.zoom(null);
     this.writeAddress();
     this.fetchOverlay();
-  }
-
-  /** @param {string} name */
-  describe(name) {
-    const run = this.runs?.find((row) => row.name === name);
-    if (run) this.about.open(run);
   }
 
   /** @param {Said} said Why it was not kept, or "". */
@@ -335,17 +441,6 @@ class Runs {
     this.say([...back, ...problems].join("\n"), problems.length > 0);
   }
 
-  /** @param {string} name */
-  resume(name) {
-    return this.answered(() => this.server.resume({ run: name }));
-  }
-
-  /** @param {string} name */
-  inspect(name) {
-    const policy = this.runs?.find((run) => run.name === name)?.policies[0];
-    if (policy) this.handles.trigger("apply", { policy });
-  }
-
   /** @param {() => ReturnType<Call<{}, Answer>>} call */
   async answered(call) {
     const answer = await this.ask(call);
@@ -370,6 +465,7 @@ class Runs {
     const answer = await this.ask(() => this.server.table({}));
     if (!answer) return;
     this.runs = answer.runs;
+    if (this.notice.classList.contains("bad") && this.saidOf !== this.states) this.say("");
     this.more = answer.more;
     this.trashed = answer.trash;
     this.draw();

@@ -1,48 +1,180 @@
-// The table of runs. Rows keep their place in the document, so that focus and scrolling stay.
+// The table of runs: its columns, which runs it shows in which order, and its rows, which keep their place in the
+// document, so that focus and scrolling stay.
 
 /** @import { RunRow } from "../../../views/payloads.d.ts" */
-/** @import { Column, Sort } from "./columns.js" */
+/** @import { Item } from "../menu.js" */
 /**
  * @typedef {Object} TableActions What the table does.
  * @property {(names: string[]) => void} choose
  * @property {(name: string, on: boolean) => void} toggle
  * @property {(name: string) => void} open
- * @property {(name: string) => void} resume
- * @property {(name: string) => void} use
- * @property {(name: string) => void} inspect
- * @property {(name: string) => void} settle takes its settings over
- * @property {(name: string, kind: string) => void} take exports it
- * @property {(names: string[]) => void} remove
- * @property {(name: string) => void} describe opens its name, tags and note
+ * @property {(run: RunRow) => Item[]} items of a run's menu
  * @property {(column: Column) => void} sort
  */
 /**
- * @typedef {Object} Parts What a row is made of.
- * @property {HTMLElement} named
- * @property {HTMLElement[]} actions
+ * @typedef {Object} Drawn A row.
+ * @property {HTMLElement} node
  * @property {HTMLInputElement} box
+ * @property {HTMLElement} named
  * @property {HTMLElement} swatch
  * @property {HTMLElement} tags
- * @property {HTMLButtonElement} resume
- * @property {HTMLButtonElement} use
- * @property {HTMLButtonElement} inspect
- * @property {HTMLButtonElement} settle
- * @property {HTMLButtonElement} remove
+ * @property {HTMLElement} badge
+ * @property {HTMLElement[]} cells
+ * @property {RunRow} run
  */
-/** @typedef {Parts & { node: HTMLElement, badge: HTMLElement, cells: HTMLElement[], run: string }} Drawn a row */
 
+import { colour, sparkline } from "../../../views/curves.js";
 import { el, once, setText } from "../../../views/dom.js";
+import { openMenu } from "../menu.js";
+import { duration } from "../train/state.js";
 import { link } from "../widget.js";
-import { INSPECT_TITLE, SETTLE_TITLE } from "../train/head.js";
-import { COLUMNS, hiddenColumns, keepHidden, OPTIONAL, plural } from "./columns.js";
-import { paint } from "./chosen.js";
 
-const KINDS = ["zip", "csv", "json"]; // that a run is downloaded as
-const EXPORTS = { // what `python -m workbench export` writes
-  model: "The newest checkpoint's model, an adapter put into its base, with a model card",
-  adapter: "The adapter alone, with a model card",
-  script: "A script that trains the same without the page, with its rows, rewards and an accelerate configuration",
-};
+export const NONE = "–";
+const orNone = (/** @type {any} */ value, /** @type {(value: any) => string} */ text) =>
+  value === null || value === undefined ? NONE : text(value);
+const percent = (/** @type {number} */ value) => `${(100 * value).toFixed(0)} %`;
+export const when = (/** @type {number | null | undefined} */ seconds) =>
+  seconds ? new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }) : NONE;
+export const plural = (/** @type {number} */ count, /** @type {string} */ word) =>
+  `${count} ${word}${count === 1 ? "" : "s"}`;
+
+const BEST_REWARD =
+  "The highest mean reward of a training step: of whole completions, or of steps where a run has no outcome reward.";
+const COURSE = "Held-out accuracy over the run; the height is 0 to 100 % in every row.";
+
+/**
+ * A column: its key in a row, heading, how it is shown, and whether it is a number (right-aligned, largest first).
+ * @typedef {Object} Column
+ * @property {keyof RunRow} key
+ * @property {string} title
+ * @property {boolean} numeric
+ * @property {string} [about]
+ * @property {(run: RunRow) => string} text
+ */
+const text = (/** @type {keyof RunRow} */ key, /** @type {string} */ title) => /** @type {Column} */ ({
+  key,
+  title,
+  numeric: false,
+  text: (run) => orNone(run[key], String),
+});
+const number = (
+  /** @type {keyof RunRow} */ key,
+  /** @type {string} */ title,
+  /** @type {(value: any) => string} */ shown,
+  about = "",
+) => /** @type {Column} */ ({ key, title, numeric: true, about, text: (run) => orNone(run[key], shown) });
+
+/** @param {RunRow} run Held-out accuracy before training and now. */
+const accuracy = ({ accuracy_first: first, accuracy_last: last }) =>
+  first === last ? orNone(last, percent) : `${orNone(first, percent)} → ${orNone(last, percent)}`;
+
+export const COLUMNS = [
+  text("state", "State"),
+  text("name", "Run"),
+  text("task", "Task"),
+  {
+    ...text("scheme", "Method"),
+    text: (/** @type {RunRow} */ { method, scheme }) =>
+      method && method !== scheme ? `${method} · ${scheme}` : scheme ?? NONE,
+  },
+  number("seed", "Seed", String),
+  { ...number("accuracy_last", "Accuracy", percent, "Held-out accuracy before training and now."), text: accuracy },
+  { ...text("course", "Course"), about: COURSE, text: () => "" },
+  {
+    ...number("warnings", "Warnings", String, "What to look at in the run."),
+    text: (/** @type {RunRow} */ { alarms }) => alarms?.length ? `${alarms.length} to check` : NONE,
+  },
+  number("accuracy_best", "Best accuracy", percent, "The highest share of held-out answers that were right."),
+  number("reward", "Best reward", (value) => value.toPrecision(3), BEST_REWARD),
+  {
+    ...number("step", "Steps", String),
+    text: (/** @type {RunRow} */ run) => run.total ? `${run.step} of ${run.total}` : NONE,
+  },
+  number("seconds", "Time", duration, "Time spent training."),
+  number("created", "Created", when),
+  text("policy", "Policy"),
+  { ...text("tags", "Tags"), text: (/** @type {RunRow} */ run) => run.tags.join(", ") || NONE },
+  { ...text("note", "Note"), text: (/** @type {RunRow} */ run) => run.note.split("\n")[0] || NONE },
+];
+
+const AT_FIRST = ["policy", "tags", "note", "accuracy_best", "reward"]; // hidden until somebody shows them
+const FIXED = ["state", "name"];
+/** Columns that may be hidden. */
+export const OPTIONAL = COLUMNS.filter(({ key }) => !FIXED.includes(key));
+const HIDDEN = "workbench-runs-hidden-2"; // in the browser's storage
+
+/** The keys of the columns that are hidden. @returns {Set<string>} */
+export function hiddenColumns() {
+  try {
+    const stored = JSON.parse(localStorage.getItem(HIDDEN) ?? "null");
+    return new Set(Array.isArray(stored) ? stored.filter((key) => OPTIONAL.some((one) => one.key === key)) : AT_FIRST);
+  } catch {
+    return new Set(AT_FIRST); // no storage, or another page's value
+  }
+}
+
+/** @param {Set<string>} hidden */
+export function keepHidden(hidden) {
+  try {
+    localStorage.setItem(HIDDEN, JSON.stringify([...hidden]));
+  } catch { /* the choice lasts until reload */ }
+}
+
+/** @typedef {{key: string, down: boolean}} Sort */
+const NEWEST = { key: "created", down: true };
+
+/** What an address says the table is sorted by. @param {string | null} text @returns {Sort} */
+export function readSort(text) {
+  const key = (text ?? "").replace("-", "");
+  return COLUMNS.some((column) => column.key === key) ? { key, down: (text ?? "").startsWith("-") } : NEWEST;
+}
+
+/** The same as text; "" for the newest first. @param {Sort} sort */
+export const writeSort = ({ key, down }) => key === NEWEST.key && down ? "" : `${down ? "-" : ""}${key}`;
+
+/** The runs that have every word of `filter`, sorted; those without a value come last, whichever way the rest is sorted.
+ * `words` are more of a row that is searched.
+ * @param {(RunRow & {words?: string})[]} runs @param {Sort} sort @param {string} filter */
+export function shownRuns(runs, { key, down }, filter) {
+  const column = /** @type {Column} */ (COLUMNS.find((candidate) => candidate.key === key));
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const matching = runs.filter((run) => {
+    const { name, task, method, scheme, state, policy, reason, words: more, note, tags = [] } = run;
+    const searched = [name, task, method, scheme, state, policy, reason, more, note, ...tags].join(" ").toLowerCase();
+    return words.every((word) => searched.includes(word));
+  });
+  return matching.sort((a, b) => {
+    const [x, y] = /** @type {any[]} */ ([a[column.key] ?? null, b[column.key] ?? null]);
+    if (x === null || y === null) return Number(x === null) - Number(y === null);
+    const order = column.numeric ? x - y : `${x}`.localeCompare(`${y}`, undefined, { numeric: true });
+    return down ? -order : order;
+  });
+}
+
+/**
+ * Gives each configuration the colour it has, or the first that is free. `colours` is by key and is brought up to date.
+ * @param {Map<string, number>} colours @param {string[]} keys
+ */
+export function giveColours(colours, keys) {
+  for (const key of [...colours.keys()]) if (!keys.includes(key)) colours.delete(key);
+  for (const key of keys) {
+    const taken = new Set(colours.values());
+    let free = 0;
+    while (taken.has(free)) free++;
+    if (!colours.has(key)) colours.set(key, free);
+  }
+}
+
+/**
+ * A configuration's colour on a swatch; hidden for one that has none.
+ * @param {HTMLElement} swatch @param {number | undefined} number
+ */
+export function paint(swatch, number) {
+  swatch.className = "swatch";
+  swatch.hidden = number === undefined;
+  swatch.style.color = number === undefined ? "" : colour(number);
+  return swatch;
+}
 
 export class RunTable {
   /** @param {TableActions} on */
@@ -76,10 +208,9 @@ export class RunTable {
 
   /**
    * @param {RunRow[]} rows those in sight in their order
-   * @param {{ sort: Sort, chosen: Set<string>, colourOf: Map<string, number>, downloads: string }} how `downloads` is
-   *   where runs' files are
+   * @param {{ sort: Sort, chosen: Set<string>, colourOf: Map<string, number> }} how
    */
-  draw(rows, { sort, chosen, colourOf, downloads }) {
+  draw(rows, { sort, chosen, colourOf }) {
     this.shown = rows;
     COLUMNS.forEach((column, i) => {
       this.heads[i].hidden = this.hidden.has(column.key);
@@ -89,7 +220,7 @@ export class RunTable {
     const names = new Set(rows.map(({ name }) => name));
     for (const name of [...this.rows.keys()]) if (!names.has(name)) this.rows.delete(name);
     rows.forEach((shown, i) => {
-      const row = this.rows.get(shown.name) ?? this.newRow(shown, downloads);
+      const row = this.rows.get(shown.name) ?? this.newRow(shown);
       this.fill(row, shown, chosen.has(shown.name));
       if (this.body.children[i] !== row.node) this.body.insertBefore(row.node, this.body.children[i] ?? null);
     });
@@ -114,30 +245,11 @@ export class RunTable {
 
   /** @param {Set<string>} chosen @param {Map<string, number>} colourOf */
   paint(chosen, colourOf) {
-    for (const { swatch, run } of this.rows.values()) {
-      paint(swatch, chosen.has(run) ? colourOf.get(run) : undefined);
-    }
+    for (const [name, { swatch }] of this.rows) paint(swatch, chosen.has(name) ? colourOf.get(name) : undefined);
   }
 
-  /** @param {RunRow} shown @param {string} downloads */
-  newRow(shown, downloads) {
-    const badge = el("span", { class: "badge" });
-    const parts = this.runParts(shown, downloads);
-    const { box, swatch, named, tags, actions } = parts;
-    const cells = COLUMNS.map(({ key, numeric }) => {
-      if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, named, tags));
-      return el("td", { class: numeric ? "number" : null }, key === "state" ? badge : null);
-    });
-    const done = el("td", {}, el("div", { class: "row-actions" }, ...actions));
-    const node = el("tr", {}, el("td", { class: "choose" }, box), ...cells, done);
-    /** @type {Drawn} */
-    const row = { ...parts, node, badge, cells, run: shown.name };
-    this.rows.set(shown.name, row);
-    return row;
-  }
-
-  /** @param {RunRow} row @param {string} downloads @returns {Parts} */
-  runParts({ name }, downloads) {
+  /** @param {RunRow} shown */
+  newRow({ name }) {
     const { on } = this;
     /** @type {HTMLInputElement} */
     const box = el("input", {
@@ -145,75 +257,53 @@ export class RunTable {
       "aria-label": `Choose ${name}`,
       onchange: () => on.toggle(name, box.checked),
     });
-    const resume = link("resume", () => on.resume(name), { "aria-label": `Resume ${name}` });
-    const use = link("as reward", () => on.use(name), {
-      "aria-label": `Use ${name} as a reward on Inspect`,
-      title: "Use as a reward on Inspect",
-    });
-    const files = KINDS.map((kind) => {
-      const href = `${downloads}/${encodeURIComponent(name)}.${kind}`;
-      return el("a", { href, download: true, "aria-label": `Download ${name} as ${kind.toUpperCase()}` }, kind);
-    });
-    const inspect = link("inspect", () => on.inspect(name), {
-      "aria-label": `Inspect the policy of ${name}`,
-      title: INSPECT_TITLE,
-    });
-    const settle = link("settings", () => on.settle(name), {
-      "aria-label": `Use the settings of ${name}`,
-      title: SETTLE_TITLE,
-    });
-    const exports = Object.entries(EXPORTS).map(([kind, title]) =>
-      link(kind, () => on.take(name, kind), { "aria-label": `Export the ${kind} of ${name}`, title })
-    );
-    const describe = link("name, tags, note", () => on.describe(name), { "aria-label": `Describe ${name}` });
-    const exported = el("span", { class: "exports" }, "save as ", ...exports, ...files);
-    const remove = link("delete", () => on.remove([name]), { "aria-label": `Delete ${name}` });
     const named = link(name, () => on.open(name), { title: "Open in Train", "aria-label": name });
-    const tags = el("span", { class: "tags" });
+    const tags = el("span", { class: "tags" }), badge = el("span", { class: "badge" });
     const swatch = el("i", { class: "swatch", hidden: true });
-    return {
-      box,
-      swatch,
-      named,
-      tags,
-      resume,
-      use,
-      inspect,
-      settle,
-      remove,
-      actions: [resume, folded(name, [inspect, settle, use, describe, exported, remove])],
-    };
+    const cells = COLUMNS.map(({ key, numeric }) => {
+      if (key === "name") return el("th", { scope: "row" }, el("span", { class: "named" }, swatch, named, tags));
+      return el("td", { class: numeric ? "number" : key }, key === "state" ? badge : null);
+    });
+    /** @type {HTMLButtonElement} */
+    const button = el("button", {
+      type: "button",
+      class: "row-menu",
+      "aria-label": `Actions of ${name}`,
+      "aria-haspopup": "menu",
+      "aria-expanded": "false",
+      title: "What can be done with it",
+      onclick: () => openMenu(button, `Actions of ${name}`, on.items(row.run)),
+    }, "⋯");
+    const node = el("tr", {}, el("td", { class: "choose" }, box), ...cells, el("td", {}, button));
+    /** @type {Drawn} */
+    const row = { box, named, swatch, tags, badge, cells, node, run: /** @type {any} */ ({ name }) };
+    this.rows.set(name, row);
+    return row;
   }
 
   /** @param {Drawn} row @param {RunRow} run what it shows @param {boolean} isChosen */
   fill(row, run, isChosen) {
+    row.run = run;
     row.box.checked = isChosen;
     row.node.classList.toggle("chosen", isChosen);
     const alarms = run.alarms ?? [];
-    setText(row.badge, alarms.length ? `${run.state}, check` : run.state);
-    row.badge.className = `badge ${run.state === "unreadable" ? "failed" : alarms.length ? "check" : run.state}`;
-    const damage = run.corrupt ? `${plural(run.corrupt, "damaged row")} of its metrics left out` : "";
-    row.badge.title = [run.reason, damage, ...alarms].filter(Boolean).join("\n");
+    setText(row.badge, run.state);
+    row.badge.className = `badge ${run.state === "unreadable" ? "failed" : run.state}`;
+    row.badge.title = [run.reason, run.problem].filter(Boolean).join("\n");
+    const damage = run.corrupt ? [`${plural(run.corrupt, "damaged row")} of its metrics left out`] : [];
     COLUMNS.forEach(({ key, text }, i) => {
-      if (key !== "state" && key !== "name") setText(row.cells[i], text(run));
-      if (key === "reward") row.cells[i].title = run.problem ?? (run.reward_metric === "step_reward" ? "of steps" : "");
+      const cell = row.cells[i];
+      cell.hidden = this.hidden.has(key);
+      if (key === "course") {
+        const course = run.course ?? [];
+        once(cell, course, () => cell.replaceChildren(course.length > 1 ? sparkline(course, [0, 1]) : NONE));
+      } else if (key !== "state" && key !== "name") setText(cell, text(run));
+      if (key === "reward") cell.title = run.reward_metric === "step_reward" ? "of steps" : "";
+      if (key !== "warnings") return;
+      cell.title = [...damage, ...alarms].join("\n");
+      cell.classList.toggle("warn", alarms.length > 0);
     });
     once(row.tags, run.tags, () => row.tags.replaceChildren(...run.tags.map((tag) => el("i", {}, tag))));
     row.named.title = [run.note, "Open in Train"].filter(Boolean).join("\n\n");
-    COLUMNS.forEach(({ key }, i) => {
-      row.cells[i].hidden = this.hidden.has(key);
-    });
-    row.resume.hidden = !run.resumable;
-    row.use.hidden = run.gives !== "reward model";
-    row.inspect.hidden = !run.policies?.length;
-    row.settle.hidden = !run.final;
-    row.remove.disabled = !run.final;
-    row.remove.title = run.final ? "Move to the trash; can be undone" : "Stop the run first";
   }
-}
-
-/** @param {string} name @param {HTMLElement[]} actions Those of a run, behind one button. */
-function folded(name, actions) {
-  const summary = el("summary", { "aria-label": `Actions of ${name}`, title: "What can be done with it" }, "⋯");
-  return el("details", { class: "row-menu" }, summary, el("span", {}, ...actions));
 }

@@ -1,34 +1,29 @@
 // What stands above and below a run's curves: its state, progress, messages, settings and log.
 
-/** @import { ListedRun, News } from "../../../views/payloads.d.ts" */
-/** @import { Attributes, Child } from "../../../views/dom.js" */
+/** @import { AlarmPayload, Described, ListedRun, News } from "../../../views/payloads.d.ts" */
+/** @import { Attributes } from "../../../views/dom.js" */
+/** @import { Ways } from "../runs/actions.js" */
 /**
- * @typedef {Object} HeadActions What the buttons do.
- * @property {(name: string) => void} open
- * @property {() => void} stop
- * @property {() => void} resume
- * @property {() => void} use
- * @property {() => void} inspect
- * @property {() => void} settle takes its settings over
- * @property {() => void} startNow
- * @property {() => void} showRuns
- * @property {(metrics: string[]) => void} lead
- * @property {(kind: string) => void} problems shows those that became right, or wrong
+ * @typedef {Ways & {
+ *   open: (name: string) => void,
+ *   stop: () => void,
+ *   resume: () => void,
+ *   startNow: () => void,
+ *   showRuns: () => void,
+ *   lead: (metrics: string[]) => void,
+ *   problems: (kind: string) => void,
+ * }} HeadActions What the buttons do; `lead` shows the curve of one of the metrics, `problems` those that became right, or
+ *   wrong.
  */
 
 import { el, once, say, setText } from "../../../views/dom.js";
 import { sentence } from "../../../views/drawing/said.js";
-import { ADVICE, progressText, stateOf } from "./state.js";
-
-export const INSPECT_TITLE = "Sample from its newest checkpoint on Inspect";
-export const SETTLE_TITLE = "Put its configuration into the form of a new run; can be undone";
+import { menu } from "../menu.js";
+import { INSPECT_TITLE, ONWARD_TITLE, savedAs, SETTLE_TITLE } from "../runs/actions.js";
+import { ADVICE, progressText, stateOf, stopLabel } from "./state.js";
 
 /** @param {string | null} id @param {string} text @param {() => void} onclick @param {Attributes} [more] */
 const button = (id, text, onclick, more = {}) => el("button", { type: "button", id, onclick, ...more }, text);
-
-/** @param {string} id @param {string} label */
-const notes = (id, label) =>
-  el("ul", { id, class: "run-notes", "aria-live": "polite", "aria-label": label, hidden: true });
 
 export class RunHead {
   /** @param {HeadActions} on */
@@ -42,15 +37,22 @@ export class RunHead {
     const bar = { class: "progress", role: "progressbar", "aria-label": "Training progress", "aria-valuemin": 0 };
     this.bar = el("div", bar, this.done);
     this.stop = button("stop", "Stop", on.stop);
-    this.resume = button("resume", "Resume", on.resume, {
-      hidden: true,
-      title: "Go on from the newest valid checkpoint",
+    this.resume = button("resume", "Resume", on.resume, { title: "Go on from the newest valid checkpoint" });
+    /** @type {News | null} */
+    this.news = null;
+    const name = () => this.news?.run ?? "", newest = () => this.news?.policies[0];
+    this.use = button("use-as-reward", "Use as a reward on Inspect", () => on.apply({ reward: name() }));
+    this.inspect = button("inspect-policy", "Inspect this policy", () => on.apply({ policy: newest() }), {
+      title: INSPECT_TITLE,
     });
-    this.use = button("use-as-reward", "Use as a reward on Inspect", on.use, { hidden: true });
-    this.inspect = button("inspect-policy", "Inspect this policy", on.inspect, { hidden: true, title: INSPECT_TITLE });
-    this.settle = button("use-settings", "Use these settings", on.settle, { hidden: true, title: SETTLE_TITLE });
+    this.settle = button("use-settings", "Use these settings", () => on.apply({ settings: name() }), {
+      title: SETTLE_TITLE,
+    });
+    this.onward = button("continue-training", "Continue training", () => on.apply({ onward: newest() }), {
+      title: ONWARD_TITLE,
+    });
+    this.save = menu("Save", () => savedAs(name(), on), "save-run");
     this.now = button("start-now", "Start anyway", on.startNow, {
-      hidden: true,
       title: "Train beside the run that has the device, without waiting for it",
     });
     /** @type {HTMLButtonElement} */
@@ -60,35 +62,38 @@ export class RunHead {
       { id: "run-unknown", class: "about", hidden: true },
       button("run-others", "See the runs there are", on.showRuns, { class: "link" }),
     );
-    this.warnings = notes("run-warnings", "Warnings");
-    this.alarms = notes("run-alarms", "Checks");
+    const live = { "aria-live": "polite", hidden: true };
+    this.warnings = el("ul", { ...live, id: "run-warnings", class: "run-notes", "aria-label": "Warnings" });
+    this.alarms = el("ul", { ...live, id: "run-alarms", class: "run-alarms", "aria-label": "Checks" });
     this.message = el("p", { id: "run-message", role: "status", tabindex: -1 });
     this.said = el("div", { class: "sentences", role: "status" });
     this.reason = el("p", { id: "run-reason", role: "alert", hidden: true });
     this.settings = el("dl", { class: "facts" });
-    this.settingsBox = el("details", { class: "settings" }, el("summary", {}, "Settings"), this.settings);
+    this.yaml = el("pre", { tabindex: 0, role: "region", "aria-label": "run.yaml" });
+    this.settingsBox = el(
+      "details",
+      { class: "settings", id: "run-settings" },
+      el("summary", {}, "Settings of this run"),
+    );
+    this.settingsBox.append(this.settings, el("details", {}, el("summary", {}, "All of them, as YAML"), this.yaml));
+    this.about = el("span", { class: "about-run-text" });
     this.log = el("pre", { id: "run-log", tabindex: 0, "aria-label": "Log" });
     this.logBox = el("details", { class: "log", open: true }, el("summary", {}, "Log"), this.log);
+    this.buttons = [this.inspect, this.settle, this.onward, this.use, this.save, this.now, this.resume, this.stop];
     const row = el(
       "header",
       { class: "run-head" },
       el("label", {}, "Run ", this.picker),
       this.badge,
+      this.about,
       this.progress,
       this.ahead,
-      el("span", { class: "run-actions" }, this.inspect, this.use, this.settle, this.now, this.resume, this.stop),
+      el("span", { class: "run-actions" }, ...this.buttons),
     );
-    this.above = [
-      row,
-      this.bar,
-      el("div", { id: "run-said", class: "wh" }, this.said),
-      this.reason,
-      this.unknown,
-      this.message,
-      this.warnings,
-      this.settingsBox,
-      this.alarms,
-    ];
+    const told = el("div", { id: "run-said", class: "wh" }, this.said);
+    this.above = [row, this.bar, told, this.reason, this.unknown, this.message, this.warnings, this.alarms];
+    this.below = [this.settingsBox, this.logBox];
+    this.clear();
   }
 
   /** As it is before anything is known of a run: what stood there is about another one. */
@@ -98,19 +103,13 @@ export class RunHead {
     this.done.style.width = "0";
     say(this.message, "");
     say(this.reason, "");
-    this.stop.hidden =
-      this.use.hidden =
-      this.inspect.hidden =
-      this.settle.hidden =
-      this.now.hidden =
-      this.resume.hidden =
-      this.unknown.hidden =
-      this.ahead.hidden =
-        true;
+    for (const node of [...this.buttons, this.unknown, this.ahead]) node.hidden = true;
+    setText(this.about, "");
+    this.news = null;
     once(this.said, [], () => this.said.replaceChildren());
-    this.fill(this.warnings, []);
-    this.fill(this.alarms, []);
-    this.log.textContent = "";
+    this.fillWarnings([]);
+    this.fillAlarms([], "");
+    this.log.textContent = this.yaml.textContent = "";
     this.settings.replaceChildren();
   }
 
@@ -125,8 +124,9 @@ export class RunHead {
     );
   }
 
-  /** @param {[string, string][]} settings */
-  describe(settings) {
+  /** @param {Described} described */
+  describe({ settings, yaml }) {
+    this.yaml.textContent = yaml;
     this.settings.replaceChildren(...settings.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
   }
 
@@ -145,32 +145,33 @@ export class RunHead {
   fail(error) {
     this.state("unknown", "failed");
     this.progress.textContent = "";
-    this.bar.hidden =
-      this.stop.hidden =
-      this.logBox.hidden =
-      this.settingsBox.hidden =
-        true;
+    for (const node of [this.bar, this.logBox, this.settingsBox, ...this.buttons]) node.hidden = true;
     this.unknown.hidden = false;
     say(this.reason, error);
   }
 
   /** @param {News} news */
   show(news) {
+    const waits = news.state === "queued" && !news.started;
+    if (this.news && this.news.state !== news.state) say(this.message, ""); // it was of another state
+    this.news = news;
     this.state(stateOf(news));
     this.badge.title = news.reason;
+    setText(this.about, news.about);
     setText(this.progress, progressText(news, Date.now() / 1000));
     this.done.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
     this.bar.setAttribute("aria-valuemax", `${news.total}`);
     this.bar.setAttribute("aria-valuenow", `${news.step}`);
     this.bar.classList.toggle("waiting", !news.final && news.state !== "running");
-    this.bar.hidden = this.settingsBox.hidden = false;
+    this.bar.hidden = news.final;
+    this.settingsBox.hidden = this.save.hidden = false;
     this.stop.hidden = news.final;
     this.stop.disabled = news.stopping;
+    setText(this.stop, stopLabel(news));
     this.resume.hidden = !news.resumable;
     this.unknown.hidden = true;
-    const waits = news.state === "queued" && !news.started;
     this.use.hidden = news.gives !== "reward model";
-    this.inspect.hidden = !news.policies.length;
+    this.inspect.hidden = this.onward.hidden = !news.policies.length;
     this.settle.hidden = !news.final;
     this.now.hidden = !waits || news.stopping || !news.reason;
     this.ahead.hidden = !(waits && news.behind);
@@ -179,13 +180,8 @@ export class RunHead {
     once(this.said, news.said, () => {
       this.said.replaceChildren(...news.said.map((parts) => el("p", {}, ...sentence(parts, follow))));
     });
-    this.fill(this.warnings, news.warnings);
-    this.fill(
-      this.alarms,
-      news.alarms.map((alarm) => alarm.text),
-      (text, i) =>
-        button(null, text, () => this.on.lead(news.alarms[i].metrics), { class: "link", title: "Show the curve" }),
-    );
+    this.fillWarnings(news.warnings);
+    this.fillAlarms(news.alarms, news.run);
     const advice = news.state in ADVICE ? [news.reason, ADVICE[news.state]] : [];
     say(this.reason, advice.filter(Boolean).join("\n"));
     const lines = news.log.join("\n");
@@ -193,9 +189,32 @@ export class RunHead {
     this.logBox.hidden = !lines;
   }
 
-  /** @param {HTMLElement} node @param {string[]} texts @param {(text: string, i: number) => Child} [child] of an item */
-  fill(node, texts, child = (text) => text) {
-    node.hidden = !texts.length;
-    once(node, texts, () => node.replaceChildren(...texts.map((text, i) => el("li", {}, child(text, i)))));
+  /** @param {string[]} warnings */
+  fillWarnings(warnings) {
+    this.warnings.hidden = !warnings.length;
+    once(this.warnings, warnings, () => this.warnings.replaceChildren(...warnings.map((text) => el("li", {}, text))));
+  }
+
+  /** @param {AlarmPayload[]} alarms @param {string} run What is wrong, since when, perhaps why, and what may help. */
+  fillAlarms(alarms, run) {
+    this.alarms.hidden = !alarms.length;
+    once(this.alarms, [run, alarms.map(({ name, change }) => [name, change])], () => this.alarms.replaceChildren());
+    const shown = [...this.alarms.children];
+    alarms.forEach(({ name, what, advice, since, metrics, change }, i) => {
+      const item = shown[i] ?? this.alarms.appendChild(this.alarm(name, metrics, change, run));
+      const [title, more] = item.querySelectorAll("b, span");
+      const from = since === null ? "" : `Since step ${since}: `;
+      setText(title, `${from}${from ? what : what[0].toUpperCase() + what.slice(1)}.`);
+      setText(more, advice && ` ${advice[0].toUpperCase()}${advice.slice(1)}${/[.?]$/.test(advice) ? "" : "."}`);
+    });
+  }
+
+  /** @param {string} name @param {string[]} metrics @param {string | null} change @param {string} run */
+  alarm(name, metrics, change, run) {
+    const lead = button(null, "Show the curve", () => this.on.lead(metrics));
+    const next = change && button(null, `Next run: ${change}`, () => this.on.apply({ change: `${run}/${name}` }), {
+      title: "Puts this run's settings with that change into the form of the next run; starts nothing, can be undone",
+    });
+    return el("li", { "data-alarm": name }, el("p", {}, el("b"), el("span")), el("div", {}, lead, next));
   }
 }

@@ -1,7 +1,7 @@
 // The stored rollouts, or watched rows, of a run: a slider over its steps, its groups, and the heatmap of the one that
 // is shown.
 
-/** @import { Failed, GroupPayload, News, StoredGroup } from "../../../views/payloads.d.ts" */
+/** @import { Failed, GroupPayload, News, SharePayload, StoredGroup } from "../../../views/payloads.d.ts" */
 /** @import { Place as Pin } from "../../../views/drawing/payload.js" */
 /** @import { LabelServer } from "../payloads.js" */
 /** @import { GroupAsked, TrainServer } from "../payloads.js" */
@@ -15,12 +15,16 @@
  */
 
 import { el, setText } from "../../../views/dom.js";
+import { beside } from "../../../views/drawing/beside.js";
 import { mount as mountHeatmap } from "../../../views/drawing/heatmap.js";
+import { share as percent } from "../../../views/numbers.js";
 import { HandLabels } from "../labels.js";
 import { answerOf } from "../widget.js";
-import { BesideFirst } from "./beside.js";
-import { sharesOf } from "./shares.js";
 import { nearest } from "./state.js";
+
+const SHARES_TITLE =
+  "Sum of |push| over these tokens ÷ the sum over all tokens of the step’s batch; a push is minus the " +
+  "derivative of the loss by a token’s log-prob. Blue: the part that makes them more likely; orange: less likely.";
 
 const WATCHED =
   "Watched prompts are the same held-out prompts at every step, sampled with the same seed: what differs is the policy.";
@@ -82,6 +86,79 @@ class Controls {
     this.previous.setAttribute("aria-label", `Previous ${noun}`);
     this.next.setAttribute("aria-label", `Next ${noun}`);
   }
+}
+
+/** The switch that shows a watched prompt's answers of the first step beside those of the step that is shown. */
+class BesideFirst {
+  /** @param {TrainServer} server @param {() => void} changed called when it is switched */
+  constructor(server, changed) {
+    this.server = server;
+    /** @type {HTMLInputElement} */
+    this.box = el("input", { type: "checkbox", id: "beside-first", onchange: changed });
+    this.name = el("span", {}, "beside the first");
+    this.label = el("label", { class: "follow", hidden: true }, this.box, " ", this.name);
+    this.node = el("div", { class: "wh", id: "run-beside", hidden: true });
+    /** @type {{ key: string, payload: GroupPayload } | null} the answers of the first step, asked for once */
+    this.first = null;
+  }
+
+  /** @param {number[]} steps with watched rollouts; [] where there are none to compare */
+  offer(steps) {
+    this.label.hidden = steps.length < 2;
+    if (steps.length) this.name.textContent = `beside step ${steps[0]}`;
+  }
+
+  /** Whether answers are shown beside each other. */
+  get on() {
+    return this.box.checked && !this.label.hidden;
+  }
+
+  /** @param {GroupPayload} now @param {GroupAsked} asked what is shown @param {number} first step */
+  async draw(now, asked, first) {
+    this.node.hidden = !this.on;
+    if (!this.on) return;
+    const key = `${asked.run} ${first} ${asked.group}`;
+    if (this.first?.key !== key) {
+      const answer = await answerOf(this.server.rollouts({ ...asked, step: first })).catch(() => null);
+      if (!answer || "error" in answer) {
+        this.node.replaceChildren(el("p", {}, answer ? answer.error : "The workbench did not answer; try again."));
+        return;
+      }
+      this.first = { key, payload: JSON.parse(answer.drawing) };
+    }
+    this.node.replaceChildren(...beside(this.first.payload, now, [first, asked.step]));
+  }
+
+  /** As it is before anything is known of a run. */
+  clear() {
+    this.first = null;
+    this.node.hidden = this.label.hidden = true;
+    this.node.replaceChildren();
+  }
+}
+
+/** @param {SharePayload[]} shares @returns {HTMLElement[]} */
+function sharesOf(shares) {
+  if (!shares.length) return [];
+  const rows = shares.map(({ name, tokens, share, up }) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, name),
+      el(
+        "td",
+        { class: "bar" },
+        el("i", { class: "up", style: `width: ${100 * up}%` }),
+        el("i", { class: "down", style: `width: ${100 * (share - up)}%` }),
+      ),
+      el("td", {}, percent(share, 1)),
+      el("td", {}, `${tokens} tokens`),
+    )
+  );
+  return [
+    el("summary", { title: SHARES_TITLE }, "Where the gradient comes from"),
+    el("table", {}, el("tbody", {}, ...rows)),
+  ];
 }
 
 export class Rollouts {
@@ -258,6 +335,20 @@ export class Rollouts {
   /** The first step's answers are of the same prompts and random numbers where prompts are watched. */
   offerBeside() {
     this.beside.offer(this.watched && this.noun === "group" ? this.stored.watched : []);
+  }
+
+  /** @param {{ step: number, group: number, rollout: number }} place Shows one rollout of a step's batch. */
+  show({ step, group, rollout }) {
+    this.watched = false;
+    this.controls.which.value = "batch";
+    this.group = group;
+    this.wanted = { rollout: rollout + 1, k: 1 };
+    this.offerBeside();
+    this.controls.slider.max = `${Math.max(0, this.steps.length - 1)}`;
+    this.setFollow(false);
+    this.heatmap.unpin();
+    this.pickStep(nearest(this.steps, step), false);
+    this.node.scrollIntoView({ block: "start" });
   }
 
   /** @param {number} step that was picked on a curve */

@@ -3,7 +3,8 @@
 // The page holds the cursor: it asks once a second for the metrics it has not seen and the rollouts stored since, and
 // adds them to what is drawn. Nothing is asked for while the tab cannot be seen. Which run, step, group and pinned step
 // of a rollout are shown, and what the curves are zoomed to, is in the page's address, so that a reload or a link shows
-// the same; the browser's Back goes to the tab that was shown before.
+// the same. Each tab that is shown is an entry of the browser's history, which remembers its name; going back clicks its
+// button.
 
 /** @import { Answer, Failed, ListedRun, LiveValue, News } from "../../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "../payloads.js" */
@@ -13,15 +14,16 @@
 
 import { mount as mountCurves } from "../../../views/curves.js";
 import { el, say } from "../../../views/dom.js";
-import { answerOf, follow, rootOf, tabs, whileVisible } from "../widget.js";
+import { answerOf, follow, link, rootOf, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
-import { followHistory, newEntry } from "./history.js";
-import { RunList } from "./list.js";
+import { RolloutList } from "./list.js";
 import { ProblemList } from "./problems.js";
 import { Rollouts } from "./rollouts.js";
 import { addressWriter, readAddress, readNames, startedSince, withoutRollouts } from "./state.js";
 
 const TICK = 1000;
+const HEIGHT = 210; // of a large chart
+const TABS = "#pages [role=tab][id$='-tab-button']";
 const LIST_EVERY = 5; // ticks between two looks at the list of runs
 const TAB = "train-tab-button";
 const ACTIVE = ["queued", "starting", "running"];
@@ -30,6 +32,30 @@ const PATIENCE = 20; // looks at the list for the run of a Start whose answer wa
 const RELOADED = 30_000; // milliseconds in which Gradio loads the page anew once the connection is back
 const NO_RUN = "Start was pressed as the connection was lost, and no run came of it; press it again.";
 const NO_ANSWER = "The workbench did not answer; try again.";
+
+/** @param {string} tab the tab of the new entry @param {string} before that of the present one */
+function newEntry(tab, before = tab) {
+  history.replaceState({ ...history.state, tab: before }, "");
+  history.pushState({ tab }, "", location.href);
+}
+
+/** Makes an entry of each tab that is shown, and shows that of an entry that is gone back or forward to. */
+function followHistory() {
+  let going = false; // through the history
+  document.addEventListener("click", (event) => {
+    const button = event.target instanceof Element ? event.target.closest(TABS) : null;
+    const before = document.querySelector(`${TABS}[aria-selected=true]`);
+    if (!button || going || !before || before === button) return;
+    newEntry(button.id, before.id);
+  }, { capture: true });
+  addEventListener("popstate", (event) => {
+    const button = event.state?.tab && document.getElementById(event.state.tab);
+    if (!button || button.getAttribute("aria-selected") === "true") return;
+    going = true;
+    button.click();
+    going = false;
+  });
+}
 
 /** @param {Handles<TrainServer & LabelServer>} handles */
 export function train(handles) {
@@ -64,15 +90,13 @@ class Train {
     this.awaited = null;
     this.patience = PATIENCE;
     this.write = addressWriter();
-    /** @type {string[]} what names the run's checkpoints */
-    this.policies = [];
     this.head = new RunHead({
       open: (name) => this.pick(name),
       stop: () => this.stop(),
       resume: () => this.resume(),
-      inspect: () => handles.trigger("apply", { policy: this.policies[0] }),
-      settle: () => handles.trigger("apply", { settings: this.run }),
-      use: () => this.handles.trigger("apply", { reward: this.run }),
+      apply: (wanted) => handles.trigger("apply", wanted),
+      say: (text) => say(this.head.message, text),
+      downloads: JSON.parse(handles.props.value).downloads,
       startNow: () => this.ask(this.head.now, (request) => this.server.start_now(request)),
       showRuns: () => tabs.showRuns([]),
       problems: (kind) => this.problems.show(kind),
@@ -80,16 +104,19 @@ class Train {
     });
     this.rollouts = new Rollouts(server, () => this.writeAddress());
     this.problems = new ProblemList(server);
-    this.list = new RunList((name) => this.pick(name));
+    this.list = new RolloutList(server, (place) => this.rollouts.show(place));
     const chartsRoot = el("div", { id: "curves" });
     const { pointed } = this.rollouts.controls;
+    const redraw = () => {
+      this.generation++; // what is asked for already is smoothed otherwise, or lacks a group
+      this.cursor = 0;
+      this.pollNow();
+    };
     this.curves = mountCurves(chartsRoot, {
+      height: HEIGHT,
       csv: (key) => this.server.curve({ run: this.run ?? "", key }),
-      onSmooth: () => {
-        this.generation++; // what is asked for already is smoothed otherwise
-        this.cursor = 0;
-        this.pollNow();
-      },
+      onSmooth: redraw,
+      onOpen: redraw,
       onStep: (step) => this.rollouts.pickNear(step),
       onZoom: () => this.writeAddress(),
       onPoint: (step) => {
@@ -107,10 +134,12 @@ class Train {
       this.waiting,
       this.without,
       this.problems.node,
+      el("section", { class: "wc", "aria-label": "Further curves" }, this.curves.folded),
+      this.list.node,
       this.rollouts.node,
-      this.head.logBox,
+      ...this.head.below,
     );
-    rootOf(handles).append(this.empty, this.live, this.list.node);
+    rootOf(handles).append(this.empty, this.live);
     this.start();
   }
 
@@ -130,7 +159,7 @@ class Train {
       else this.open(first.run, first.run ? first : {});
       if (!answered || !value.run) return;
       this.ticks = 0; // the list gains a run
-      this.choose(value.run);
+      this.started(value.run);
     });
     whileVisible(this.element, () => this.tick(), () => TICK);
     addEventListener("popstate", (event) => {
@@ -161,8 +190,15 @@ class Train {
     if (name === null && --this.patience > 0) return;
     this.awaited = null;
     setTimeout(() => this.settleStart(), RELOADED); // a page that is being loaded anew has to find the run, too
-    if (name !== null) this.choose(name);
+    if (name !== null) this.started(name);
     else say(this.head.message, NO_RUN);
+  }
+
+  /** @param {string} name A new run: it is shown, but not in place of one that is going on. */
+  started(name) {
+    if (!this.isLive || name === this.run) return this.choose(name);
+    say(this.head.message, `${name} is started; this run goes on. `);
+    this.head.message.append(link(`Show ${name}`, () => this.pick(name)));
   }
 
   /** @param {string} name Somebody's own choice of a run. */
@@ -198,6 +234,7 @@ class Train {
     this.final = this.isLive = false;
     this.rollouts.clear(name, shown);
     this.problems.clear(name);
+    this.list.clear(name);
     this.curves.name = name ?? "";
     this.curves.reset(shown.range ?? null);
     this.head.clear();
@@ -219,9 +256,8 @@ class Train {
 
   /** @param {string} run */
   async describe(run) {
-    const asked = this.generation;
     const answer = await this.server.describe({ run });
-    if (asked === this.generation && answer && !("error" in answer)) this.head.describe(answer.settings);
+    if (run === this.run && answer && !("error" in answer)) this.head.describe(answer);
   }
 
   // ── one tick ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,7 +290,6 @@ class Train {
     this.looked = true;
     if (this.runs.some((run) => run.name === this.run && ACTIVE.includes(run.state))) this.final = false; // resumed
     this.head.drawPicker(this.runs, this.run);
-    this.list.draw(this.runs, this.run);
     if (this.awaited) this.lookForStarted(this.awaited);
     if (!this.run && this.runs.length) this.open(this.runs[0].name);
   }
@@ -265,7 +300,13 @@ class Train {
     this.loading = asked;
     try {
       const news = await answerOf(
-        this.server.poll({ run, cursor, smoothing: this.curves.smoothing, ...this.rollouts.known }),
+        this.server.poll({
+          run,
+          cursor,
+          smoothing: this.curves.smoothing,
+          groups: this.curves.open,
+          ...this.rollouts.known,
+        }),
       );
       if (asked === this.generation) this.take(news);
     } finally {
@@ -283,6 +324,7 @@ class Train {
       return;
     }
     if (news.restarted) this.rollouts.forget();
+    if (news.folds) this.curves.tell(news.folds);
     if (news.panels) this.curves.show(news.panels);
     this.curves.add(news.rows);
     this.curves.lose(news.lost);
@@ -291,10 +333,10 @@ class Train {
     if (news.final && this.isLive) this.handles.trigger("end"); // its pace is known now: the next run's time is told by it
     this.isLive = !news.final;
     this.head.show(news);
-    this.policies = news.policies;
     this.relist(news);
     this.rollouts.add(news);
     this.problems.offer(news.answers);
+    this.list.offer(this.rollouts.stored.batch);
     say(this.without, withoutRollouts(news, !this.rollouts.node.hidden));
     this.waiting.hidden = news.final || !this.rollouts.node.hidden || !this.curves.isEmpty;
   }
