@@ -14,8 +14,10 @@ from typing import Any, TypedDict
 from workbench.checks import Alarm
 from workbench.config.run import RunConfig
 from workbench.errors import RunError, WorkbenchError
+from workbench.rundir import RunStatus
 from workbench.rundir.rollouts import MOST_ANSWERS
 from workbench.runs import Run, list_runs, open_run
+from workbench.runs.run import RunSummary
 from workbench.ui.handlers.csv_text import chart_csv
 from workbench.ui.handlers.metrics_cache import KeptRun, kept
 from workbench.ui.handlers.session import Services
@@ -95,7 +97,25 @@ class _Queue(TypedDict):
     wait: float | None
 
 
-class News(_NewRows):
+class _Standing(TypedDict):
+    """What a run's status says, and what its checkpoints are good for."""
+
+    state: str
+    final: bool
+    reason: str
+    step: int
+    total: int
+    device: str | None
+    started: float | None
+    behind: str | None
+    resumable: bool
+    gives: str | None
+    policies: Sequence[str]
+    resumed_from: int | None
+    stopping: bool
+
+
+class News(_NewRows, _Queue, _Standing):
     """What is new in a run, and how it stands.
 
     ``lost`` names the metrics whose newest value is no number. ``seconds`` is how long it has trained, over all times
@@ -107,27 +127,12 @@ class News(_NewRows):
 
     run: str
     about: str
-    state: str
-    final: bool
-    reason: str
-    step: int
-    total: int
-    device: str | None
-    started: float | None
     seconds: float | None
-    behind: str | None
-    resumable: bool
     pace: float | None
-    ahead: int
-    wait: float | None
-    gives: str | None
-    policies: Sequence[str]
-    resumed_from: int | None
     warnings: list[str]
     alarms: list[AlarmPayload]
     said: list[Said]
     lost: list[str]
-    stopping: bool
     method: str
     has_rollouts: bool
     steps: list[int]
@@ -186,27 +191,15 @@ def poll(
         return {
             "run": run.name,
             "about": f"{config.task.name} · {config.method.label} · {config.policy.path}",
-            "state": status.state,
-            "final": status.final,
-            "reason": status.reason,
-            "step": status.step,
-            "total": status.total_steps,
-            "device": status.device,
-            "started": status.started,
-            "seconds": seconds[-1] if seconds else None,
-            "behind": status.behind,
-            "resumable": summary.resumable,
-            "pace": pace,
+            **_standing(status, summary),
             **_queue(workspace, status.behind if status.state == "queued" else None),
-            "gives": summary.gives,
-            "policies": summary.policies,
-            "resumed_from": status.resumed_from,
+            **news,
+            "seconds": seconds[-1] if seconds else None,
+            "pace": pace,
             "warnings": [*status.warnings, *corrupt],
             "alarms": alarms,
             "said": said,
             "lost": lost,
-            "stopping": summary.stopping,
-            **news,
             "method": method.name,
             "has_rollouts": method.has_rollouts,
             "steps": [step for step in run.rollout_steps() if step > after],
@@ -218,12 +211,30 @@ def poll(
         return {"run": name, "error": str(error)}
 
 
+def _standing(status: RunStatus, summary: RunSummary) -> _Standing:
+    return {
+        "state": status.state,
+        "final": status.final,
+        "reason": status.reason,
+        "step": status.step,
+        "total": status.total_steps,
+        "device": status.device,
+        "started": status.started,
+        "behind": status.behind,
+        "resumable": summary.resumable,
+        "gives": summary.gives,
+        "policies": summary.policies,
+        "resumed_from": status.resumed_from,
+        "stopping": summary.stopping,
+    }
+
+
 def _told(run: Run, measured: tuple[int, ...], started: float | None, known: KeptRun) -> tuple[list[Said], int]:
     """Sentences about a run and the number of its held-out problems, anew when it has logged more."""
     key = (run, measured, started, known.rows)
     if known.told[0] != key:
         columns = {metric: (column.steps, column.values) for metric, column in known.columns.items()}
-        said = [sentence.parts for sentence in run.sentences(columns)]
+        said: list[Said] = [sentence.parts for sentence in run.sentences(columns)]
         known.told = key, (said, _problems(run, measured, started))
     return known.told[1]
 
