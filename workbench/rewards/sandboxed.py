@@ -14,7 +14,6 @@ import fractions  # noqa: F401
 import hashlib
 import inspect
 import itertools  # noqa: F401
-import json
 import math  # noqa: F401
 import random  # noqa: F401
 import re  # noqa: F401
@@ -43,7 +42,7 @@ from workbench.rewards.protocol import (
     message_of,
     read_signature,
 )
-from workbench.sandbox.child import Emitter
+from workbench.sandbox.child import Emitter, is_json
 from workbench.sandbox.isolate import what_is_off
 from workbench.sandbox.limits import what_ran_out
 from workbench.schema.rollouts import state_of
@@ -126,14 +125,7 @@ def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
 
     A prompt or a completion that is a text is there as ``[]``, another one as ``[value]``; steps as their number.
     """
-    columns, left_out = {}, []
-    for name, values in batch.columns.items():
-        try:
-            json.dumps(values)
-        except (TypeError, ValueError, RecursionError):
-            left_out.append(name)
-        else:
-            columns[name] = values
+    columns = {name: values for name, values in batch.columns.items() if is_json(values)}
     sent = {
         "prompts": [[] if isinstance(prompt, str) else [prompt] for prompt in batch.prompts],
         "completions": [[] if isinstance(completion, str) else [completion] for completion in batch.completions],
@@ -145,7 +137,7 @@ def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
         "trainer_state": None if batch.trainer_state is None else packed_state(batch.trainer_state),
     }
     texts = [text for text in (*batch.prompts, *batch.completions) if isinstance(text, str)]
-    return sent, [*texts, *chain.from_iterable(batch.steps)], left_out
+    return sent, [*texts, *chain.from_iterable(batch.steps)], [name for name in batch.columns if name not in columns]
 
 
 def _unpacked(sent: Mapping[str, Any], texts: Sequence[str]) -> Batch:
@@ -230,9 +222,8 @@ _instances = Instances()
 def _play(request: dict[str, Any]) -> dict[str, Any]:
     """One call of the environment that the request's code defines."""
     name = request["name"]
-    kind = _class(request["code"], name)
     try:
-        return _instances.handle(kind, name, request)
+        return _instances.handle(_class(request["code"], name), name, request)
     except EpisodeError:
         raise
     except BaseException as error:  # whatever the user's code raises
@@ -286,18 +277,14 @@ def _executed(code: str, name: str, what: str) -> ModuleType:
     except BaseException as error:  # whatever the code's own top level raises
         line = line_of(error, FILENAME)
         where = "" if line is None else f" at line {line}"
+        found = " (it can import what is installed, and of a --reward-file what lies beside it)"
         raise RewardCodeError(
-            f"the code of {what} {name!r} raised {type(error).__name__}{where}: {message_of(error)}{_found(error)}",
+            f"the code of {what} {name!r} raised {type(error).__name__}{where}: {message_of(error)}"
+            + found * isinstance(error, ModuleNotFoundError),
             reward=name,
             line=line,
         ) from error
     return module
-
-
-def _found(error: BaseException) -> str:
-    if not isinstance(error, ModuleNotFoundError):
-        return ""
-    return " (it can import what is installed, and of a --reward-file what lies beside it)"
 
 
 def _chosen(module: ModuleType, name: str) -> Any:

@@ -83,9 +83,7 @@ def imports_beside(code: str, folder: Path) -> bool:
 def kind_in(code: str, name: str) -> RewardKind | None:
     """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
     function = _chosen(code, name)
-    if function is None:
-        return None
-    return kind_of(form_of(_signature(function)))
+    return None if function is None else kind_of(form_of(_signature(function)))
 
 
 def kind_of_reward(name: str, code: str | None) -> RewardKind:
@@ -106,14 +104,16 @@ def chosen_function(code: str, name: str) -> str | None:
 
 def reward_functions(code: str) -> list[str]:
     """The functions of the code that have a reward's parameters: pasted recipes often hold several."""
-    return [function.name for function in functions_in(code) if _is_reward(_signature(function))]
-
-
-def _is_reward(signature: inspect.Signature) -> bool:
-    names = signature.parameters.keys()
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-    named = any(names >= some for some in ({"completions"}, {"prompt", "step"}, {"steps"}))
-    return (takes_all and named) or is_prompt_and_step(signature, by_name=True)
+    found = []
+    for function in functions_in(code):
+        names, signature = (
+            {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)},
+            _signature(function),
+        )
+        named = any(names >= some for some in ({"completions"}, {"prompt", "step"}, {"steps"}))
+        if (function.args.kwarg and named) or is_prompt_and_step(signature, by_name=True):
+            found.append(function.name)
+    return found
 
 
 def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> inspect.Signature:
