@@ -90,6 +90,8 @@ def test_columns_of_csv_have_the_types_that_all_their_cells_fit(tmp_path: Path) 
         ("a.jsonl", GOOD + b'{"prompt": "caf\xe9"}\n', "line 2", "byte 15 is not UTF-8"),
         ("a.jsonl", GOOD + GOOD + b'{"prompt": "1 +', "line 3", "not JSON"),
         ("a.jsonl", GOOD + b'{"prompt": 1,}\n', "line 2", "not JSON"),
+        ("a.jsonl", GOOD + b'{"prompt": "a", "prompt": "b"}\n', "line 2", "'prompt' twice"),
+        ("a.json", b'[{"a": {"b": 1, "b": 2}}]', "a.json", "'b' twice"),
         ("a.jsonl", GOOD + b"7\n", "line 2", "found 7"),
         ("a.jsonl", GOOD + b'{"prompt": "a", "deep": ' + DEEP + b"}", "line 2", "nested too deeply"),
         ("a.jsonl", GOOD + b'{"deep": ' + b"[" * 65 + b"]" * 65 + b"}", "line 2", "'deep' is nested too deeply"),

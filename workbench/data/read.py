@@ -289,6 +289,15 @@ def _table_rows(name: str, stream: IO[bytes], start: bytes, max_unpacked: int) -
 _NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises ValueError if a key is there twice: ``json`` would keep the last one's value."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object has the key {next(name for name in names if names.count(name) > 1)!r} twice")
+    return values
+
+
 def _json_lines(name: str, stream: IO[bytes]) -> Iterator[Row]:
     """Yield a row a line. A last line that stops in its middle, with no line end, is still being written."""
     for number, line in enumerate(stream, start=1):
@@ -296,7 +305,7 @@ def _json_lines(name: str, stream: IO[bytes]) -> Iterator[Row]:
             continue
         where = f"line {number}"
         try:
-            yield row_of(name, where, json.loads(line.decode()))
+            yield row_of(name, where, json.loads(line.decode(), object_pairs_hook=_unique))
         except (ValueError, RecursionError) as error:
             is_torn = line.lstrip().startswith(b"{") and not line.endswith(b"\n") and isinstance(error, _NOT_JSON)
             note = f"{where}, the last one, is left out: it is not whole (is the file still being written?)"
@@ -316,7 +325,7 @@ def _reason(error: Exception) -> str:
 
 def _json_list(name: str, stream: IO[bytes]) -> Iterator[Row]:
     """Yield the rows of a list, or of the one list of objects that an object holds; or it is one row itself."""
-    document = json.loads(stream.read().decode())
+    document = json.loads(stream.read().decode(), object_pairs_hook=_unique)
     if isinstance(document, dict):
         lists = [
             value

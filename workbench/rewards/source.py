@@ -106,10 +106,8 @@ def reward_functions(code: str) -> list[str]:
     """The functions of the code that have a reward's parameters: pasted recipes often hold several."""
     found = []
     for function in functions_in(code):
-        names, signature = (
-            {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)},
-            _signature(function),
-        )
+        signature = _signature(function)
+        names = signature.parameters.keys()
         named = any(names >= some for some in ({"completions"}, {"prompt", "step"}, {"steps"}))
         if (function.args.kwarg and named) or is_prompt_and_step(signature, by_name=True):
             found.append(function.name)
