@@ -27,7 +27,7 @@ from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
-from workbench.rewards.watch import DROWNED, scores_of, tell_apart
+from workbench.rewards.watch import DROWNED, tell_apart
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import differ
 from workbench.steps import StepPattern
@@ -396,7 +396,7 @@ def _rewards(credits: Sequence[Credit]) -> Iterable[Finding]:
     drowns = not credits[0].options.get("each_reward")
     for reward in scored[0].rewards:
         telling = told[reward.name]
-        scores = [score for group in scored for score in scores_of(group, reward) if score is not None]
+        scores = [score for group in scored for score in group.scores(reward) if score is not None]
         if not scores:
             yield Finding(f"reward {reward.name}", "check", "no score", "all is unscored", _EXPECTS)
             continue

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from workbench.config import EnvironmentSection
@@ -78,7 +79,7 @@ def load_environment(
     """
     if isinstance(spec, type):
         settings = EnvironmentSection(name=spec.__name__)
-        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, _here(spec))
+        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, partial(_EpisodeHere, spec))
     settings = spec if isinstance(spec, EnvironmentSection) else EnvironmentSection.parse(spec)
     name = settings.name
     if name is None:
@@ -86,21 +87,19 @@ def load_environment(
     if settings.code is not None:
         if host is None:
             raise ConfigError(f"environment {name!r}: its code runs in the sandbox, and none is there")
-        return _hosted(settings, name, settings.code, host())
+        send = partial(host().environment, settings.code, name, deadline=settings.deadline)
+        reply, _ = send({"call": "describe"})
+        return Environment(name, tuple(reply["stop"]), settings, partial(_EpisodeInWorker, send))
     if name not in ENVIRONMENTS:
         raise ConfigError(
             f"environment: no environment called {shown(name)}{did_you_mean(name, ENVIRONMENTS)}; built in are "
             f"{', '.join(ENVIRONMENTS) or 'none'}, or give the code of a class"
         )
     kind = ENVIRONMENTS[name]
-    return Environment(name, check_class(kind, name), settings, _here(kind))
+    return Environment(name, check_class(kind, name), settings, partial(_EpisodeHere, kind))
 
 
 # --- in this process --------------------------------------------------------------------------------------------------
-
-
-def _here(kind: Callable[[], TextEnvironment]) -> Callable[[Prompt, Mapping[str, Any]], Episode]:
-    return lambda prompt, columns: _EpisodeHere(kind, prompt, columns)
 
 
 class _EpisodeHere:
@@ -135,18 +134,6 @@ def _said(method: str, error: Exception) -> str:
 
 
 # --- in the sandbox ---------------------------------------------------------------------------------------------------
-
-
-def _hosted(settings: EnvironmentSection, name: str, code: str, host: Host) -> Environment:
-    reply, _ = host.environment(code, name, {"call": "describe"}, settings.deadline)
-
-    def ask(request: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        return host.environment(code, name, request, settings.deadline)
-
-    def make(prompt: Prompt, columns: Mapping[str, Any]) -> Episode:
-        return _EpisodeInWorker(ask, prompt, columns)
-
-    return Environment(name, tuple(reply["stop"]), settings, make)
 
 
 class _EpisodeInWorker:

@@ -49,20 +49,6 @@ class Reply:
     printed: str = ""
 
 
-def stops_of(environment: Any, name: str) -> tuple[str, ...]:
-    """The stop strings of an environment or its class. Raises EpisodeError for what are none."""
-    stop = getattr(environment, "stop", None)
-    if isinstance(stop, str) or not isinstance(stop, list | tuple) or len(stop) > MOST_STOPS:
-        raise EpisodeError(
-            f"environment {name!r}: stop is {shown(stop)}; give a list of at most {MOST_STOPS} texts that end a turn"
-        )
-    if wrong := [text for text in stop if not isinstance(text, str) or not text]:
-        raise EpisodeError(
-            f"environment {name!r}: stop has {shown(wrong[0])}; each of them is a text of at least a character"
-        )
-    return tuple(stop)
-
-
 def check_class(kind: Any, name: str) -> tuple[str, ...]:
     """The stop strings of a class that can be an environment. Raises EpisodeError, saying what it lacks."""
     for method, form in (("reset", "reset(self, prompt, **columns)"), ("reply", "reply(self, turn)")):
@@ -74,7 +60,16 @@ def check_class(kind: Any, name: str) -> tuple[str, ...]:
         raise EpisodeError(
             f"environment {name!r}: reset cannot take the data's columns; write 'def reset(self, prompt, **columns)'"
         )
-    return stops_of(kind, name)
+    stop = getattr(kind, "stop", None)
+    if not isinstance(stop, list | tuple) or len(stop) > MOST_STOPS:
+        raise EpisodeError(
+            f"environment {name!r}: stop is {shown(stop)}; give a list of at most {MOST_STOPS} texts that end a turn"
+        )
+    if wrong := [text for text in stop if not isinstance(text, str) or not text]:
+        raise EpisodeError(
+            f"environment {name!r}: stop has {shown(wrong[0])}; each of them is a text of at least a character"
+        )
+    return tuple(stop)
 
 
 def reset(environment: Any, prompt: Prompt, columns: Mapping[str, Any]) -> str | None:

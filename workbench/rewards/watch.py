@@ -105,7 +105,7 @@ def tell_apart(groups: Sequence[ScoredGroup]) -> dict[str, Telling]:
     zero_std, unscored, variance = {}, {}, {}
     rewards = groups[0].rewards
     for reward in rewards:
-        of_groups = [scores_of(group, reward) for group in groups]
+        of_groups = [group.scores(reward) for group in groups]
         given = [np.array([score for score in row if score is not None], dtype=np.float64) for row in of_groups]
         scores = sum(map(len, of_groups))
         zero_std[reward.name] = float(np.mean([not len(row) or not differ(row.min(), row.max()) for row in given]))
@@ -121,13 +121,6 @@ def tell_apart(groups: Sequence[ScoredGroup]) -> dict[str, Telling]:
         )
         for reward in rewards
     }
-
-
-def scores_of(group: ScoredGroup, reward: RewardSummary) -> list[float | None]:
-    """Return all scores that a function gave in a group: one a completion, or one a step."""
-    if reward.kind == "outcome":
-        return [row.outcome_scores.get(reward.name) for row in group.scored]
-    return [score for row in group.scored for score in row.scores.get(reward.name, ())]
 
 
 class CallTimes:
@@ -200,12 +193,10 @@ def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distrib
     unscored = len(scores) - len(values)
     if not len(values):
         return Distribution(0, unscored)
+    counts, edges = np.empty(0, np.int64), np.empty(0)
     if bins:
-        several = bool(differ(values.min(), values.max()))
-        shown = values if several else np.full_like(values, values[0])
+        shown = values if differ(values.min(), values.max()) else np.full_like(values, values[0])
         counts, edges = np.histogram(shown, bins=min(bins, len(np.unique(shown))))
-    else:
-        counts, edges = np.empty(0, np.int64), np.empty(0)
     return Distribution(
         len(values),
         unscored,
@@ -220,20 +211,12 @@ def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distrib
 
 
 def _watched(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequence[float]) -> Watched:
-    scored = [step_scores for group in groups for step_scores in group.scored]
     rows = tuple(_of_completion(step_scores, reward) for step_scores in groups[-1].scored)
-    positions: list[Distribution] = []
-    if reward.kind == "step":
-        steps = [step_scores.scores[reward.name] for step_scores in scored if reward.name in step_scores.scores]
-        scores = [score for row in steps for score in row]
-        longest = max((len(row) for row in steps), default=0)
-        positions = [distribution([row[k] for row in steps if k < len(row)], bins=0) for k in range(longest)]
-    else:
-        scores = [
-            step_scores.outcome_scores[reward.name]
-            for step_scores in scored
-            if reward.name in step_scores.outcome_scores
-        ]
+    having = [group for group in groups if reward.name in {each.name for each in group.rewards}]
+    scores = [score for group in having for score in group.scores(reward)]
+    steps = [row.scores[reward.name] for group in having for row in group.scored if reward.kind == "step"]
+    longest = max(map(len, steps), default=0)
+    positions = [distribution([row[k] for row in steps if k < len(row)], bins=0) for k in range(longest)]
     return Watched(
         reward.name,
         reward.kind,

@@ -12,7 +12,7 @@ import re
 import resource
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.sandbox.isolate import isolate
@@ -42,23 +42,6 @@ def restrict(temporary: Path, importable: Sequence[str], *, isolated: bool) -> l
     folders = [*importable] if isolated else [*importable, os.getcwd()]
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-    missing = _set_limits()
-    if isolated:
-        os.environ["HOME"] = str(temporary)
-        os.chdir(temporary)
-        missing += isolate(_readable(), temporary)
-    return missing
-
-
-def what_ran_out(error: BaseException | None) -> str | None:
-    """Return which limit ``error`` hit, None where it is another error."""
-    if isinstance(error, MemoryError):
-        return f"the limit is {MEMORY >> 30} GB"
-    files = {errno.EFBIG: f"a file may have {FILE >> 20} MB", errno.EMFILE: f"{DESCRIPTORS} files may be open"}
-    return files.get(error.errno or 0) if isinstance(error, OSError) else None
-
-
-def _set_limits() -> list[str]:
     limits = {
         "memory": (resource.RLIMIT_DATA, MEMORY),
         "file size": (resource.RLIMIT_FSIZE, FILE),
@@ -73,13 +56,20 @@ def _set_limits() -> list[str]:
             resource.setrlimit(limit, (most, most))
         except (ValueError, OSError):
             refused.append(name)
-    return [f"no limit of {', '.join(refused)}: this system takes none"] if refused else []
+    missing = [f"no limit of {', '.join(refused)}: this system takes none"] if refused else []
+    if isolated:
+        os.environ["HOME"] = str(temporary)
+        os.chdir(temporary)
+        # What the interpreter needs to import: its folders and this package, but not the folder this package is in.
+        places = [*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
+        readable = [_PACKAGE, *(Path(os.path.realpath(place)) for place in places)]
+        missing += isolate((path for path in readable if path != _PACKAGE.parent and path.exists()), temporary)
+    return missing
 
 
-def _readable() -> Iterator[Path]:
-    """What the interpreter needs to import: its own folders and this package, but not the folder this package is in."""
-    yield _PACKAGE
-    for place in (*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path):
-        path = Path(os.path.realpath(place))
-        if path != _PACKAGE.parent and path.exists():
-            yield path
+def what_ran_out(error: BaseException | None) -> str | None:
+    """Return which limit ``error`` hit, None where it is another error."""
+    if isinstance(error, MemoryError):
+        return f"the limit is {MEMORY >> 30} GB"
+    files = {errno.EFBIG: f"a file may have {FILE >> 20} MB", errno.EMFILE: f"{DESCRIPTORS} files may be open"}
+    return files.get(error.errno or 0) if isinstance(error, OSError) else None

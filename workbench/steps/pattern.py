@@ -117,12 +117,8 @@ def _compiled(source: str) -> rx.Pattern[str]:
         raise PatternSyntaxError(
             f"the step pattern does not compile: {error.msg} at character {error.pos}", position=error.pos
         ) from error
-    except RecursionError as error:
-        raise PatternError("the step pattern is nested too deeply") from error
-    except MemoryError as error:
-        raise PatternError("the step pattern is too large to compile: memory ran out") from error
-    except Exception as error:  # the package's compiler lets some of Python's own escape, ValueError for one
-        raise PatternSyntaxError(f"the step pattern does not compile: {error}") from error
+    except Exception as error:  # the package's compiler lets some of Python's own escape: RecursionError, MemoryError
+        raise PatternSyntaxError(f"the step pattern does not compile: {str(error) or type(error).__name__}") from error
     if pattern.search("", timeout=1):
         raise PatternError("the step pattern matches empty text; require at least one character, with + for * say")
     return pattern

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, update_wrapper
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -63,7 +63,18 @@ class Builtin:
     @cached_property
     def called(self) -> Callable[..., Any] | None:
         """``function``, its lines numbered as in ``source``, so that an error names the line that an editor shows."""
-        return None if self.function is None else _numbered_from_one(self.function)
+        function: Any = self.function
+        if function is None:
+            return None
+        shift = function.__code__.co_firstlineno - 1
+
+        def moved(code: CodeType) -> CodeType:
+            inner = tuple(moved(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+            return code.replace(co_firstlineno=code.co_firstlineno - shift, co_consts=inner)
+
+        copy = FunctionType(moved(function.__code__), function.__globals__, function.__name__, function.__defaults__)
+        copy.__kwdefaults__ = function.__kwdefaults__
+        return update_wrapper(copy, function, updated=())
 
     @cached_property
     def options(self) -> dict[str, OptionValue]:
@@ -122,20 +133,6 @@ class Builtin:
         return b"".join(lines).decode()
 
 
-def _numbered_from_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    shift = function.__code__.co_firstlineno - 1
-
-    def moved(code: CodeType) -> CodeType:
-        inner = tuple(moved(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts)
-        return code.replace(co_firstlineno=code.co_firstlineno - shift, co_consts=inner)
-
-    copy = FunctionType(moved(function.__code__), function.__globals__, function.__name__, function.__defaults__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    copy.__annotations__ = function.__annotations__
-    copy.__doc__ = function.__doc__
-    return copy
-
-
 def _defaults(source: str) -> dict[str, ast.expr]:
     """The keyword-only parameters of the source's last function, with the node of each default."""
     function = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)][-1]
@@ -149,20 +146,11 @@ PREFIX = "trl:"
 _LINK = "https://huggingface.co/docs/trl/rewards"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 
-_PLAIN = '''def {name}(prompts, completions, completion_ids=None, **columns):
-    """{about}"""
-    from trl.rewards import {name} as score
-
-    if "solution" not in columns and "answer" in columns:  # TRL's name for the right answer
-        columns["solution"] = columns["answer"]
-    chat = [[{{"role": "assistant", "content": text}}] if isinstance(text, str) else text for text in completions]
-    return score(prompts=prompts, completions=chat, completion_ids=completion_ids, **columns)
-'''
-_MADE = '''def {short}(prompts, completions, completion_ids=None, *, {parameters}, **columns):
+_TEXT = '''def {short}(prompts, completions, completion_ids=None,{parameters} **columns):
     """{about}"""
     from trl.rewards import {name}
 
-    score = {name}({arguments})
+    score = {name}{arguments}
     if "solution" not in columns and "answer" in columns:  # TRL's name for the right answer
         columns["solution"] = columns["answer"]
     chat = [[{{"role": "assistant", "content": text}}] if isinstance(text, str) else text for text in completions]
@@ -187,16 +175,13 @@ def trl_function(
             f"{PREFIX}accuracy_reward for one"
         )
     about = about or f"TRL's {name}"
-    if options:
-        text = _MADE.format(
-            name=name,
-            short=name.removeprefix("get_"),
-            about=about,
-            parameters=", ".join(f"{key}={value!r}" for key, value in options.items()),
-            arguments=", ".join(f"{key}={key}" for key in options),
-        )
-    else:
-        text = _PLAIN.format(name=name, about=about)
+    text = _TEXT.format(
+        name=name,
+        short=name.removeprefix("get_") if options else name,
+        about=about,
+        parameters=f" *, {', '.join(f'{key}={value!r}' for key, value in options.items())}," if options else "",
+        arguments=f"({', '.join(f'{key}={key}' for key in options)})" if options else "",
+    )
     return Builtin(PREFIX + name, "outcome", None, about, low, high, f"trl.rewards.{name}, {_LINK}", True, text)
 
 
