@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 import os
 import random
@@ -183,6 +184,31 @@ def open_config(page: Page, file: Path) -> None:
     with page.expect_file_chooser() as chooser:
         page.locator("#open-config").click()
     chooser.value.set_files(file)
+
+
+def open_by_name(page: Page, name: str) -> None:
+    """Open data that comes along, or a path in the workspace."""
+    field = page.locator("#door-path input")
+    if not field.is_visible():
+        page.get_by_role("button", name="Open by name").click()
+    field.fill(name)
+    field.press("Enter")
+
+
+def drop_file(page: Page, file: Path, onto: str = "#view") -> None:
+    """Drop a file somewhere on the page."""
+    bytes_of = base64.b64encode(file.read_bytes()).decode()
+    page.evaluate(
+        """([name, bytes, onto]) => {
+          const dataTransfer = new DataTransfer();
+          dataTransfer.items.add(new File([Uint8Array.from(atob(bytes), (one) => one.charCodeAt(0))], name));
+          for (const type of ["dragenter", "dragover", "drop"]) {
+            const event = new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer });
+            document.querySelector(onto).dispatchEvent(event);
+          }
+        }""",
+        [file.name, bytes_of, onto],
+    )
 
 
 def share(page: Page, item: str) -> None:

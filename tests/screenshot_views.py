@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from playwright.sync_api import Page, expect
 
-from tests.browsing import unfold_more
+from tests.browsing import open_by_name, unfold_more
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.watched import before_and_now
@@ -148,9 +148,9 @@ def episode(page: Page) -> None:
 
 def own_rollouts(page: Page) -> None:
     _unfold(page)
-    unfold_more(page, "Your own rollouts")
-    page.locator("#import-open").click()
-    expect(page.locator("#import-note")).to_contain_text("300 groups")
+    open_by_name(page, "gsm8k")
+    expect(page.locator("#door-note")).to_contain_text("300 groups")
+    page.locator("#door-check button").first.click()
     page.locator("#check-rewards").click()
     expect(page.locator("#check-note")).to_contain_text("worst disagreements")
 

@@ -41,7 +41,7 @@ from workbench.runs.upkeep import about
 from workbench.schema import Group
 from workbench.ui.handlers import api
 from workbench.ui.handlers.example import first_draft, first_group
-from workbench.ui.handlers.rollout_import import ImportForm, find_file
+from workbench.ui.handlers.opening import find_file
 from workbench.ui.handlers.runs import write_zip
 from workbench.weights import WeightsError
 
@@ -309,7 +309,7 @@ PLACES: dict[str, Callable[[str], object]] = {
     "reward model": guess_format,
     "tokenizer": load_tokeniser,
     "rollouts": lambda name: list(read_rows(resolve(name))),
-    "import on the page": lambda name: find_file(ImportForm(name), Path()),
+    "import on the page": lambda name: find_file(name, Path()),
     "configuration": lambda name: read_text(Path(name), "--config"),
     "group": lambda name: read_group(Path(name)),
     "run": lambda name: open_run(name, Path()),

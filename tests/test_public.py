@@ -294,9 +294,9 @@ def test_the_api_refuses_them_too(served: TestClient, function: str, data: list[
 
 def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -> None:
     called = {number for one in config["dependencies"] for number, _ in one["targets"]}
-    for name in ("import-open", "open-config", "model-add", "judge-add", "saved-load", "reward-code-0", "isolate"):
+    for name in ("door-file", "open-config", "model-add", "judge-add", "saved-load", "reward-code-0", "isolate"):
         assert element(config, name)["id"] not in called, name
-    for name in ("importing", "open-config", "reward-code-0", "isolate"):
+    for name in ("door", "open-config", "reward-code-0", "isolate"):
         assert element(config, name)["props"]["visible"] is False
 
 

@@ -105,6 +105,65 @@ def test_prime_rls_token_exports_keep_ids_logprobs_and_the_mask() -> None:
         read(row)
 
 
+def test_ms_swifts_log_has_a_table_in_a_line() -> None:
+    row = {
+        "step": ["3"] * 4,
+        "prompt": ["1 + 1?", "1 + 1?", "2 + 2?", "2 + 2?"],
+        "completion": ["2", "3", "4", "5"],
+        "Accuracy": [1.0, 0.0, 1.0, 0.0],
+        "Format": [None, 0.5, 0.5, 0.5],
+        "advantages": [0.7, -0.7, 0.7, -0.7],
+        "entropy": [0.1, 0.2, 0.3, 0.4],
+    }
+    groups, format, notes = read(row)
+    assert (format, [len(group) for group in groups]) == ("ms-swift", [2, 2])
+    assert [rollout.columns["reward"] for group in groups for rollout in group.rollouts] == [1.0, 0.5, 1.5, 0.5]
+    assert groups[0].rollouts[1].columns["logged_advantage"] == -0.7
+    assert notes[0].startswith("reward is the sum of Accuracy, Format, which")
+    with pytest.raises(TaskError, match="'Format' must be a list of 4 values"):
+        read({**row, "Format": [0.5]})
+
+
+def test_nemo_rls_ids_under_the_mask_are_the_completion_without_padding() -> None:
+    row = {
+        "content": ["1 + 1?", "2"],
+        "rewards": 1.0,
+        "input_lengths": 5,
+        "token_ids": [1, 2, 3, 4, 5, 0, 0],
+        "token_loss_mask": [0, 0, 0, 1, 1, 0, 0],
+        "advantages": [0, 0, 0, 0.5, -0.5, 0, 0],
+        "generation_logprobs": [0, 0, 0, -0.1, -0.2, 0, 0],
+    }
+    [group], format, _ = read(row, {**row, "rewards": 0.0}, tokenizer="tiny")
+    assert (format, group.prompt, len(group)) == ("nemo-rl", "1 + 1?", 2)
+    [rollout, _] = group.rollouts
+    assert (rollout.token_ids, rollout.logprobs, rollout.mask) == ((4, 5), (-0.1, -0.2), None)
+    assert rollout.columns == {"reward": 1.0, "logged_advantage": [0.5, -0.5]}
+    with pytest.raises(TaskError, match="'token_loss_mask' leaves no prompt"):
+        read({**row, "token_loss_mask": [1] * 7}, tokenizer="tiny")
+
+
+def test_miles_samples_end_with_their_completion() -> None:
+    row = {
+        "group_index": 0,
+        "prompt": "1 + 1?",
+        "tokens": [5, 6, 7, 8],
+        "response": "2",
+        "response_length": 2,
+        "label": "2",
+        "reward": 1.0,
+        "loss_mask": [1, 1],
+        "rollout_log_probs": [-0.1, -0.2],
+        "status": "truncated",
+    }
+    [group], format, _ = read(row, {**row, "reward": 0.0}, tokenizer="tiny")
+    assert (format, group.prompt, group.columns) == ("miles", "1 + 1?", {"answer": "2"})
+    [rollout, _] = group.rollouts
+    assert (rollout.token_ids, rollout.logprobs, rollout.finished) == ((7, 8), (-0.1, -0.2), False)
+    with pytest.raises(TaskError, match="'response_length' is 9"):
+        read({**row, "response_length": 9})
+
+
 def test_lm_evals_samples_are_groups_of_each_filter() -> None:
     row = {
         "doc_id": 4,

@@ -18,7 +18,6 @@ from workbench.ui.handlers.example import choose_example
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump
-from workbench.ui.handlers.rollout_import import ImportForm, Readings, open_file
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.task_rows import preview, read_as
 from workbench.ui.handlers.tree import with_path
@@ -115,13 +114,3 @@ def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) 
     sampled = replace(group, prompt=draft.prompt, columns=draft.columns)
     code = inspect_code(replace(draft, group=sampled), tmp_path / "group.json")
     assert f"wb.load_task({file!r}, columns={{'prompt': 'q', 'answer': 'truth.value'}}, sample_seed=None)" in code
-
-
-def test_imported_rollouts_are_mapped_as_the_field_says(tmp_path: Path) -> None:
-    (tmp_path / "mine.csv").write_text("question,reply,points\n1 + 1?,two,1\n1 + 1?,three,0\n")
-    form = ImportForm("mine.csv", columns="prompt=question,completion=reply,reward=points")
-    imported = list(open_file(form, tmp_path, Readings(), "tab"))[-1].imported
-    assert imported is not None
-    assert [rollout.columns["reward"] for rollout in imported.groups[0].rollouts] == [1, 0]
-    refused = list(open_file(ImportForm("mine.csv", columns="question"), tmp_path, Readings(), "tab"))[-1]
-    assert refused.note.text == "columns: 'question' has no '='; write before it what it becomes, prompt=…"

@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 
 from workbench.schema import Credit
 from workbench.schema.credit import Explanation, Term
-from workbench.schema.numbers import two_places
+from workbench.schema.numbers import counted, two_places
 from workbench.schema.scores import JUDGES
 
 EVEN = 0.05
@@ -42,6 +42,8 @@ MOST, SOON = 0.8, 0.5
 """Most of a gain "came by" a step where this share of it did in less than this share of the run."""
 FIRST, NOISE = 5, 4.0
 """A measure "went from … to …" where its last values lie this many standard deviations from its first ones."""
+LOGGED = 0.01
+"""Advantages that a file logged are "these" where they differ by no more; logs are rounded."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([a-z]+(?::[^)\s]*)?)\)")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -696,6 +698,59 @@ def mcnemar(gained: int, lost: int) -> float:
     pairs = gained + lost
     tail: float = sum(math.comb(pairs, k) for k in range(min(gained, lost) + 1)) / 2**pairs
     return min(1.0, 2.0 * tail)
+
+
+# Rollouts of a file: what was opened, and its own advantages beside the ones drawn
+
+
+def about_opened(
+    groups: int,
+    answers: int,
+    source: str = "",
+    advantages: tuple[str, float] | None = None,
+    unused: Sequence[str] = (),
+    tokens: str = "",
+) -> Sentence:
+    """What was read of a file of rollouts.
+
+    ``source`` is what the file is called ("a TRL log"), ``advantages`` how its own ones follow from its rewards and how
+    far they are off at most, ``unused`` names columns that nothing uses, and ``tokens`` a tokenizer.
+    """
+    said = [f"{counted(groups, 'group')} ({counted(answers, 'answer')}){f' of {source}' if source else ''}"]
+    if advantages is not None:
+        said.append(f"its advantages are {advantages[0]}, equal within {_bound(advantages[1])}")
+    if unused:
+        named = f" ({', '.join(unused)})" if len(unused) <= NAMED else ""
+        said.append(f"{counted(len(unused), 'column')} {'was' if len(unused) == 1 else 'were'} not used{named}")
+    by = {"": "", "words": "Tokens are words.", "the file's own": "Tokens are the file's own."}
+    by |= {"the run's own": "Tokens are the run's own."}
+    return _sentence(f"opened {'; '.join(said)}.", by.get(tokens, f"Tokens by `{tokens}`'s tokenizer."))
+
+
+def about_logged(credit: Credit, logged: Sequence[Sequence[float | None]]) -> list[Sentence]:
+    """How the advantages that a file logged, one a token or None, compare with a credit's."""
+    pairs = [
+        (i, ours, theirs)
+        for i, row in enumerate(logged)
+        for ours, theirs in zip(credit.of(i).tolist(), row, strict=True)
+        if theirs is not None
+    ]
+    if not pairs:
+        return []
+    off = [abs(ours - theirs) for _, ours, theirs in pairs]
+    if max(off) <= LOGGED:
+        return [_sentence(f"the file's own advantages are these, equal within {_bound(max(off))}.")]
+    flips = [i for i, ours, theirs in pairs if ours * theirs < 0]
+    most = max(set(flips), key=flips.count) if flips else pairs[off.index(max(off))][0]
+    how = (
+        f"{_percent(len(flips) / len(pairs))} of the tokens have the other sign, most" if flips else "they differ most"
+    )
+    return [_sentence(f"the file's own advantages are others: {how} in {_names('rollout', [most])}.")]
+
+
+def _bound(value: float) -> str:
+    """The power of ten that a difference is not above, 1e-6 at least."""
+    return f"{10.0 ** math.ceil(math.log10(max(value, 1e-6)) - 1e-9):g}".replace("e-0", "e-")
 
 
 # How numbers and names are said

@@ -1,4 +1,5 @@
-"""Readers of what other tools write of their rollouts: verl, prime-rl, verifiers, OpenRLHF, lm-eval, conversations.
+"""Readers of what other tools write of their rollouts: verl, prime-rl, verifiers, OpenRLHF, lm-eval, conversations,
+NeMo-RL and miles.
 
 Each was checked against the code that writes it: verl's ``RayPPOTrainer._write_generations``, prime-rl's
 ``TokenExporter``, verifiers' ``state_to_output``, OpenRLHF's ``cli/batch_inference.py`` and lm-eval's
@@ -149,6 +150,66 @@ def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
             mask=None if all(taken[first:]) else taken[first:],
             series=f"step {values.get('step')}",
             columns={name: value for name, value in columns.items() if value is not None},
+        )
+    ]
+
+
+def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line of NeMo-RL's ``train_data_step*.jsonl``: ids of prompt and completion, padded behind ``input_lengths``."""
+    names = ("token_ids", "token_loss_mask", "generation_logprobs", "advantages")
+    rest = {name: value for name, value in values.items() if name not in (*names, "prev_logprobs", "content")}
+    length = rest.pop("input_lengths", None)
+    given = {name: list(values.get(name) or ())[:length] or None for name in names}
+    ids = checked(where, "token_ids", given["token_ids"], IDS)
+    taken = each_token(where, "token_loss_mask", given["token_loss_mask"], MASK, len(ids)) or ()
+    logprobs = each_token(where, "generation_logprobs", given["generation_logprobs"], NUMBERS, len(ids))
+    advantages = each_token(where, "advantages", given["advantages"], MAYBE_NUMBERS, len(ids))
+    if not any(taken) or taken[0]:
+        raise TaskError(f"{where}: 'token_loss_mask' leaves no prompt, or no completion; log whole sequences")
+    first = taken.index(1)
+    texts = values["content"]
+    is_plain = isinstance(texts, list) and len(texts) == 2 and all(isinstance(text, str) for text in texts)
+    rest["reward"] = rest.pop("rewards", None)
+    check_reward(where, rest, "rewards")
+    return [
+        Record(
+            where,
+            texts[0] if is_plain else "",
+            texts[1] if is_plain else None,
+            prompt_ids=None if is_plain else ids[:first],
+            token_ids=ids[first:],
+            logprobs=logprobs and logprobs[first:],
+            mask=None if all(taken[first:]) else taken[first:],
+            columns=rest | logged_advantage((advantages or (None,) * len(ids))[first:], taken[first:]),
+        )
+    ]
+
+
+def read_miles(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A ``Sample`` of slime or miles: the last ``response_length`` of its ``tokens`` are the completion."""
+    rest = dict(values)
+    prompt, ids = prompt_text(where, rest.pop("prompt")), checked(where, "tokens", rest.pop("tokens"), IDS)
+    length = rest.pop("response_length")
+    if type(length) is not int or not 0 < length <= len(ids):
+        raise TaskError(f"{where}: 'response_length' is {length!r}; give a number of the {len(ids)} tokens")
+    mask = each_token(where, "loss_mask", rest.pop("loss_mask", None), MASK, length)
+    logprobs = each_token(where, "rollout_log_probs", rest.pop("rollout_log_probs", None) or None, NUMBERS, length)
+    check_reward(where, rest)
+    if rest.get("label") is not None:
+        rest["answer"] = rest.pop("label")
+    series = f"group {rest.pop('group_index', None)}"
+    rest.pop("index", None)
+    return [
+        Record(
+            where,
+            prompt,
+            rest.pop("response", None),
+            token_ids=ids[-length:],
+            logprobs=logprobs,
+            mask=None if mask is None or all(mask) else mask,
+            finished=rest.pop("status", None) == "completed",
+            series=series,
+            columns=rest,
         )
     ]
 
@@ -306,11 +367,12 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 _AGREES = 0.99
 """Least mean correlation of the sum with the logged advantage that counts as the same."""
-_BESIDE = ("logged_advantage", "training_step")
+_BESIDE = ("logged_advantage", "training_step", "logged_entropy")
 
 
-def with_rewards(records: Sequence[Record]) -> tuple[list[Record], str]:
-    """Return the records with ``reward``, the sum of their reward columns that have a value, and a note about it."""
+def with_rewards(records: Sequence[Record]) -> tuple[list[Record], Sequence[str], str]:
+    """Return the records with ``reward``, the sum of their reward columns that have a value, those columns, and a note
+    about them."""
     names = [name for name in dict.fromkeys(n for record in records for n in record.columns) if name not in _BESIDE]
     values = {name: [record.columns.get(name) for record in records] for name in names}
     numeric = [
@@ -319,7 +381,7 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], str]:
         if any(map(is_number, values[name])) and all(value is None or is_number(value) for value in values[name])
     ]
     if not numeric:
-        return list(records), "no column of numbers can be a reward; 'reward' is not set"
+        return list(records), (), "no column of numbers can be a reward; 'reward' is not set"
     whole = {name for name in numeric if not any(isinstance(value, float) for value in values[name])}
     groups: dict[str, list[Record]] = {}
     for record in records:
@@ -350,7 +412,7 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], str]:
     for record in records:
         logged = {"logged_reward": record.columns["reward"]} if "reward" in record.columns else {}  # a function's name
         summed.append(replace(record, columns={**record.columns, **logged, "reward": _sum(record, rewards)}))
-    return summed, said
+    return summed, rewards, said
 
 
 def _sum(record: Record, rewards: Sequence[str]) -> float | None:

@@ -17,9 +17,12 @@ traces     ``task``, ``nodes[]`` or ``traces[]``             verifiers 0.4's ``t
                                                              ``train_rollouts.jsonl``
 verl       ``input``, ``output``, ``score``, ``gts``         verl's ``trainer.rollout_data_dir``: N.jsonl
 openrlhf   ``input``, ``output``, ``reward``                 OpenRLHF's ``batch_inference``
+nemo-rl    ``content``, ``token_ids``, ``token_loss_mask``   NeMo-RL's ``train_data_step*.jsonl``
+miles      ``tokens``, ``response_length``, ``prompt``       slime's and miles' ``Sample``
 messages   ``messages[]``, or ``conversations[]``            OpenAI's chat format; ShareGPT
 trl        ``step``, ``prompt``, ``completion``,             TRL 1.16 ``GRPOTrainer._log`` with
            ``advantage``, a column a reward                  ``log_completions``: completions_NNNNN.parquet
+ms-swift   the same as lists, ``advantages``                 ms-swift's ``completions.jsonl``
 plain      ``prompt``, ``completion`` or ``token_ids``       anything else
 ========== ================================================= =====================================================
 
@@ -41,6 +44,8 @@ from workbench.data.engines import (
     conversation_turns,
     read_conversation,
     read_lm_eval,
+    read_miles,
+    read_nemo_rl,
     read_openrlhf,
     read_prime_rl,
     read_traces,
@@ -82,13 +87,14 @@ class Format:
     """A format: how to read a row, which rows have it, and the separators its steps may be joined with.
 
     ``columns`` are in every row, and ``holds`` says whether they are what they should be; ``needs`` says to a person
-    what a row must hold where the columns are not all.
+    what a row must hold where the columns are not all. ``called`` is what a person calls a file of it.
     """
 
     name: str
     read: Read
     columns: tuple[str, ...]
     needs: str = ""
+    called: str = ""
     holds: Callable[[Mapping[str, Any]], bool] = lambda row: True
     separators: tuple[str, ...] = ("\n", "\n\n")
 
@@ -181,6 +187,19 @@ def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [replace(record, series=str(values["step"]), columns=columns)]
 
 
+def _read_swift(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line is a table: each column is a list with an entry a completion. Else as TRL's log."""
+    rest = dict(values)
+    rest["step"], rest["advantage"] = rest.pop("step", None) or rest.pop("gen_step"), rest.pop("advantages")
+    count = len(rest["prompt"])
+    for name, column in rest.items():
+        if not isinstance(column, list) or len(column) != count:
+            raise TaskError(f"{where}: {name!r} must be a list of {count} values, one a completion")
+    rest = {"logged_entropy" if name == "entropy" else name: column for name, column in rest.items()}
+    rows = ({name: column[i] for name, column in rest.items()} for i in range(count))
+    return [record for row in rows for record in _read_trl(where, row)]
+
+
 def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
     """Every column that is an object with a ``solution`` is one model's completion."""
     rest = {name: value for name, value in values.items() if not _is_solution(value)}
@@ -240,68 +259,96 @@ FORMATS: dict[str, Format] = {
             _read_group,
             ("prompt", "rollouts"),
             "`prompt`, and `rollouts`: a list of objects with `completion` or `token_ids`",
-            lambda row: isinstance(row["rollouts"], list),
+            holds=lambda row: isinstance(row["rollouts"], list),
+            called="a group's JSON",
         ),
         Format(
             "prm800k",
             read_prm800k,
             ("question", "label"),
             "`question` with `problem`, and `label` with `steps`: a list of rated `completions` each",
-            lambda row: (
+            holds=lambda row: (
                 isinstance(row["question"], dict) and isinstance(row["label"], dict) and "steps" in row["label"]
             ),
+            called="PRM800K",
         ),
         Format(
             "math-shepherd",
             read_math_shepherd,
             ("input", "label"),
             "`input` with ки after each step, and `label`, the same with + or - in its place",
-            is_math_shepherd,
+            holds=is_math_shepherd,
+            called="Math-Shepherd",
         ),
         Format(
             "gsm8k",
             _read_gsm8k,
             ("question",),
             "`question`, and for each model a column that is an object with `solution` (and `is_correct`)",
-            lambda row: any(map(_is_solution, row.values())),
+            holds=lambda row: any(map(_is_solution, row.values())),
+            called="GSM8K's model answers",
         ),
-        Format("processbench", read_processbench, ("problem", "steps", "label"), separators=("\n\n", "\n")),
-        Format("stepwise", read_stepwise, ("prompt", "completions", "labels")),
+        Format(
+            "processbench",
+            read_processbench,
+            ("problem", "steps", "label"),
+            separators=("\n\n", "\n"),
+            called="ProcessBench",
+        ),
+        Format("stepwise", read_stepwise, ("prompt", "completions", "labels"), called="stepwise data"),
         Format(
             "rlhflow",
             read_rlhflow,
             ("conversations",),
             "`conversations`: steps, each with + or - behind it",
-            is_rlhflow,
+            holds=is_rlhflow,
+            called="RLHFlow's data",
         ),
-        Format("prime-rl", read_prime_rl, ("token_ids", "loss_mask", "inference_logprobs")),
-        Format("lm-eval", read_lm_eval, ("doc_id", "doc", "arguments", "resps")),
-        Format("verifiers", read_verifiers, ("example_id", "prompt", "completion", "reward")),
-        Format("verl", read_verl, ("input", "output", "score")),
-        Format("openrlhf", read_openrlhf, ("input", "output"), holds=lambda row: "instruction" not in row),
+        Format("nemo-rl", read_nemo_rl, ("content", "token_ids", "token_loss_mask"), called="a NeMo-RL log"),
+        Format("miles", read_miles, ("prompt", "tokens", "response_length"), called="a miles log"),
+        Format("prime-rl", read_prime_rl, ("token_ids", "loss_mask", "inference_logprobs"), called="a prime-rl log"),
+        Format("lm-eval", read_lm_eval, ("doc_id", "doc", "arguments", "resps"), called="an lm-eval log"),
+        Format("verifiers", read_verifiers, ("example_id", "prompt", "completion", "reward"), called="a verifiers log"),
+        Format("verl", read_verl, ("input", "output", "score"), called="a verl log"),
+        Format(
+            "openrlhf",
+            read_openrlhf,
+            ("input", "output"),
+            holds=lambda row: "instruction" not in row,
+            called="an OpenRLHF log",
+        ),
         Format(
             "traces",
             read_traces,
             ("task",),
             "`task`, and `nodes`, or `traces` with them: messages, with `token_ids` and `mask` where they are known",
-            lambda row: (
+            holds=lambda row: (
                 isinstance(row["task"], dict) and any(isinstance(row.get(name), list) for name in ("traces", "nodes"))
             ),
+            called="a log of traces",
         ),
         Format(
             "messages",
             read_conversation,
             (),
             "`messages` with `role`, `content` and `tool_calls`, or `conversations` with `from` and `value`",
-            lambda row: "prompt" not in row and conversation_turns(row) is not None,
+            holds=lambda row: "prompt" not in row and conversation_turns(row) is not None,
         ),
-        Format("trl", _read_trl, ("step", "prompt", "completion", "advantage")),
+        Format("trl", _read_trl, ("step", "prompt", "completion", "advantage"), called="a TRL log"),
+        Format(
+            "ms-swift",
+            _read_swift,
+            ("prompt", "completion", "advantages"),
+            "`step` (or `gen_step`), `prompt`, `completion`, `advantages` and a column a reward, each a list",
+            holds=lambda row: isinstance(row.get("step", row.get("gen_step")), list),
+            called="an ms-swift log",
+        ),
         Format(
             "plain",
             _read_plain,
             ("prompt",),
             "`prompt`, and `completion` or `token_ids`",
-            lambda row: bool({"completion", "token_ids"} & row.keys()),
+            holds=lambda row: bool({"completion", "token_ids"} & row.keys()),
         ),
     )
 }

@@ -33,8 +33,12 @@ from workbench.schema.numbers import counted
 from workbench.schema.rollouts import sampled_runs
 from workbench.steps import PRESETS, split_steps
 
-OWN = frozenset({"reward", "correct", "labels", "labelled_steps", "model", "advantage", "logged_advantage"})
+OWN = frozenset(
+    {"reward", "correct", "labels", "labelled_steps", "model", "advantage", "logged_advantage", "logged_reward"}
+)
 """Columns that always belong to one completion, also where all of a group agree."""
+LOGGED_BY_TRL = frozenset({"trl", "ms-swift"})
+"""Formats with a column a reward function, of which ``reward`` is the sum."""
 _PRESETS = {"\n": "line", "\n\n": "paragraph"}
 REWRITTEN = (
     "whose chat template writes earlier turns anew (its rendering of the first messages is no beginning of that of "
@@ -49,13 +53,19 @@ _LOGGER = logging.getLogger("workbench.data")
 
 @dataclass(frozen=True)
 class Facts:
-    """What reading a file decided: ``preset`` is the step pattern that finds the file's own steps, if it has any."""
+    """What reading a file decided: ``preset`` is the step pattern that finds the file's own steps, if it has any.
+
+    ``columns`` are what rows say beside prompts and completions, ``rewards`` those of them that ``reward`` is the sum
+    of.
+    """
 
     format: str
     rows: int
     tokenizer: str = ""
     preset: str | None = None
     notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    rewards: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -274,21 +284,23 @@ def read_drafts(
         notes.append(f"{counted(len(bad), 'bad row')} left out; the first: {bad[0]}")
     if silent:
         notes.append(f"{counted(len(silent), 'row')} without a completion left out: {cut(', '.join(silent), 100)}")
-    if layout.name == "trl" and "reward" not in columns:
-        records, said = with_rewards(records)
+    rewards: Sequence[str] = ()
+    if layout.name in LOGGED_BY_TRL and "reward" not in columns:
+        records, rewards, said = with_rewards(records)
         notes.append(said)
     said_of_some = Counter(note for record in records for note in record.notes)
     notes += [f"{counted(times, 'completion')} {note}" for note, times in said_of_some.items()]
     if mended:
         notes.append(f"{counted(mended, 'row')} with unpaired surrogates, each replaced by U+FFFD")
-    if unset and layout.name != "trl":  # which writes NaN for what a reward left unscored
+    if unset and layout.name not in LOGGED_BY_TRL:  # which write NaN for what a reward left unscored
         notes.append(f"{counted(unset, 'row')} with NaN, which is taken for no number: a reward of NaN is unscored")
     grouped: dict[str, list[Record]] = {}
     for record in records:
         asked = json.dumps([record.prompt, record.prompt_ids], sort_keys=True)
         grouped.setdefault(record.series + asked, []).append(record)
     drafts = [Draft(group[0].prompt, tuple(group)) for group in grouped.values()]
-    return drafts, Facts(layout.name, count, preset=preset, notes=tuple(notes))
+    named = tuple(dict.fromkeys(name for record in records for name in record.columns))
+    return drafts, Facts(layout.name, count, preset=preset, notes=tuple(notes), columns=named, rewards=tuple(rewards))
 
 
 def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | None, list[str]]:

@@ -232,7 +232,7 @@ class _Judges(Judges):
 # ── the page and its requests ────────────────────────────────────────────────────────────────────────────────────────
 
 NOT_BUILT = re.compile(
-    r"importing|import-.*|open-note|add-model|add-judge|saved-.*|task-reading|trust-model|isolate|isolation-note"
+    r"door|door-.*|open-note|add-model|add-judge|saved-.*|task-reading|trust-model|isolate|isolation-note"
     r"|reward-(edit|save|saved)-\d+"
 )
 """Elements with what is in them, and their functions: files, code, models and judges of a stranger. All editors of code

@@ -1,6 +1,7 @@
 // The page's own scripts: each export is what a Gradio element calls when it loads, see `drawn` in tabs/common.py.
 
 import { listenToControls } from "./controls.js";
+import { takeDrops } from "./opening.js";
 import { restoreTheme } from "./page.js";
 
 export { findings, probes, strip } from "./checks.js";
@@ -18,3 +19,4 @@ export { train } from "./train/train.js";
 
 restoreTheme();
 listenToControls();
+takeDrops();

@@ -1,6 +1,6 @@
-"""Exploit probes of the setup on screen, and pre-flight on freshly sampled groups.
+"""Exploit probes of the setup on screen, pre-flight on freshly sampled groups, and rewards held against labels.
 
-Both take the controls as they stand. A pattern or a reward's code runs in the tab's sandbox, never here.
+All take the controls as they stand. A pattern or a reward's code runs in the tab's sandbox, never here.
 """
 
 from __future__ import annotations
@@ -12,22 +12,43 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.checks import ALL_EDITS, ProbeReport, preflight, probe, split_step_demo
+from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import TaskSection
 from workbench.credit import SCHEMES
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.data import Imported
+from workbench.errors import ConfigError, RewardError, WorkbenchError
 from workbench.rewards import Sandbox
 from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
 from workbench.ui.handlers.credit import changed, credit_config
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task, with_group
+from workbench.ui.handlers.opening import Opening, short
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, findings_json, portable_configs
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import BackgroundWork, Kept, Services
 from workbench.ui.payloads import ProbePair
 from workbench.views.heatmap import credit_payload, to_json
 
 PREFLIGHT_PROMPTS = 8
+CHECK_HEADINGS = {
+    "reward": False,
+    "of": False,
+    "scored": True,
+    "unscored": True,
+    "AUC": True,
+    "agreement": True,
+    "first-error F1": True,
+}
+WORST_HEADINGS = {
+    "reward": False,
+    "group": True,
+    "rollout": True,
+    "step": True,
+    "score": True,
+    "label": False,
+    "text": False,
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +58,20 @@ class CheckView:
     drawing: str
     note: Note | None = None
     running: bool = False
+
+
+@dataclass(frozen=True)
+class RewardCheckView:
+    """Rewards held against the labels: a row a reward, the worst disagreements, and where each of these is.
+
+    ``running`` says whether there is anything to cancel, None that this is as it was.
+    """
+
+    note: Note
+    running: bool | None = False
+    rows: tuple[tuple[str, ...], ...] = ()
+    worst: tuple[tuple[str, ...], ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
 
 
 def probe_setup(
@@ -163,3 +198,97 @@ def _examples(section: TaskSection, seed: int) -> list[Example]:
     task = find_task(section)
     count = min(PREFLIGHT_PROMPTS, len(task))
     return [task[i] for i in sorted(random.Random(seed).sample(range(len(task)), count))]
+
+
+# ── rewards against labels ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_rewards(
+    imported: Imported,
+    draft: Draft,
+    threshold: str,
+    worker: Sandbox,
+    openings: Kept[Opening],
+    tab: str,
+    models: Models | None = None,
+) -> Iterator[RewardCheckView]:
+    """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
+    try:
+        least = float(threshold) if threshold.strip() else None
+    except ValueError:
+        yield RewardCheckView(
+            Note(f"{threshold!r} is no number; give the score from which a thing counts as right, or nothing.")
+        )
+        return
+    cancel = openings.begin(tab)
+    if cancel is None:
+        yield RewardCheckView(Note("This page is opening or checking a file already; cancel that first."), None)
+        return
+    groups = imported.groups
+
+    def check(report: Callable[[str], None]) -> list[RewardCheck]:
+        pattern = draft.pattern()
+        return [
+            check_reward(
+                groups,
+                config,
+                pattern=pattern,
+                threshold=least,
+                worker=worker,
+                models=models,
+                on_progress=lambda done, of, name=config.name: report(f"{name}: {done:,} of {of:,} groups"),  # type: ignore[misc]
+                cancelled=cancel.is_set,
+            )
+            for config in portable_configs(draft)
+        ]
+
+    try:
+        yield RewardCheckView(Note("checking …", level="info"), True)
+        with BackgroundWork(check, cancel) as work:
+            for line in work:
+                yield RewardCheckView(Note(line, level="info"), True)
+            yield _checked(work.result())
+    except RewardError as error:
+        yield RewardCheckView(Note(str(error), line=error.line))
+    except WorkbenchError as error:
+        yield RewardCheckView(Note(str(error)))
+    finally:
+        openings.end(tab)
+
+
+def _checked(checks: Sequence[RewardCheck]) -> RewardCheckView:
+    if not checks:
+        return RewardCheckView(Note("No reward function is on; switch one on or add one.", level="info"))
+    worst = [(check, mistake) for check in checks for mistake in check.worst]
+    notes = [f"{check.reward}: {note}" for check in checks for note in check.notes]
+    return RewardCheckView(
+        rows=tuple(_check_row(check) for check in checks),
+        worst=tuple(
+            (
+                check.reward,
+                str(mistake.group + 1),
+                str(mistake.rollout + 1),
+                "–" if mistake.step is None else str(mistake.step + 1),
+                f"{mistake.score:.3g}",
+                "right" if mistake.label else "wrong",
+                short(mistake.text),
+            )
+            for check, mistake in worst
+        ),
+        places=tuple((mistake.group, mistake.rollout) for _, mistake in worst),
+        note=Note(f"{len(worst)} of the worst disagreements listed.", level="info", detail="\n".join(notes)),
+    )
+
+
+def _check_row(check: RewardCheck) -> tuple[str, ...]:
+    agreement = check.given or check.best
+    error = check.first_error
+    return (
+        check.reward,
+        check.items,
+        str(check.count),
+        str(check.unscored),
+        "–" if check.auc is None else f"{check.auc:.3f}",
+        "–" if agreement is None else f"{agreement.share:.1%} from {agreement.threshold:.3g}",
+        "–" if error is None or error.f1 is None else f"{error.f1:.1%}",
+    )

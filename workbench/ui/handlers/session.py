@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from workbench.checks import ProbeReport
 from workbench.config.run import RunConfig
@@ -32,6 +32,8 @@ from workbench.schema import Credit, Group
 
 KEPT_PROBES = 8
 """Tabs whose probes are remembered, each with the credit of every cell's worst case."""
+KEPT_FILES = 16
+"""Tabs whose opened file is remembered, its groups on disk."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
 _RUNS = "patterns of runs"  # no tab is called this
@@ -56,6 +58,8 @@ class Services:
         self._warming: threading.Thread | None = None
         self._rewards = SandboxPool(make=partial(sandbox, judges=self.judges))
         self.sampling, self.preflight = Works(), Works()
+        self.openings: Kept[Any] = Kept(KEPT_FILES)
+        """What each tab has opened (``opening.Opening``)."""
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
         self._credits: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
@@ -122,6 +126,7 @@ class Services:
         """A tab was closed: what it was at is cancelled and its worker ends."""
         for works in (self.sampling, self.preflight, self.estimating):
             works.cancel(tab)
+        self.openings.forget(tab)
         with self._lock:
             self._credits.pop(tab, None)
             self._probes.pop(tab, None)
@@ -182,6 +187,28 @@ class Works:
             return False
         cancel.set()
         return True
+
+
+class Kept(Works, Generic[V]):
+    """One kind of work, by tab, and what it came to last in each of the ``most`` tabs that used it last."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._kept: Recent[str, V] = Recent(most)
+
+    def keep(self, tab: str, value: V) -> None:
+        with self._lock:
+            self._kept[tab] = value
+
+    def of(self, tab: str) -> V | None:
+        with self._lock:
+            return self._kept.get(tab)
+
+    def forget(self, tab: str) -> None:
+        """Cancel what a closed tab is at, and drop what it kept."""
+        self.cancel(tab)
+        with self._lock:
+            self._kept.pop(tab, None)
 
 
 # ── work on a thread ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -83,7 +83,14 @@ def note_value(
     return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields), "action": action})
 
 
-def table(elem_id: str, name: str, headings: Mapping[str, bool], *, picks: bool = False) -> gr.HTML:
+def table(
+    elem_id: str,
+    name: str,
+    headings: Mapping[str, bool],
+    *,
+    picks: bool = False,
+    rows: Sequence[Sequence[str]] = (),
+) -> gr.HTML:
     """Rows of texts, as ``table_value`` packs them; ``headings`` says of which columns are numbers.
 
     Where a row can be picked, that is the element's event ``apply`` with the row and its first text, its name; the
@@ -91,7 +98,7 @@ def table(elem_id: str, name: str, headings: Mapping[str, bool], *, picks: bool 
     """
     titles = [{"title": title, "numeric": numeric} for title, numeric in headings.items()]
     spec = {"name": name, "picks": picks, "headings": titles}
-    return drawn(elem_id, "table", constant=spec, chosen="-1")
+    return drawn(elem_id, "table", table_value(rows), constant=spec, chosen="0" if rows and picks else "-1")
 
 
 def table_value(rows: Sequence[Sequence[str]]) -> str:

@@ -22,8 +22,8 @@ from workbench.ui.tabs.config_import import build_import
 from workbench.ui.tabs.credit import bound_credit, build_credit_form
 from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.models import build_model_status
+from workbench.ui.tabs.opening import build_door
 from workbench.ui.tabs.rewards import bound_rows, build_reward_list, build_reward_sources
-from workbench.ui.tabs.rollout_import import build_rollout_import
 from workbench.ui.tabs.share import build_share
 from workbench.ui.tabs.task_rows import build_task_rows
 from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
@@ -54,6 +54,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     fields: dict[str, Any] = {"draft": gr.State(Tab(first))}
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
+            door = build_door()
             task, steps = _example_widgets(first), _step_widgets(first)
             heading("Rewards")
             rewards = build_reward_list(first.rows)
@@ -70,7 +71,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             )
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
                 fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources())
-                rollout_import, config_import = build_rollout_import(), build_import()
+                config_import = build_import()
                 fields |= {**build_task_rows(first), "more": more}
                 start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             actions = _actions()
@@ -95,7 +96,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     fields["bound"] = bound | sampled
     widgets = InspectWidgets(
         **task, **steps, **credit, **actions, isolation=isolation, strip=strip, drawing=drawing, probes=probes,
-        rollout_import=rollout_import, config_import=config_import, share=share, start_over=start_over,
+        door=door, config_import=config_import, share=share, start_over=start_over,
     )  # fmt: skip
     return fields, widgets
 

@@ -29,8 +29,8 @@ from workbench.ui.tabs.credit import wire_credit
 from workbench.ui.tabs.form import Updates, changes, form_note_value, read, read_form, shown
 from workbench.ui.tabs.judges import wire_judges
 from workbench.ui.tabs.models import wire_models
+from workbench.ui.tabs.opening import DoorEvents
 from workbench.ui.tabs.rewards import watched, wire_rewards
-from workbench.ui.tabs.rollout_import_events import RolloutImportEvents
 from workbench.ui.tabs.share_events import kept_value, wire_share
 from workbench.ui.tabs.step_values import wire_values
 from workbench.ui.tabs.task_rows import wire_task_rows
@@ -75,7 +75,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     wire_task_rows(form, then_score)
     _wire_undo(form, widgets, then_score)
     _wire_sampling(form, widgets, services, sample_now, then_score)
-    RolloutImportEvents(widgets.rollout_import, form, services, then_score)
+    DoorEvents(widgets.door, form, services, then_score, sample_now)
     wire_probes(widgets.probes, form, services, then_score)
     wire_share(widgets.share, form, services)
     return InspectEvents(then_score, sample_now)

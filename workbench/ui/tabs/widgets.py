@@ -190,28 +190,14 @@ class ConfigImportWidgets:
 
 
 @dataclass(frozen=True)
-class RolloutImportWidgets:
-    """The part that opens people's own rollouts."""
+class DoorWidgets:
+    """The box that takes somebody's own data; what is known of an opened file is drawn in ``details``."""
 
+    upload: gr.UploadButton
     path: gr.Dropdown
-    upload: gr.File
-    format: gr.Dropdown
-    tokenizer: gr.Dropdown
-    columns: gr.Textbox
-    skip_bad_rows: gr.Checkbox
-    open: gr.Button
-    cancel: gr.Button
     note: gr.HTML
-    opened: gr.Column
-    groups: gr.HTML
-    previous: gr.Button
-    following: gr.Button
-    where: gr.HTML
-    threshold: gr.Textbox
-    check: gr.Button
-    checks: gr.HTML
-    worst: gr.HTML
-    check_note: gr.HTML
+    cancel: gr.Button
+    details: gr.Column
 
 
 @dataclass(frozen=True)
@@ -260,7 +246,7 @@ class InspectWidgets:
     undo_note: gr.HTML
     start_over: gr.Button
     probes: ProbeWidgets
-    rollout_import: RolloutImportWidgets
+    door: DoorWidgets
     config_import: ConfigImportWidgets
     share: ShareWidgets
 

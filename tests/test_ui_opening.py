@@ -1,0 +1,252 @@
+"""Opening one's own data on the page, without a browser."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tests.drafts import draft_of, own_row
+from workbench.rewards import Sandbox
+from workbench.ui.handlers import opening as opening_handlers
+from workbench.ui.handlers.checks import check_rewards
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
+from workbench.ui.handlers.reward_rows import builtin_row
+from workbench.ui.handlers.scoring import rescore
+from workbench.ui.handlers.session import Kept
+
+ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
+LINES = {"regex": r"\n+", "kind": "ends"}
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Sandbox() as worker:
+        yield worker
+
+
+def opened(tmp_path, path="gsm8k", **how):
+    """What is shown while a file is opened, the last view being what came of it."""
+    openings = Kept(1)
+    views = list(open_file(Ask(path, **how), tmp_path, openings, "tab"))
+    assert openings.begin("tab") is not None  # whatever happened, the tab is free again
+    return views
+
+
+def write(tmp_path, *rows, name="mine.jsonl"):
+    (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return name
+
+
+def shown(draft, worker):
+    """The advantage of each answer's first token."""
+    return [rollout["advantages"][0] for rollout in json.loads(rescore(draft, worker).drawing)["show"]["rollouts"]]
+
+
+def scoring_form(view) -> Draft:
+    """The page with the rewards that fit the data, and a pattern of lines."""
+    return with_opened(draft_of(), view).with_pattern(**LINES)
+
+
+def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, worker):
+    views = opened(tmp_path)
+    assert [view.running for view in views] == [True] * (len(views) - 1) + [False]
+    imported, note = views[-1].imported, views[-1].note
+    assert (note.text, note.level) == (
+        "Opened 300 groups (1,200 answers) of GSM8K's model answers. Tokens by tiny's tokenizer.",
+        "info",
+    )
+    assert group_rows(imported)[1][:3] == ["2", "4", "3 of 4"]
+    draft = with_opened(draft_of(), views[-1])
+    assert (draft.regex, draft.group) == (r"\n+", imported.groups[0])
+    chosen = choose_group(draft, imported, 1)
+    assert (chosen.where, chosen.draft.group) == ("2 of 300", imported.groups[1])
+    assert chosen.draft.text == imported.groups[1].prompt
+    assert [row.name for row in draft.rows if row] == ["calculator_notes", "gsm8k_answer"]
+    view = rescore(chosen.draft, worker)
+    assert (view.note, view.pattern) == (None, None)
+    drawn = json.loads(view.drawing)
+    assert (drawn["other"], drawn["about"]) == ("", "read from model-solutions-300.jsonl, tokenizer tiny")
+    assert [rollout["outcome"] for rollout in drawn["show"]["rollouts"]] == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_groups_go_round_at_the_ends(tmp_path):
+    imported = opened(tmp_path)[-1].imported
+    assert choose_group(draft_of(), imported, 0, by=-1).index == 299
+    assert choose_group(draft_of(), imported, 299, by=1).index == 0
+
+
+def test_problems_of_other_columns_open_as_a_task_that_runs_find_again(tmp_path):
+    uploads = tmp_path / "uploads" / "ab12"
+    uploads.mkdir(parents=True)
+    rows = [{"Problem Text": f"{n} + 1?", "gold_value": n + 1} for n in range(12)]
+    write(uploads, *rows)
+    view = opened(tmp_path, "uploads/ab12/mine.jsonl")[-1]
+    assert view.note.text == "Opened 12 problems: Problem Text is the prompt, gold_value is the right answer."
+    draft = with_opened(draft_of(), view)
+    assert (draft.task, draft.text, draft.columns["answer"]) == (str(tmp_path / "data" / "mine.jsonl"), "0 + 1?", "1")
+    assert (draft.credit["scheme"], draft.group) == ("outcome", None)  # answers are sampled at once
+    config = draft.config()
+    assert config.task.columns == {"prompt": "Problem Text", "answer": "gold_value"}
+    assert opened(tmp_path, "uploads/ab12/mine.jsonl")[-1].section == view.section  # the same file is kept once
+    write(uploads, *rows[:5])
+    assert opened(tmp_path, "uploads/ab12/mine.jsonl")[-1].section.name == str(tmp_path / "data" / "mine-2.jsonl")
+
+
+def test_a_prompt_that_nothing_names_is_asked_for_and_chosen(tmp_path):
+    name = write(tmp_path, *[{"text": f"{n} + 1?", "gold": n + 1} for n in range(3)])
+    asked = opened(tmp_path, name)[-1]
+    assert (asked.note.text, asked.look.names) == ("Which column is the prompt?", ("text", "gold"))
+    told = opened(tmp_path, name, columns={"prompt": "text"})[-1]
+    assert (told.note.level, told.task[0].prompt, told.task[0].columns["answer"]) == ("info", "0 + 1?", "1")
+    unjudged = opened(tmp_path, name, columns={"prompt": "text", "answer": ""})[-1]
+    assert (unjudged.note.level, len(unjudged.task.rewards)) == ("warning", 0)
+
+
+@pytest.mark.parametrize("path", ["mine.jsonl", "sub/../mine.jsonl"])
+def test_a_file_of_the_workspace_is_opened(tmp_path, path):
+    (tmp_path / "sub").mkdir()
+    write(tmp_path, {"prompt": "a", "completion": "1", "reward": 0.5})
+    imported = opened(tmp_path, path)[-1].imported
+    assert group_rows(imported) == [["1", "1", "⌀ 0.50", "a"]]
+    assert [reward.name for reward in find_rewards(imported)] == ["given_reward"]
+
+
+def test_a_configuration_is_handed_on(tmp_path):
+    (tmp_path / "run.yaml").write_text("method: grpo\n")
+    assert opened(tmp_path, "run.yaml")[-1].configuration == tmp_path / "run.yaml"
+
+
+@pytest.mark.parametrize(
+    ("logged", "options"),
+    [((0.7070, -0.7070), {"scale": True}), ((0.5, -0.5), {"scale": False})],  # of rewards 1 and 0
+)
+def test_a_log_opens_in_colour_under_the_scheme_that_made_its_own_advantages(tmp_path, worker, logged, options):
+    rows = [
+        {"step": 1, **row, "right": right, "n_tokens": 9, "advantage": advantage}
+        for row, right, advantage in zip(ROWS, (1.0, 0.0), logged, strict=True)
+    ]
+    view = opened(tmp_path, write(tmp_path, *rows))[-1]
+    assert (view.advantages.options, view.advantages.within < 1e-4) == (options, True)
+    assert "1 group (2 answers) of a TRL log" in view.note.text
+    assert "1 column was not used (n_tokens)" in view.note.text
+    draft = with_opened(draft_of(), view)
+    assert shown(draft, worker) == pytest.approx(logged, abs=1e-4)
+
+
+def test_a_log_with_outcome_rewards_alone_opens_under_outcome(tmp_path, worker):
+    """``process`` reads step rewards, and gives none any advantage."""
+    name = write(tmp_path, *[{**row, "reward": reward} for row, reward in zip(ROWS, (1.0, 0.0), strict=True)])
+    draft = with_opened(draft_of(), opened(tmp_path, name)[-1])
+    assert draft.credit["scheme"] == "outcome"
+    assert [advantage > 0 for advantage in shown(draft, worker)] == [True, False]
+    steps = draft_of(builtin_row("step_correctness")).with_scheme_for_rewards()
+    assert steps.credit["scheme"] == "process"
+    weighted = replace(draft_of(builtin_row("given_reward")), credit={"scheme": "process", "outcome_weight": 1.0})
+    assert weighted.with_scheme_for_rewards() is weighted
+
+
+def test_answers_are_compared_with_the_files_right_ones_where_it_has_no_reward(tmp_path):
+    name = write(tmp_path, *[{**row, "gold": r"\frac{1}{2}"} for row in (*ROWS, ROWS[0])])
+    view = opened(tmp_path, name)[-1]
+    assert [reward.name for reward in find_rewards(view.imported)] == ["math_equality"]
+    unscored = opened(tmp_path, write(tmp_path, *ROWS, ROWS[0]))[-1]
+    assert (find_rewards(unscored.imported), unscored.note.level) == ([], "warning")
+
+
+def test_bad_rows_of_a_file_can_be_skipped(tmp_path):
+    name = write(tmp_path, *ROWS, [1])
+    assert "line 3" in opened(tmp_path, name)[-1].note.text
+    imported = opened(tmp_path, name, skip_bad_rows=True)[-1].imported
+    assert len(imported.groups[0]) == 2
+    assert imported.facts.notes[0].startswith("1 bad row left out")
+
+
+def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
+    """A file with ``reward``, one without anything, one of chain arithmetic, one after the other."""
+    mine = own_row("def mine(prompt, step, **columns):\n    return float('4' in step)\n")
+    draft = draft_of(builtin_row("step_correctness"), builtin_row("tag_format"), mine)
+
+    def after(draft, **columns):
+        view = opened(tmp_path, write(tmp_path, *[columns | row for row in ROWS]))[-1]
+        draft = with_opened(draft, view)
+        assert "show" in json.loads(rescore(draft, worker).drawing)
+        return draft, [(row.name, row.on) for row in draft.rows if row]
+
+    draft, rows = after(draft, reward=1.0)
+    assert rows == [("given_reward", True), ("mine", True)]
+    draft, rows = after(draft)
+    assert rows == [("given_reward", False), ("mine", True)]
+    draft, rows = after(draft, start=2, operations=[["+", 2]], answer="4")
+    assert rows == [("step_correctness", True), ("answer_correctness", True), ("mine", True)]
+    draft, rows = after(draft)
+    assert rows == [("step_correctness", False), ("answer_correctness", False), ("mine", True)]
+
+
+def test_a_chosen_reward_that_one_file_cannot_feed_is_on_again_with_the_next():
+    """Unless somebody has switched it off meanwhile."""
+    chosen = builtin_row("math_equality")
+    assert chosen.for_data({"answer"}) == chosen
+    off = chosen.for_data(set())
+    assert (off.on, off.for_data(set()).for_data({"answer", "level"})) == (False, chosen)
+    switched = off.with_values(True, 1.0, off.code).with_values(False, 1.0, off.code)
+    assert not switched.for_data(set()).for_data({"answer"}).on
+
+
+def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatch):
+    openings = Kept(1)
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(source, *, on_event, cancelled, **how):
+        on_event({"done": 1, "of": 2})
+        started.set()
+        assert go_on.wait(60)
+        assert cancelled()
+        return opening_handlers.Imported((), opening_handlers.Facts("plain", 0))
+
+    monkeypatch.setattr(opening_handlers, "read_groups", slow)
+    views = open_file(Ask("gsm8k"), tmp_path, openings, "tab")
+    assert next(views).note.text == "reading …"
+    assert next(views).note.text.startswith("1 of 2 groups · ")
+    assert started.wait(60)
+    [busy] = open_file(Ask("gsm8k"), tmp_path, openings, "tab")
+    assert "opening or checking a file already" in busy.note.text
+    assert busy.running is None  # the button stays as the first one set it
+    openings.cancel("another tab")
+    openings.cancel("tab")
+    go_on.set()
+    last = list(views)[-1]
+    assert (last.note.text, last.imported) == ("Cancelled; nothing was opened.", None)
+    assert openings.of("tab") is None
+
+
+# ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_pages_rewards_are_held_against_the_labels(tmp_path, worker):
+    opening = opened(tmp_path)[-1]
+    imported = opening.imported
+    views = list(check_rewards(imported, scoring_form(opening), "0.5", worker, Kept(1), "tab"))
+    assert [view.running for view in views] == [True] * (len(views) - 1) + [False]  # it can be cancelled till its end
+    notes, answer = views[-1].rows
+    assert notes == ("calculator_notes", "completions", "1192", "8", "0.510", "40.7% from 0.5", "–")
+    assert answer == ("gsm8k_answer", "completions", "1200", "0", "1.000", "100.0% from 0.5", "–")
+    assert len(views[-1].worst) == len(views[-1].places) == 20
+    group, rollout = views[-1].places[0]
+    row = views[-1].worst[0]
+    assert (row[1], row[2]) == (str(group + 1), str(rollout + 1))
+    text = imported.groups[group].rollouts[rollout].text
+    assert row[6].split(" ↵ ")[0] == text.split("\n")[0][: opening_handlers.SHOWN - 1] or row[6].endswith("…")
+
+
+def test_labels_of_steps_give_a_first_error_f1(tmp_path, worker):
+    opening = opened(tmp_path, "chain-arithmetic", tokenizer="words")[-1]
+    view = list(check_rewards(opening.imported, scoring_form(opening), "", worker, Kept(1), "tab"))[-1]
+    assert [(row[0], row[1], row[4], row[6]) for row in view.rows] == [
+        ("step_correctness", "steps", "1.000", "100.0%"),
+        ("answer_correctness", "completions", "1.000", "–"),
+    ]
+    assert view.worst == ()

@@ -1,0 +1,197 @@
+"""What somebody's file holds, problems to answer or rollouts, and which of its columns is what.
+
+``look_at`` decides by the first rows. Rollouts have the columns of a format of ``data.formats`` and come in groups or
+with scores; what a task can be made of is problems. Columns of other names ("Problem Text", ``gold_value``) are guessed
+by the words in them; what somebody chose goes before any guess. Nothing is tokenised or scored here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from workbench.credit import assign_credit
+from workbench.data.conversations import is_messages
+from workbench.data.engines import conversation_turns
+from workbench.data.formats import FORMATS
+from workbench.data.kinds import PROMPTS, columns_of, names_of, recognised, value_at
+from workbench.data.read import EVERY, Row, resolve, rows_and_faults
+from workbench.data.records import is_number
+from workbench.errors import TaskError
+from workbench.files import opened
+from workbench.schema import Group
+
+Role = Literal["prompt", "completion", "answer", "reward"]
+ROLES: tuple[Role, ...] = get_args(Role)
+WORDS: Mapping[Role, tuple[str, ...]] = {
+    "prompt": ("prompt", "question", "problem", "query", "instruction", "exercise", "task", "input"),
+    "completion": ("completion", "response", "output", "generation", "reply", "rollout"),
+    "answer": ("answer", "gold", "truth", "target", "expected", "label", "solution", "result"),
+    "reward": ("reward", "score", "points", "rating", "grade"),
+}
+"""Words that the names of columns are known by, the surest first."""
+LIKE_DEMONSTRATIONS = frozenset({"plain", "messages", "openrlhf"})
+"""Formats that rows to learn from have as well. Those are of a prompt each, and nothing scores them."""
+OF_ROLLOUTS = frozenset({"reward", "score", "correct", "is_correct", "labels", "token_ids"})
+"""Columns that rows to learn from do not have."""
+LOOKED_AT = 64
+"""Rows that are looked at."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a file holds; ``names`` are its columns, and ``columns`` says what is known of which of them is what.
+
+    ``mapping`` is that of it which a reader has to be told. ``missing`` has to be chosen before the file can be read.
+    """
+
+    holds: Literal["problems", "rollouts"]
+    names: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    missing: Role | None = None
+
+
+def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
+    """Find out what a file or folder holds. ``chosen`` says of columns what they are, "" that there is none.
+
+    Raises TaskError for a file without a row that can be read, and for a chosen column that is not there.
+    """
+    file, chosen = resolve(path), chosen or {}
+    if _is_of_a_run(file):
+        return Look("rollouts")
+    rows = _first_rows(file)
+    values = rows[0].values
+    names = tuple(dict.fromkeys(name for row in rows for name in names_of(row.values)))
+    mapping = {role: name for role, name in chosen.items() if name}
+    columns_of(f"{file.name} {rows[0].where}", values, mapping, "columns")
+    columns: dict[str, str] = {role: role for role in ROLES if role in values}
+    columns |= [("prompt", name) for name in reversed(PROMPTS) if name in values]
+    columns = {role: name for role, name in (columns | mapping).items() if chosen.get(role) != ""}
+
+    def guess(*roles: Role) -> None:
+        for role in roles:
+            if role not in columns and role not in chosen and (name := _guessed(role, values, columns.values())):
+                columns[role] = mapping[role] = name
+
+    format = next((format.name for format in FORMATS.values() if format.fits(values)), None)
+    if format is not None and not chosen.keys() & {"prompt", "completion"}:
+        if format not in LIKE_DEMONSTRATIONS:
+            return Look("rollouts", names)
+        if OF_ROLLOUTS & values.keys() or _repeats_a_prompt(rows):
+            guess("answer", "reward")
+            return Look("rollouts", names, columns, mapping)
+        columns.pop("completion", None)
+    layout, as_task = recognised(values)
+    if not layout and not {"messages", "chosen"} & values.keys():
+        guess("prompt")
+        if "prompt" not in columns:
+            return Look("problems", names, columns, mapping, "prompt")
+        if format is None:
+            guess("completion")
+    if "answer" not in as_task:
+        guess("answer")
+    if "completion" not in columns:
+        return Look("problems", names, columns, mapping)
+    guess("reward")
+    return Look("rollouts", names, columns, columns)
+
+
+def _is_of_a_run(file: Path) -> bool:
+    """Whether it is the rollouts that a run of this workbench stored."""
+    import pyarrow.parquet as pq
+
+    try:
+        with opened(file) as stream:
+            return stream.read(4) == b"PAR1" and b"groups" in (pq.read_schema(file).metadata or {})
+    except (OSError, ValueError):
+        return False
+
+
+def _first_rows(file: Path) -> list[Row]:
+    """Return the first rows that can be read. Raises TaskError where there are none."""
+    read = [row for row in islice(rows_and_faults(file, EVERY), LOOKED_AT) if not row.left_out]
+    rows = [row for row in read if not row.fault]
+    if not rows:
+        raise TaskError(read[0].fault if read else f"{file.name} has no rows")
+    return rows
+
+
+def _repeats_a_prompt(rows: Sequence[Row]) -> bool:
+    prompts = [
+        json.dumps(row.values.get("prompt", row.values.get("input", (conversation_turns(row.values) or ())[:-1])))
+        for row in rows
+    ]
+    return len(set(prompts)) < len(prompts)
+
+
+def _guessed(role: Role, values: Mapping[str, Any], taken: Collection[str]) -> str | None:
+    """Return the column whose name is the surest of the role's words, or else has it among its words."""
+    words = {
+        name: [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
+        for name in names_of(values)
+        if name not in taken and _may_be(role, value_at(values, name))
+    }
+    for fits in (lambda known, found: [known] == found, lambda known, found: known in found):
+        for known in WORDS[role]:
+            if (name := next((name for name, found in words.items() if fits(known, found)), None)) is not None:
+                return name
+    return None
+
+
+def _may_be(role: Role, value: Any) -> bool:
+    """Whether a value may be a role's."""
+    if role == "reward":
+        return is_number(value) or isinstance(value, bool)
+    if role == "answer":
+        return isinstance(value, str | list) or is_number(value)
+    return (isinstance(value, str) and bool(value.strip())) or is_messages(value)
+
+
+# --- advantages that a file logged ------------------------------------------------------------------------------
+
+OUTCOMES: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("`outcome` ÷ std", {"scale": True}),
+    ("`outcome`, not ÷ std", {"scale": False}),
+    ("`outcome`, each against the others (RLOO)", {"normalise": "leave_one_out", "scale": False}),
+)
+"""How trainers make advantages of outcome rewards: in words, and as options of the scheme."""
+SAME = 0.01
+"""Largest difference of advantages that are the same; logs are rounded."""
+
+
+@dataclass(frozen=True)
+class LoggedAdvantages:
+    """The way in which a file's own advantages follow from its rewards, and how far they are off at most."""
+
+    said: str
+    options: Mapping[str, Any]
+    within: float
+
+
+def recognise_advantages(groups: Iterable[Group]) -> LoggedAdvantages | None:
+    """Find out how the advantages that a file logged were made of its rewards. None where that is not known."""
+    logged = [
+        (rewards, advantages)
+        for group in groups
+        if (rewards := [rollout.columns.get("reward") for rollout in group.rollouts])
+        and all(map(is_number, advantages := [rollout.columns.get("logged_advantage") for rollout in group.rollouts]))
+        and len([reward for reward in rewards if reward is not None]) > 1
+    ]
+    if not logged:
+        return None
+    found = []
+    for said, options in OUTCOMES:
+        off = 0.0
+        for rewards, advantages in logged:
+            rows: list[list[Any]] = [[]] * len(rewards)
+            ours = assign_credit(rows, rows, [1] * len(rewards), "outcome", outcome_rewards=rewards, **options)
+            off = max(off, *(abs(a - b) for a, b in zip(ours[:, 0].tolist(), advantages, strict=True)))
+        found.append(LoggedAdvantages(said, options, off))
+    best = min(found, key=lambda way: way.within)
+    return best if best.within <= SAME else None

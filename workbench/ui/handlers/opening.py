@@ -1,0 +1,342 @@
+"""Opening one's own data: problems, rollouts or a configuration, found out from the file; choosing among its groups.
+
+A file is an upload, one of the workspace's, or data that comes along; a file's groups lie on disk until they are looked
+at. Whatever goes wrong, the group on screen is kept and the note says what.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from workbench.assets import EMBEDDED
+from workbench.config import RewardConfig, TaskSection
+from workbench.config.task import text_of_columns
+from workbench.data import FORMATS, LABELLED, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
+from workbench.data.opening import LoggedAdvantages, Look, look_at, recognise_advantages
+from workbench.data.rollouts import OWN
+from workbench.errors import TaskError, WorkbenchError, shown
+from workbench.rewards import find_builtin
+from workbench.schema import Group, Prompt
+from workbench.schema.numbers import counted
+from workbench.sentences import about_opened
+from workbench.steps import PRESETS
+from workbench.ui.handlers.credit import with_settings
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.example import choose_example, find_task, with_group
+from workbench.ui.handlers.rewards import task_rows, with_task
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import BackgroundWork, Kept
+from workbench.ui.handlers.task_rows import in_page_words
+from workbench.ui.handlers.tree import with_path
+
+AUTO = "found out"
+FORMAT_CHOICES = (AUTO, *FORMATS, "run")
+TOKENIZER_CHOICES = ("tiny", "words")
+CONFIGURATIONS = (".yaml", ".yml")
+GROUP_HEADINGS = {"#": True, "answers": True, "right": True, "prompt": False}
+"""Whether a column holds numbers."""
+SHOWN = 160
+"""Characters of a text in a table."""
+MAX_LISTED = 2000
+"""Groups listed; the others are reached with the arrows."""
+EXPLAINED = 200
+"""Groups that are looked at to find out what a file says beside prompts and completions."""
+UNDERSTOOD = OWN | {"answer", "solution", "training_step", "logged_entropy"}
+"""Columns that have a place of their own here."""
+
+FILE_REWARDS = (("given_labels",), ("given_reward",), ("step_correctness", "answer_correctness"))
+"""Rewards suggested together for data of any format that has the columns they need."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is to be opened: an upload's path or what was typed, and what somebody chose of how to read it.
+
+    ``columns`` says which column is what, "" that there is none.
+    """
+
+    path: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    format: str = AUTO
+    tokenizer: str = "tiny"
+    skip_bad_rows: bool = False
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One thing to show while a file is opened: a note, and what is known of the file by then.
+
+    ``running`` says whether there is anything to cancel, None that this is as it was. In the end there are rollouts in
+    ``imported``, a ``task`` with its ``section``, a ``configuration``'s file, or none of them.
+    """
+
+    ask: Ask
+    note: Note
+    running: bool | None = False
+    look: Look | None = None
+    imported: Imported | None = None
+    advantages: LoggedAdvantages | None = None
+    section: TaskSection | None = None
+    task: Task | None = None
+    configuration: Path | None = None
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """A group chosen: the draft with it on screen, and which of the file's it is."""
+
+    draft: Draft
+    index: int
+    where: str
+
+
+# ── opening a file ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def find_file(path: str, workspace: Path) -> str | Path:
+    """What to read: data that comes along by name, or a file of the workspace, as uploads are. Raises TaskError."""
+    typed = path.strip()
+    if not typed:
+        raise TaskError(f"no file is chosen; give a workspace file or folder, or one of {', '.join(LABELLED)}")
+    if typed in LABELLED:
+        return typed
+    try:
+        found = (workspace / Path(typed).expanduser()).resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, a circle of links, the home of nobody
+        raise TaskError(f"{shown(typed)} is no path that can be followed ({error}); give a file's path") from error
+    if not found.is_relative_to(workspace.resolve()):
+        raise TaskError(f"{shown(typed)} is outside the workspace {workspace}; put the file there, or drop it here")
+    return found
+
+
+def open_file(ask: Ask, workspace: Path, openings: Kept[Opening], tab: str) -> Iterator[Opening]:
+    """Find out what a file holds and read it, saying how far it is."""
+    cancel = openings.begin(tab)
+    if cancel is None:
+        yield Opening(ask, Note("This page is opening or checking a file already; cancel that first."), None)
+        return
+    look: Look | None = None
+    try:
+        yield Opening(ask, Note("reading …", level="info"), True)
+        source = find_file(ask.path, workspace)
+        if isinstance(source, Path) and source.suffix in CONFIGURATIONS:
+            yield _kept(openings, tab, Opening(ask, Note(""), configuration=source))
+            return
+        look = _look(source, ask)
+        if look.missing:
+            yield _kept(openings, tab, Opening(ask, Note("Which column is the prompt?"), look=look))
+            return
+        if look.holds == "problems" and isinstance(source, Path):
+            section = TaskSection(name=str(_among_data(source, workspace)), columns=dict(look.mapping))
+            yield _kept(openings, tab, _problems(ask, look, section, find_task(section)))
+            return
+
+        def read(report: Callable[[str], None]) -> Imported:
+            return _read(source, ask, look, report, cancel.is_set)
+
+        with BackgroundWork(read, cancel) as work:
+            for line in work:
+                yield Opening(ask, Note(line, level="info"), True)
+            imported = work.result()
+        if cancel.is_set():
+            yield Opening(ask, Note("Cancelled; nothing was opened.", level="info"), False)
+        else:
+            yield _kept(openings, tab, _rollouts(ask, look, imported))
+    except WorkbenchError as error:
+        yield _kept(openings, tab, Opening(ask, Note(in_page_words(error)), look=look))
+    finally:
+        openings.end(tab)
+
+
+def _kept(openings: Kept[Opening], tab: str, opening: Opening) -> Opening:
+    openings.keep(tab, opening)
+    return opening
+
+
+def _look(source: str | Path, ask: Ask) -> Look:
+    if isinstance(source, str):
+        return Look("rollouts")
+    if ask.format != AUTO:
+        given = {role: name for role, name in ask.columns.items() if name}
+        return Look("rollouts", columns=given, mapping=given)
+    return look_at(source, ask.columns)
+
+
+def _among_data(file: Path, workspace: Path) -> Path:
+    """Copy an upload to the workspace's data, where runs find it later; a file that lies there already stays."""
+    if not file.is_relative_to(workspace.resolve() / "uploads"):
+        return file
+    folder = workspace.resolve() / "data"
+    folder.mkdir(exist_ok=True)
+    names = (f"{file.stem}{f'-{n}' if n > 1 else ''}{file.suffix}" for n in range(1, 10_000))
+    free = next(path for name in names if not (path := folder / name).exists() or filecmp.cmp(file, path, False))
+    if not free.exists():
+        shutil.copyfile(file, free)
+    return free
+
+
+def _problems(ask: Ask, look: Look, section: TaskSection, task: Task) -> Opening:
+    named = {"prompt": "the prompt", "answer": "the right answer"}
+    said = [f"{name} is {named[role]}" for role, name in look.mapping.items() if role in named]
+    noun = {"prompts": "problem", "labelled_steps": "labelled answer"}.get(task.kind, task.kind.removesuffix("s"))
+    text = f"Opened {counted(len(task) + len(task.held_out), noun)}{': ' if said else ''}{', '.join(said)}."
+    if task.unchecked:
+        text += f" Nothing tells right from wrong ({task.unchecked}): choose the answer's column, or a reward."
+    level = "warning" if task.unchecked else "info"
+    return Opening(ask, Note(text, level=level), look=look, section=section, task=task)
+
+
+def _rollouts(ask: Ask, look: Look, imported: Imported) -> Opening:
+    facts = imported.facts
+    advantages = recognise_advantages(islice(imported.groups, EXPLAINED))
+    rewards = find_rewards(imported, advantages)
+    used = {*UNDERSTOOD, *facts.rewards, *(name for one in rewards for name in find_builtin(one.name).columns)}
+    said = about_opened(
+        len(imported),
+        sum(len(group) for group in imported.groups),
+        FORMATS[facts.format].called if facts.format in FORMATS else "",
+        None if advantages is None else (advantages.said, advantages.within),
+        [name for name in facts.columns if name not in used],
+        facts.tokenizer,
+    )
+    unscored = "" if rewards else " Nothing in the file scores an answer: choose its column below, or add a reward."
+    note = Note(str(said).replace("`", "") + unscored, level="info" if rewards else "warning")
+    return Opening(ask, note, look=look, imported=imported, advantages=advantages)
+
+
+def _read(
+    source: str | Path, ask: Ask, look: Look, on_progress: Callable[[str], None], cancelled: Callable[[], bool]
+) -> Imported:
+    tokenizer = ask.tokenizer.strip() or None
+    if isinstance(source, str) and source not in SHIPPED:
+        groups = labelled_groups(source, tokenizer=tokenizer)
+        facts = Facts("generated", sum(map(len, groups)), groups[0].sampling["tokenizer"], preset="line")
+        return Imported(tuple(groups), facts)
+
+    began = time.monotonic()
+
+    def on_event(event: dict[str, Any]) -> None:
+        if "phase" in event:
+            on_progress(event["phase"])
+            return
+        left = (time.monotonic() - began) / event["done"] * (event["of"] - event["done"])
+        on_progress(f"{event['done']:,} of {event['of']:,} groups · {left:.0f} s left")
+
+    return read_groups(
+        source,
+        tokenizer=tokenizer,
+        format=None if ask.format == AUTO else ask.format,
+        columns=dict(look.mapping),
+        skip_bad_rows=ask.skip_bad_rows,
+        on_event=on_event,
+        cancelled=cancelled,
+    )
+
+
+# ── what was opened, on screen ───────────────────────────────────────────────────────────────────────────────────
+
+
+def with_opened(draft: Draft, opening: Opening) -> Draft:
+    """The draft with the first problem or group of what was opened, and a pattern, rewards and a scheme that fit it."""
+    if opening.section is not None:
+        columns = text_of_columns(opening.section.columns)
+        draft = draft.with_rows_as_they_are()
+        draft = replace(draft, tree=with_path(draft.tree, "task.columns", columns))
+        task = find_task(opening.section)
+        draft = with_task(choose_example(draft, 0, task=task), task)
+        if not samples_at_once(draft, opening):
+            return draft
+        if not isinstance(draft.prompt, str):  # the small policies have no chat template
+            draft = replace(draft, tree=with_path(draft.tree, "prompt.apply_template", "never"))
+        return replace(draft, group=None)
+    assert opening.imported is not None
+    rewards, columns_there = find_rewards(opening.imported, opening.advantages), columns_of(opening.imported)
+    if rewards:
+        task = Task("imported", [], [], rewards=tuple(rewards), unchecked="imported answers are not checked")
+        draft = replace(draft, rows=task_rows(draft.rows, task))
+    draft = replace(draft, rows=tuple(None if row is None else row.for_data(columns_there) for row in draft.rows))
+    draft = draft.with_scheme_for_rewards()
+    if opening.advantages is not None and draft.credit["scheme"] == "outcome":
+        draft = replace(draft, credit=with_settings(draft.credit, opening.advantages.options))
+    preset = PRESETS.get(opening.imported.facts.preset or "")
+    draft = draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
+    return with_group(draft, opening.imported.groups[0])
+
+
+def samples_at_once(draft: Draft, opening: Opening) -> bool:
+    """Whether answers to the opened problems come without a question: from a small policy that is here already."""
+    return opening.task is not None and draft.policy in EMBEDDED
+
+
+def find_rewards(imported: Imported, advantages: LoggedAdvantages | None = None) -> list[RewardConfig]:
+    """The built-in rewards that can score this data; of answers alone where its advantages were made of these."""
+    names = columns_of(imported)
+    if imported.facts.format == "gsm8k":
+        found = ["calculator_notes", "gsm8k_answer"]
+    elif imported.facts.format == "generated":
+        found = ["step_correctness", "answer_correctness"]
+    else:
+        fitting = [
+            together
+            for together in FILE_REWARDS
+            if all(names.issuperset(find_builtin(name).columns) for name in together)
+        ]
+        found = [name for together in fitting for name in together]
+        if not found and "answer" in names:
+            golds = [str(group.columns.get("answer")) for group in islice(imported.groups, EXPLAINED)]
+            found = ["math_equality" if any("\\" in gold for gold in golds) else "answer_correctness"]
+    rewards = [RewardConfig(name=name, kind=find_builtin(name).kind) for name in found]
+    of_answers = [reward for reward in rewards if reward.kind == "outcome"]
+    return of_answers if advantages is not None else rewards
+
+
+def columns_of(imported: Imported) -> set[str]:
+    """What the data says beside prompts and completions, by name."""
+    if imported.facts.columns:
+        return set(imported.facts.columns)
+    return {
+        name
+        for group in islice(imported.groups, EXPLAINED)
+        for columns in (group.columns, *(rollout.columns for rollout in group.rollouts))
+        for name in columns
+    }
+
+
+def group_rows(imported: Imported) -> list[list[str]]:
+    """A line a group: number, answers, how many of them are right by the file's word, prompt."""
+    return [
+        [str(number), str(len(group)), _right(group), short(group.prompt)]
+        for number, group in enumerate(islice(imported.groups, MAX_LISTED), start=1)
+    ]
+
+
+def _right(group: Group) -> str:
+    known = [{**group.columns, **rollout.columns}.get("correct") for rollout in group.rollouts]
+    labels = [label for label in known if label is not None]
+    if labels:
+        return f"{sum(map(bool, labels))} of {len(labels)}"
+    rewards = [value for rollout in group.rollouts if (value := rollout.columns.get("reward")) is not None]
+    return f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
+
+
+def choose_group(draft: Draft, imported: Imported, index: int, *, by: int = 0) -> GroupView:
+    """Put group ``index + by`` on screen, going round at the ends."""
+    chosen = (index + by) % len(imported)
+    return GroupView(with_group(draft, imported.groups[chosen]), chosen, place(imported, chosen))
+
+
+def place(imported: Imported, index: int) -> str:
+    return f"{index + 1:,} of {len(imported):,}"
+
+
+def short(text: Prompt) -> str:
+    """The beginning of a text on one line."""
+    line = (text if isinstance(text, str) else text[-1]["content"]).replace("\n", " ↵ ")
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

@@ -1,0 +1,252 @@
+"""The door to one's own data: a box that takes a file, dropped anywhere or chosen, and below it what was opened."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from workbench.data import LABELLED, Imported
+from workbench.data.opening import ROLES, Look, Role
+from workbench.errors import ConfigError
+from workbench.ui.handlers import checks as checking
+from workbench.ui.handlers import opening as handlers
+from workbench.ui.handlers.config_import import open_config
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import KEPT_FILES, Recent, Services
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, picked_row, table, table_value
+from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.widgets import DoorWidgets, Form
+
+QUESTIONS: dict[Role, str] = {
+    "prompt": "Which column is the prompt?",
+    "completion": "Which column is the completion? (none: problems)",
+    "answer": "Which column is the right answer?",
+    "reward": "Which column is the reward?",
+}
+LABELS = frozenset({"reward", "correct", "labels"})
+"""Columns that rewards can be held against."""
+QUEUED: dict[str, Any] = {"concurrency_limit": None, **PRIVATE}
+
+
+def build_door() -> DoorWidgets:
+    """The box, and a place for what is known of an opened file."""
+    with gr.Column(elem_id="door", min_width=0):
+        upload = gr.UploadButton("Open your data, or drop a file anywhere", elem_id="door-file", min_width=0)
+        with gr.Row():
+            said = note("door-note")
+            cancel = gr.Button("Cancel", elem_id="door-cancel", visible=False, min_width=0, elem_classes=["small"])
+        details = gr.Column(elem_id="door-details", min_width=0)
+        with gr.Accordion("Open by name", open=False, elem_classes=["fold"]):
+            path = _select("A path in the workspace, or data that comes along", list(LABELLED), "", "door-path")
+    return DoorWidgets(upload, path, said, cancel, details)
+
+
+def _select(label: str, choices: Sequence[Any], value: str, elem_id: str, *, free: bool = True) -> gr.Dropdown:
+    return gr.Dropdown(
+        choices,
+        value=value,
+        label=label,
+        elem_id=elem_id,
+        allow_custom_value=free,
+        filterable=free,
+        interactive=True,
+        min_width=0,
+    )
+
+
+class DoorEvents:
+    """What the box does, and what is known of the opened file, drawn anew whenever another one is.
+
+    ``wanted`` and ``opened`` change with each file that is asked for and read, ``place`` is the group on screen,
+    ``places`` where each listed disagreement is, and ``sampling`` changes where answers are sampled at once.
+    """
+
+    def __init__(
+        self, door: DoorWidgets, form: Form, services: Services, then_score: Callable[[Any], None], sample_now: gr.State
+    ) -> None:
+        self.door, self.form, self.services, self.then_score = door, form, services, then_score
+        self.wanted, self.opened, self.sampling = gr.State(""), gr.State(""), gr.State("")
+        self.place, self.places = gr.State(0), gr.State(())
+        self.asks: Recent[str, handlers.Ask] = Recent(KEPT_FILES)
+        self.shown: Recent[str, handlers.Opening] = Recent(KEPT_FILES)
+        door.upload.upload(self._upload, door.upload, self.wanted, **QUEUED)
+        door.path.input(self._by_name, door.path, self.wanted, **QUEUED)
+        door.cancel.click(self._stop, None, None, queue=False, **PRIVATE)
+        # What follows stands outside of what is drawn anew, which would take its own events with it.
+        read_in = [door.note, door.cancel, self.opened]
+        opens = self.wanted.change(self._open, None, read_in, concurrency_limit=2, **PRIVATE)
+        shows = opens.then(self._show, form.inputs, [door.note, self.place, self.sampling, *form.outputs], **QUEUED)
+        # Not before: what is sampled is what the fields say once they are set.
+        shows.then(lambda asked: asked, self.sampling, sample_now, **QUEUED)
+        then_score(shows)
+        with door.details:
+            gr.render(inputs=self.opened, triggers=[self.opened.change])(self._details)
+
+    # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _want(self, request: gr.Request, ask: handlers.Ask) -> Any:
+        """Have something opened. A field of choices says twice that it was chosen from, and again when it is left."""
+        tab = _tab(request)
+        if ask == self.asks.get(tab):
+            return gr.skip()
+        self.asks[tab] = ask
+        return secrets.token_hex(8)
+
+    def _upload(self, request: gr.Request, file: str) -> Any:
+        self.asks.pop(_tab(request), None)  # the same file may be dropped again
+        return self._want(request, handlers.Ask(file))
+
+    def _by_name(self, request: gr.Request, path: str) -> Any:
+        return self._want(request, handlers.Ask(path)) if path else gr.skip()
+
+    def _open(self, request: gr.Request) -> Iterator[list[Any]]:
+        tab, services = _tab(request), self.services
+        services.sampling.cancel(tab)  # its answers are of what was on screen before
+        for view in handlers.open_file(self.asks[tab], services.workspace, services.openings, tab):
+            ended = f"{tab} {secrets.token_hex(8)}" if view.running is False else gr.skip()
+            running = gr.skip() if view.running is None else gr.update(visible=view.running)
+            yield [note_value(view.note), running, ended]
+
+    def _stop(self, request: gr.Request) -> None:
+        if self.services.openings.cancel(_tab(request)):
+            self.services.judges.cancel()
+
+    def _show(self, request: gr.Request, *held: Any) -> Any:
+        tab = _tab(request)
+        opening, before = self.services.openings.of(tab), read(*held)
+        if opening is None or opening is self.shown.get(tab):
+            return gr.skip()
+        self.shown[tab] = opening
+        if opening.configuration is not None:
+            return self._configured(before, opening.configuration)
+        if opening.imported is None and opening.section is None:
+            return gr.skip()
+        after = handlers.with_opened(before, opening)
+        updates = shown(self.form, before, after, undo="a pattern, rewards and a scheme that fit the file")
+        now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
+        return updates | {self.place: 0} | now
+
+    def _configured(self, before: Draft, file: Path) -> Updates:
+        try:
+            after, said = open_config(before, file.name, file.read_bytes())
+        except ConfigError as error:
+            return {self.door.note: note_value(Note(str(error)))}
+        loaded = shown(self.form, before, after, whole=True, undo=f"loaded {file.name}")
+        return loaded | {self.door.note: note_value(said)}
+
+    # ── what is known of the file ────────────────────────────────────────────────────────────────────────────────
+
+    def _details(self, ended: str) -> None:
+        opening = self.services.openings.of(ended.partition(" ")[0])
+        if opening is None:
+            return
+        if opening.imported is not None:
+            self._groups(opening.imported)
+        look, ask = opening.look or Look("rollouts"), opening.ask
+        names = [("none", ""), *((name, name) for name in look.names)]
+        roles: Sequence[Role] = ROLES if look.columns or look.missing else ()
+        read_by = "How it was read: columns, tokens, format"
+        with gr.Accordion(read_by, open=opening.note.level != "info", elem_id="door-reading", elem_classes=["fold"]):
+            columns = [
+                _select(QUESTIONS[role], names, look.columns.get(role, ""), f"door-{role}", free=False)
+                for role in roles
+            ]
+            with gr.Row(elem_classes=["fields"]):
+                tokenizer = _select("Tokens by", handlers.TOKENIZER_CHOICES, ask.tokenizer, "door-tokenizer")
+                format = _select("Format", handlers.FORMAT_CHOICES, ask.format, "door-format", free=False)
+            skip = gr.Checkbox(
+                ask.skip_bad_rows,
+                label="Skip bad rows",
+                elem_id="door-skip-bad-rows",
+                elem_classes=["inline"],
+                interactive=True,
+            )
+            if opening.imported is not None and opening.imported.facts.notes:
+                facts = [("", line) for line in opening.imported.facts.notes]
+                drawn("door-facts", "facts", facts_value(facts), classes=["note"])
+
+        def again(request: gr.Request, tokenizer: str, format: str, skip_bad_rows: bool, *chosen: str) -> Any:
+            # What was guessed and stays so is guessed again: a choice elsewhere may change it.
+            told: dict[str, str] = {
+                role: name for role, name in zip(roles, chosen, strict=True) if name != look.columns.get(role, "")
+            }
+            return self._want(
+                request, handlers.Ask(ask.path, {**ask.columns, **told}, format, tokenizer, skip_bad_rows)
+            )
+
+        fields = [tokenizer, format, skip, *columns]
+        gr.on([field.input for field in fields], again, fields, self.wanted, **QUEUED)
+
+    def _groups(self, imported: Imported) -> None:
+        """The arrows and the list, and the rewards held against the file's labels."""
+        form = self.form
+        with gr.Row(elem_classes=["fields", "paged"], visible=len(imported) > 1):
+            previous = gr.Button("‹", elem_id="door-previous", min_width=0, elem_classes=["small"])
+            where = drawn("door-where", "note", note_value(handlers.place(imported, 0)), classes=["note"])
+            following = gr.Button("›", elem_id="door-next", min_width=0, elem_classes=["small"])
+        with gr.Accordion("All groups", open=False, visible=len(imported) > 1, elem_classes=["fold"]):
+            rows = handlers.group_rows(imported)
+            listed = table("door-groups", "groups", handlers.GROUP_HEADINGS, picks=True, rows=rows)
+        outputs = [self.place, where, listed, *form.outputs]
+
+        def put(before: Draft, index: int, by: int = 0, said: str = "") -> Updates:
+            view = handlers.choose_group(before, imported, index, by=by)
+            on_screen = {self.place: view.index, where: note_value(said or view.where)}
+            return shown(form, before, view.draft) | on_screen | {listed: gr.update(chosen=str(view.index))}
+
+        def move(by: int) -> Any:
+            return lambda at, *held: put(read(*held), at, by)
+
+        for button, by in ((previous, -1), (following, 1)):
+            self.then_score(button.click(move(by), [self.place, *form.inputs], outputs, **QUEUED))
+
+        def pick(event: gr.EventData, *held: Any) -> Any:
+            row = picked_row(event, handlers.MAX_LISTED)
+            return gr.skip() if row is None else put(read(*held), row)
+
+        self.then_score(listed.apply(pick, form.inputs, outputs, **QUEUED))
+        if LABELS & handlers.columns_of(imported):
+            self._checks(imported, put, outputs)
+
+    def _checks(self, imported: Imported, put: Callable[..., Updates], outputs: list[Any]) -> None:
+        services, form = self.services, self.form
+        with gr.Accordion("Check rewards against the labels", open=False, elem_id="door-check", elem_classes=["fold"]):
+            with gr.Row(elem_classes=["fields"]):
+                threshold = gr.Textbox(
+                    label="Right if reward ≥", placeholder="the best", elem_id="check-threshold", min_width=0
+                )
+                go = gr.Button("Check rewards", elem_id="check-rewards", min_width=0, elem_classes=["small"])
+            said = note("check-note")
+            checks = table("check-table", "rewards against labels", checking.CHECK_HEADINGS)
+            worst = table("check-worst", "worst disagreements", checking.WORST_HEADINGS, picks=True)
+
+        def check(request: gr.Request, threshold: str, *held: Any) -> Iterator[list[Any]]:
+            tab = _tab(request)
+            worker = services.reward_worker(tab)
+            for view in checking.check_rewards(
+                imported, read(*held), threshold, worker, services.openings, tab, services.models
+            ):
+                running = gr.skip() if view.running is None else gr.update(visible=view.running)
+                yield [note_value(view.note), table_value(view.rows), table_value(view.worst), view.places, running]
+
+        found = [said, checks, worst, self.places, self.door.cancel]
+        go.click(check, [threshold, *form.inputs], found, concurrency_limit=2, concurrency_id="checking", **PRIVATE)
+
+        def follow(event: gr.EventData, places: Any, *held: Any) -> Any:
+            """Put the group of a disagreement on screen."""
+            row = picked_row(event, len(places))
+            if row is None:
+                return gr.skip()
+            group, rollout = places[row]
+            return put(read(*held), group, said=f"{group + 1:,}, rollout {rollout + 1}")
+
+        self.then_score(worst.apply(follow, [self.places, *form.inputs], outputs, **QUEUED))
+
+
+def _tab(request: gr.Request) -> str:
+    return request.session_hash or ""
