@@ -35,7 +35,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The content of a regular file. Raises OSError, also for one of over ``most`` bytes."""
+    """Return the content of a regular file. Raises OSError, also for one of over ``most`` bytes."""
     with opened(path) as file:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise OSError(f"{path.name} has {size:,} bytes; the limit is {most:,}")
@@ -43,7 +43,7 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def read_json(path: Path, most: int = MOST_BYTES) -> Any:
-    """The value that a JSON file holds. Raises OSError as ``read_file``, ValueError for what is no JSON."""
+    """Return the value that a JSON file holds. Raises OSError as ``read_file``, ValueError for what is no JSON."""
     try:
         return json.loads(read_file(path, most))
     except RecursionError as error:
@@ -83,7 +83,7 @@ def move_in(draft: Path, parent: Path, name: str | None) -> Path:
 
 
 def no_room(error: BaseException | None) -> tuple[str, str] | None:
-    """What a file had no room in and what to do about it, if that is why something failed; None for other causes."""
+    """Return what a file had no room in and what to do, if that is why something failed; None for other causes."""
     while error is not None:
         text, number = str(error), getattr(error, "errno", None)
         for code, sign, *words in _NO_ROOM:
@@ -119,7 +119,7 @@ _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Raises ValueError, saying what is wrong, for anything but one JSON object."""
+    """Read one JSON object. Raises ValueError, saying what is wrong, for anything else."""
     try:
         row = _DECODER.decode(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -134,7 +134,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A scalar of numpy or torch as Python's own number; anything else that JSON does not have, as text."""
+    """Return a scalar of numpy or torch as Python's own number; anything else that JSON does not have, as text."""
     return value.item() if hasattr(value, "item") else str(value)
 
 

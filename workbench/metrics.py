@@ -130,7 +130,7 @@ class Generation:
         return mean(found)
 
     def sampled(self, name: str) -> npt.NDArray[np.float64] | None:
-        """What a critic's credit has of each sampled token under ``name``; None for credit of another kind."""
+        """Return the values of each sampled token under ``name`` in a critic's credit; None if there is no critic."""
         rows = [row for credit in self.credits for row in credit.values.get(name, ())]
         masks = [np.array(rollout.mask or [1] * len(rollout), dtype=bool) for rollout in self.rollouts]
         return (
@@ -770,19 +770,19 @@ _REWARDS = re.compile(r"rewards/(.+)/(mean|std|zero_share|frac_zero_std|unscored
 
 
 def find_metric(name: str) -> Metric | None:
-    """The metric of that name, with a reward's name in its place or not; None for one that only TRL knows."""
+    """Return the metric of that name, with a reward's name in its place or not; None for one that only TRL knows."""
     match = _REWARDS.fullmatch(name)
     return _EXACT.get(f"rewards/{REWARD}/{match[2]}" if match else name)
 
 
 def reward_name(name: str) -> str | None:
-    """The reward that a metric of the form ``rewards/<name>/…`` is about; None for any other."""
+    """Return the reward that a metric of the form ``rewards/<name>/…`` is about; None for any other."""
     match = _REWARDS.fullmatch(name)
     return match[1] if match else None
 
 
 def is_drawn(name: str) -> bool:
-    """Whether a panel has a line for the metric."""
+    """Return whether a panel has a line for the metric."""
     metric = find_metric(name)
     return metric is not None and bool(metric.panel)
 

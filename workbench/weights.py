@@ -87,7 +87,7 @@ def check_finite(model: torch.nn.Module) -> None:
 
 
 def first_few(names: Iterable[str], most: int = 3) -> str:
-    """The first few names, sorted, and how many more there are."""
+    """Return the first few names, sorted, and how many more there are."""
     names = sorted(names)
     return ", ".join(names[:most]) + (f", and {len(names) - most:,} more" if len(names) > most else "")
 
@@ -98,7 +98,7 @@ def _parents(name: str) -> set[str]:
 
 
 def _container(name: str) -> str:
-    """The module a tensor lies in; of a numbered layer's tensor, the list of layers."""
+    """Return the module a tensor lies in; of a numbered layer's tensor, the list of layers."""
     parts = name.split(".")[:-1]
     numbered = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
     return ".".join(parts[:numbered])
@@ -136,7 +136,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, is that there is no memory left, on a GPU or beside it."""
+    """Return whether an error, or its cause, is that memory has run out, on a GPU or beside it."""
     while error is not None:
         refused = isinstance(error, RuntimeError) and any(sign in str(error) for sign in _NO_MEMORY)
         if refused or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
@@ -186,7 +186,7 @@ def quantised(quantisation: str, device: torch.device, compute: Any = None, whol
 
 
 def with_adapter(model: Any, where: str, *, trainable: bool = False) -> Any:
-    """The language model with the adapter in ``where``, a folder or Hub id, on it.
+    """Return the language model with the adapter in ``where``, a folder or Hub id, on it.
 
     Raises WeightsError for a folder's adapter that was trained on another base.
     """
@@ -197,7 +197,7 @@ def with_adapter(model: Any, where: str, *, trainable: bool = False) -> Any:
 
 
 def with_merged_adapter(model: Any, where: str, weight: float = 1.0) -> Any:
-    """A model with a language model's body and perhaps another head, an adapter added to its weights.
+    """Return a model with a language model's body and perhaps another head, an adapter added to its weights.
 
     ``weight`` is how much of it, 1 unless it is a LoRA adapter. What the adapter has for a head that is not here is
     left out. Raises WeightsError as ``with_adapter`` does.
@@ -219,7 +219,7 @@ def with_merged_adapter(model: Any, where: str, weight: float = 1.0) -> Any:
 
 
 def _adapted(model: Any, where: str, **options: Any) -> tuple[Any, list[str]]:
-    """The model with an adapter, and what a folder's adapter holds that has no place there."""
+    """Return the model with an adapter, and what a folder's adapter holds that has no place there."""
     from peft import PeftModel, get_peft_model_state_dict
     from safetensors import safe_open
 

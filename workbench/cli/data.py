@@ -168,7 +168,7 @@ def _short(prompt: Any) -> str:
 
 
 def _short_value(value: Any) -> str:
-    """A text, or anything else as JSON, on one line."""
+    """Return a text, or anything else as JSON, on one line."""
     text = value if isinstance(value, str) else encode(value).decode()
     return cut(visible(text, one_line=True), 4 * _SHOWN)
 

@@ -84,7 +84,7 @@ def score(
 
 
 def read_group(path: Path) -> Group:
-    """A group as ``sample --json`` prints it, - for standard input. Raises TaskError for what is no group."""
+    """Return a group as ``sample --json`` prints it, - for standard input. Raises TaskError for what is no group."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         return Group.from_json(json.loads(text))
@@ -244,7 +244,7 @@ def _estimated(
 
 
 def _sampling(settings: Settings, config: RunConfig, group: Group) -> SamplingConfig | None:
-    """How continuations are sampled: None for as the group was, where no flag says otherwise."""
+    """Return how to sample continuations; None to sample as the group was, if no flag says otherwise."""
     set_by_flags = settings.given.get("method", {}).get("sampling", {})
     if not set_by_flags:
         return None
@@ -264,7 +264,7 @@ def correctness(group: Group, values: StepValues) -> list[list[float | None]] | 
 
 
 def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[str, float | int | None]:
-    """How the values agree with the true labels, over all steps and over those whose prefix was right before them.
+    """Compare the values with the true labels: over all steps, and over those whose prefix is right.
 
     ``auc``: the chance that a right step's value is over a wrong one's (of the steps that follow right ones only, as
     after an error every value is low, whatever the step). ``correlation`` is Pearson's over those steps.
@@ -290,7 +290,7 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
 
 
 def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
-    """The configuration's rewards, those that sample from the policy with that policy."""
+    """Return the configuration's rewards, those that sample from the policy with that policy."""
     rewards, sampling = config.sampled.rewards, config.sampled.sampling
     if all(reward.monte_carlo is None for reward in rewards):
         return list(rewards)

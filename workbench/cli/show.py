@@ -24,14 +24,14 @@ _LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy",
 
 
 def progress(run: Run, row: Mapping[str, Any]) -> str:
-    """One metrics row on one line: the step and the few numbers one watches."""
+    """Return one metrics row on one line: the step and the few numbers one watches."""
     numbers = [f"{label} {number(row[name])}" for name, label in _WATCHED.items() if row.get(name) is not None]
     seconds = [f"{row['seconds']:.0f} s"] if row.get("seconds") is not None else []
     return "  ".join([f"{run.name}  step {row.get('step')}/{run.status().total_steps}", *numbers, *seconds])
 
 
 def run_data(run: Run) -> dict[str, Any]:
-    """A run's status, configuration and last metrics row."""
+    """Return a run's status, configuration and last metrics row."""
     data = run.data()
     status, rows = data.pop("status"), data.pop("metrics")
     return {**data, **status, "metrics": rows[-1] if rows else None}
@@ -59,7 +59,7 @@ def _fact(name: str, value: Any) -> str:
 
 
 def listing_data(run: Run) -> dict[str, Any]:
-    """A run as a row of a list; an unreadable run is listed with the reason."""
+    """Return a run as a row of a list; an unreadable run is listed with the reason."""
     summary = run.summary()
     try:
         rows = run.metrics_rows()[0] if summary.readable else []

@@ -152,7 +152,7 @@ class OptimiserSection(Section):
     """Trade time for memory in the backward pass."""
 
     def warmup(self, steps: int) -> int:
-        """Of so many steps, those over which the rate rises."""
+        """Return the number of warm-up steps of a run of ``steps`` steps."""
         return self.warmup_steps if self.warmup_ratio is None else math.ceil(self.warmup_ratio * steps)
 
 

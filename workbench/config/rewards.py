@@ -20,7 +20,7 @@ MOST_POINTS = 1000
 
 
 def weight_at(schedule: Sequence[Point], step: int) -> float:
-    """The weight at a step: linear between two points, before the first and behind the last what it is there."""
+    """Return the weight at a step: linear between two points, before the first and behind the last what it is there."""
     before, after = schedule[0], schedule[-1]
     if step <= before[0]:
         return before[1]
@@ -31,7 +31,7 @@ def weight_at(schedule: Sequence[Point], step: int) -> float:
 
 
 def check_schedule(schedule: Sequence[Point]) -> None:
-    """Raises ValueError unless steps rise from 0 or more."""
+    """Raise ValueError unless steps rise from 0 or more."""
     if schedule and schedule[0][0] < 0:
         raise ValueError(f"schedule: step {schedule[0][0]} is before the first one; begin at 0 or later")
     for (before, _), (after, _) in pairwise(schedule):
@@ -40,12 +40,12 @@ def check_schedule(schedule: Sequence[Point]) -> None:
 
 
 def schedule_text(schedule: Sequence[Point]) -> str:
-    """The points as ``--reward-schedule`` takes them: ``0:1,60:0``."""
+    """Return the points as ``--reward-schedule`` takes them: ``0:1,60:0``."""
     return ",".join(f"{step}:{weight:g}" for step, weight in schedule)
 
 
 def read_schedule(text: str) -> list[Any]:
-    """The points of ``STEP:WEIGHT,…`` as they stand there. Raises ValueError for what is not so written."""
+    """Return the points of ``STEP:WEIGHT,…`` as they stand there. Raises ValueError for what is not so written."""
     points = []
     for part in text.split(","):
         step, colon, weight = part.strip().partition(":")

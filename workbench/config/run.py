@@ -41,7 +41,7 @@ class RunConfig(SharedConfig):
     @model_validator(mode="before")
     @classmethod
     def _name_the_method(cls, data: Any) -> Any:
-        """A method given as text is its name; settings without a name are GRPO's."""
+        """Take a method given as text for its name; settings without a name are GRPO's."""
         if not isinstance(data, Mapping):
             return data
         method = data.get("method", {})
@@ -61,18 +61,18 @@ class RunConfig(SharedConfig):
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
-        """Raises ConfigError, with a line for every field that does not fit."""
+        """Parse a configuration. Raises ConfigError, with a line for every field that does not fit."""
         data = read_yaml(text, "the configuration")
         return cls.parse(data if data is not None else {})
 
     @classmethod
     def load(cls, path: Path) -> RunConfig:
-        """Raises ConfigError as ``from_yaml`` does, and for a file that cannot be read."""
+        """Read a file. Raises ConfigError as ``from_yaml`` does, and for a file that cannot be read."""
         return cls.from_yaml(read_text(path, str(path)))
 
 
 def method_of(data: Mapping[str, Any]) -> str:
-    """The training method of a configuration that is not parsed yet."""
+    """Return the training method of a configuration that is not parsed yet."""
     method = data.get("method")
     return str(method.get("name", "grpo")) if isinstance(method, Mapping) else "grpo"
 
@@ -122,7 +122,7 @@ def fill_from_task(data: dict[str, Any]) -> None:
 
 
 def _leaves_open(settings: Any, fields: Container[str]) -> bool:
-    """Whether a method's settings lack anything of what a task may bring."""
+    """Return whether a method's settings lack anything that a task may bring."""
     settings = settings if isinstance(settings, Mapping) else {}
 
     def has(section: str, name: str) -> bool:

@@ -88,7 +88,7 @@ class Leaf:
 
 
 def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
-    """The fields of a section and of the sections in it; lists of sections are left out."""
+    """Yield the fields of a section and of the sections in it; lists of sections are left out."""
     for name, (annotation, help, default) in _fields(section).items():
         kind, optional = without_none(annotation)
         if is_section(kind):
@@ -99,12 +99,12 @@ def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
 
 
 def is_section(kind: Any) -> bool:
-    """Whether values of this type have fields of their own."""
+    """Return whether values of this type have fields of their own."""
     return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
 
 
 def without_none(annotation: Any) -> tuple[Any, bool]:
-    """A type without ``| None``, and whether it had that; a union of several plain types is text."""
+    """Return a type without ``| None``, and whether it had that; a union of several plain types is text."""
     parts = get_args(annotation)
     if NoneType not in parts:
         return annotation, False
@@ -113,7 +113,7 @@ def without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def readable(section: type[BaseModel], error: Any) -> str:
-    """One of a ValidationError's errors as a line: the field, what is wrong, and the value."""
+    """Return one of a ValidationError's errors as a line: the field, what is wrong, and the value."""
     path, parent = _walk(section, error["loc"])
     message = cut(in_words(error), 1000)
     if error["type"] in _OUT_OF_RANGE and parent is not None:
@@ -173,7 +173,7 @@ _WANTED = {
 
 
 def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, type[Any] | None]:
-    """A place in dotted words, and the section that the last part of it is a field of, if there is one."""
+    """Return a place in dotted words, and the section that the last part of it is a field of, if there is one."""
     names: list[str] = []
     here: Any = section
     parent: Any = None
@@ -194,7 +194,7 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
 
 
 def _bare(kind: Any) -> Any:
-    """A type without its annotations."""
+    """Return a type without its annotations."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
@@ -225,7 +225,7 @@ def _fields(section: type[Any]) -> dict[str, tuple[Any, str, Any]]:
 
 
 def _range(section: type[Any], name: str) -> str:
-    """A field's whole range in words, whichever end of it a value missed."""
+    """Return a field's whole range in words, whichever end of it a value missed."""
     rules = section.model_fields[name].metadata if issubclass(section, BaseModel) else []
     said = [f"{word} {_number(getattr(rule, key))}" for rule in rules for key, word in _LIMITS if hasattr(rule, key)]
     return " and ".join(said)
@@ -277,7 +277,7 @@ def as_text(values: Mapping[str, Any]) -> str:
 
 
 def of_text(text: str) -> dict[str, Any]:
-    """What ``name=value, name=value`` says: a value is JSON, or else text. Raises ValueError."""
+    """Read ``name=value, name=value``: a value is JSON, or else text. Raises ValueError."""
     values: dict[str, Any] = {}
     for part in _NEXT.split(text.strip()) if text.strip() else []:
         name, equals, value = part.partition("=")

@@ -70,11 +70,11 @@ class RunSection(Section):
         return self.eval_skip + self.eval_prompts if self.eval_steps else 0
 
     def measured_rows(self, held_out: Sequence[T]) -> list[T]:
-        """The rows that the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
+        """Return the rows that the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
         return [held_out[i] for i in self.measured(len(held_out))]
 
     def measured(self, count: int) -> range:
-        """Which of so many held-out rows the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
+        """Return which of ``count`` held-out rows are measured. Raises ConfigError if `eval_skip` leaves none."""
         if count and self.eval_skip >= count:
             raise ConfigError(
                 f"run.eval_skip: {self.eval_skip} leaves none of the task's {count} held-out prompts; lower it"
@@ -107,17 +107,17 @@ class MethodSection(Section):
         return {name: redact_known(value) if isinstance(value, str) else value for name, value in read.items()}
 
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
-        """The arguments of its trainer's configuration that no other method sets."""
+        """Return the arguments of its trainer's configuration that no other method sets."""
         return {}
 
     def check(self, config: SharedConfig) -> None:
-        """Raises ValueError, naming the field, where these settings and the rest of the run do not fit together."""
+        """Raise ValueError, naming the field, if these settings and the rest of the run do not fit together."""
 
     def check_files(self, config: SharedConfig) -> None:
-        """Raises WorkbenchError for what the run's files hold and it cannot use; called before it is queued."""
+        """Raise WorkbenchError for files that the run cannot use; called before it is queued."""
 
     def check_model(self, config: SharedConfig) -> None:
-        """Raises WorkbenchError where ``policy.path`` cannot be trained by this method, whatever the rows."""
+        """Raise WorkbenchError if this method cannot train ``policy.path``, whatever the rows."""
 
     @property
     def label(self) -> str:

@@ -31,7 +31,7 @@ def columns_of_text(text: str) -> dict[str, str]:
 
 
 def text_of_columns(columns: Mapping[str, str]) -> str:
-    """What ``columns_of_text`` reads."""
+    """Write columns as ``columns_of_text`` reads them."""
     return ",".join(f"{name}={source}" for name, source in columns.items())
 
 
@@ -100,7 +100,7 @@ class TaskSection(Section):
         return self
 
     def reads(self, *, but: tuple[str, ...] = ()) -> list[str]:
-        """The fields that say how rows are read and are set, without those in ``but``."""
+        """Return the fields that say how rows are read and are set, without those in ``but``."""
         default = TaskSection.model_fields
         return [
             name
@@ -182,7 +182,7 @@ class PromptSection(Section):
     @field_validator("template_kwargs", mode="before")
     @classmethod
     def _switches_of_text(cls, kwargs: Any) -> Any:
-        """A template takes the text ``false`` for true: it is not empty."""
+        """Read true and false; a template takes the text ``false`` for true, as it is not empty."""
         if not isinstance(kwargs, Mapping):
             return kwargs
         return {

@@ -77,7 +77,7 @@ def draw_chain(rng: random.Random, operations: Sequence[int] = range(4, 9)) -> C
 
 
 def is_held_out(chain: Chain) -> bool:
-    """One chain in ten, by a hash of its text, so that the split needs no list."""
+    """Return whether a chain is held out: one in ten, by a hash of its text, so that the split needs no list."""
     return zlib.crc32(chain.prompt().encode()) % 10 == 0
 
 
@@ -116,7 +116,7 @@ def render(chain: Chain, results: Sequence[int], style: Style = "steps") -> str:
 
 
 def labelled_answer(chain: Chain, results: Sequence[int]) -> tuple[list[str], list[bool]]:
-    """The steps of the answer that claims ``results``, and whether each is right given the one before it.
+    """Return the steps of the answer that claims ``results``, and whether each is right given the one before it.
 
     An answer that goes on correctly from a wrong value is blamed once; the answer's line repeats the last result.
     """
@@ -129,14 +129,14 @@ def labelled_answer(chain: Chain, results: Sequence[int]) -> tuple[list[str], li
 
 
 def wrong_answer(chain: Chain, rng: random.Random, style: Style = "steps") -> str:
-    """An answer with a wrong result, in the right format."""
+    """Return an answer with a wrong result, in the right format."""
     while (results := noisy_results(chain, rng, wrong=0.4))[-1] == chain.answer:
         pass
     return render(chain, results, style)
 
 
 def noisy_results(chain: Chain, rng: random.Random, wrong: float) -> list[int]:
-    """What the noisy teacher claims after each operation; a wrong value that would leave 0 to 99 later is not drawn."""
+    """Draw the noisy teacher's results; a wrong value that would leave 0 to 99 later is not drawn."""
     results, value = list[int](), chain.start
     for k, (operation, operand) in enumerate(chain.operations):
         value = right = apply(operation, value, operand)

@@ -46,7 +46,7 @@ class Conversation:
 
 
 def is_messages(value: Any) -> TypeGuard[list[Message]]:
-    """Whether this is a list of objects with a role."""
+    """Return whether this is a list of objects with a role."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -55,12 +55,12 @@ def is_messages(value: Any) -> TypeGuard[list[Message]]:
 
 
 def uses_tools(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether anyone calls a tool, or one answers."""
+    """Return whether anyone calls a tool, or a tool answers."""
     return any(message.get("tool_calls") or message["role"] in (TOOL, "function") for message in messages)
 
 
 def is_conversation(value: Any) -> TypeGuard[list[Message]]:
-    """Whether this is a list of messages that are all text."""
+    """Return whether this is a list of messages that are all text."""
     return is_messages(value) and all(isinstance(message.get("content"), str) for message in value)
 
 
@@ -121,7 +121,7 @@ def notes_of(messages: Sequence[Message], *, in_text: bool = False) -> tuple[str
 def conversation_of(
     where: str, name: str, prompt: Sequence[Message], completion: Sequence[Message], tools: Any = None
 ) -> Conversation:
-    """What was asked and what came of it; messages before the first of the assistant's were asked, too.
+    """Join prompt and completion; messages before the assistant's first belong to the prompt.
 
     Raises TaskError for a completion without a turn of the assistant's, two such turns with nothing between them, and
     a tool's answer that no call asked for.
@@ -149,7 +149,7 @@ def conversation_of(
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """A message without a chat template: thoughts, text, and each call as JSON between ``<tool_call>`` marks."""
+    """Return a message without a chat template: thoughts, text, and each call as JSON between ``<tool_call>`` marks."""
     thought = message.get("reasoning_content")
     calls = [
         f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>"
@@ -323,7 +323,7 @@ def templated_pieces(
 
 
 def _holds(written: str, message: Message) -> bool:
-    """Whether a rendering holds a message's text, thoughts and calls, whatever became of their white space."""
+    """Return whether a rendering holds a message's text, thoughts and calls, white space apart."""
     calls = (call["function"]["name"] for call in message.get("tool_calls", ()))
     said = (message["content"], message.get("reasoning_content", ""), *calls)
     return all(
@@ -337,12 +337,12 @@ def _bare(text: str) -> str:
 
 
 def _shared(text: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+    """Return the length of the common beginning of two texts."""
     return len(commonprefix([text, other]))  # noqa: RUF071 (these are no paths)
 
 
 def _end_in(after: str, written: str, begin: int) -> int:
-    """Where the turn ends that ``written`` has from ``begin``, in a rendering that has left its beginning out.
+    """Find where the turn that ``written`` has from ``begin`` ends in a rendering without its beginning.
 
     That is behind the longest end of the turn that stands there, too.
     """

@@ -126,7 +126,7 @@ def conversation_turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None
 
 
 def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """A sequence of ``token_exports``: the prompt is what comes before the first token that the loss takes."""
+    """Read a sequence of ``token_exports``: the prompt is what comes before the first token that the loss takes."""
     ids = checked(where, "token_ids", values["token_ids"], IDS)
     taken = each_token(where, "loss_mask", values["loss_mask"], MASK, len(ids)) or ()
     logprobs, entropies = (
@@ -239,7 +239,7 @@ def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 
 def _lm_eval_prompt(text: str) -> Prompt:
-    """A prompt; with ``--apply_chat_template`` of an API's model it is a list of messages as JSON."""
+    """Return a prompt; with ``--apply_chat_template`` of an API's model it is a list of messages as JSON."""
     with suppress(ValueError):
         if text.startswith("[{") and is_conversation(messages := json.loads(text)):
             return [{"role": message["role"], "content": message["content"]} for message in messages]
@@ -346,7 +346,7 @@ def _stretches(mask: Sequence[int], conversation: Conversation) -> list[Turn]:
 
 
 def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """The sum of weighted rewards, each of them, the metrics, the task's data and the last error."""
+    """Return the sum of weighted rewards, each of them, the metrics, the task's data and the last error."""
     data = (trace.get("task") or {}).get("data") or {}
     columns = {name: value for name, value in data.items() if name not in _ASKED}
     scores = {

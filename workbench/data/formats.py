@@ -115,7 +115,7 @@ class Format:
 
 
 def detect(where: str, values: Mapping[str, Any]) -> Format:
-    """The format of a row, by its columns. Raises TaskError listing what would fit."""
+    """Return the format of a row, by its columns. Raises TaskError listing what would fit."""
     found = next((format for format in FORMATS.values() if format.fits(values)), None)
     if found is not None:
         return found
@@ -201,7 +201,7 @@ def _read_swift(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 
 def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """Every column that is an object with a ``solution`` is one model's completion."""
+    """Read every column that is an object with a ``solution``: one model's completion."""
     rest = {name: value for name, value in values.items() if not _is_solution(value)}
     prompt = prompt_text(where, rest.pop("question"), "question")
     if "ground_truth" in rest:

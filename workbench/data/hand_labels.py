@@ -59,7 +59,7 @@ class HandLabelled(BaseModel):
         return [labels.get(span) for span in self.steps]
 
     def row(self, layout: LabelLayout) -> dict[str, Any]:
-        """A row of a data set: TRL's stepwise supervision, or PRM800K with one completion a step."""
+        """Return a row of a data set: TRL's stepwise supervision, or PRM800K with one completion a step."""
         texts = [self.completion[start:end].strip() for start, end in self.steps]
         if layout == "stepwise":
             labels = [None if rating is None else rating >= 0 for rating in self.ratings]
@@ -87,7 +87,7 @@ class HandLabels:
         return self._folder / TABLE
 
     def of(self, prompt: str, completion: str) -> HandLabelled | None:
-        """A completion's labels; None where it has none, or its file is damaged."""
+        """Return a completion's labels; None where it has none, or its file is damaged."""
         try:
             return HandLabelled.model_validate_json(read_file(self._path(prompt, completion)))
         except (OSError, ValueError, WorkbenchError):
@@ -109,7 +109,7 @@ class HandLabels:
         return labelled
 
     def completions(self) -> Iterator[HandLabelled]:
-        """Every completion that has a label on a step as it was cut last, in the order of their files' names."""
+        """Yield every completion that has a label on a step as it was cut last, in the order of their files' names."""
         for path in sorted(self._folder.glob("*.json")):
             try:
                 labelled = HandLabelled.model_validate_json(read_file(path))
@@ -119,7 +119,7 @@ class HandLabels:
                 yield labelled
 
     def text(self, layout: str) -> str:
-        """All labelled completions as JSON lines. Raises ConfigError for a layout that there is none of."""
+        """Return all labelled completions as JSON lines. Raises ConfigError for a layout that there is none of."""
         if layout not in get_args(LabelLayout):
             raise ConfigError(f"layout {layout!r} is unknown; choose one of {', '.join(get_args(LabelLayout))}")
         rows = [labelled.row(layout) for labelled in self.completions()]  # type: ignore[arg-type]

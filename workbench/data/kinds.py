@@ -73,12 +73,12 @@ class LabelledSteps:
 
 
 def is_right(label: float) -> bool:
-    """Whether a step with this label counts as right: where it is likelier right than wrong."""
+    """Return whether a step with this label counts as right: it is likelier right than wrong."""
     return label > 0.5
 
 
 def first_wrong(labels: Sequence[float | None]) -> int | None:
-    """The first step that is wrong, -1 for none, None where an unknown label leaves that open."""
+    """Return the first step that is wrong, -1 for none, None where an unknown label leaves that open."""
     for k, label in enumerate(labels):
         if label is None or not is_right(label):
             return None if label is None else k
@@ -86,7 +86,7 @@ def first_wrong(labels: Sequence[float | None]) -> int | None:
 
 
 def kind_of(columns: Mapping[str, Any]) -> Kind:
-    """The kind of a row with these columns."""
+    """Return the kind of a row with these columns."""
     if "messages" in columns or "completion" in columns:
         return "demonstrations"
     if "chosen" in columns and "rejected" in columns:
@@ -95,7 +95,7 @@ def kind_of(columns: Mapping[str, Any]) -> Kind:
 
 
 def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
-    """The column that holds the prompt, and the prompt; of a pair without one, "" and what its two sides share.
+    """Return the column that holds the prompt, and the prompt; of a pair without one, "" and what its two sides share.
 
     Raises TaskError naming the row and what it has.
     """
@@ -113,7 +113,7 @@ def prompt_of(where: str, columns: Mapping[str, Any]) -> tuple[str, Prompt]:
 
 
 def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
-    """Raises TaskError naming the row and the column; also for a completion without text."""
+    """Read a demonstration. Raises TaskError naming row and column; also for a completion without text."""
     if "messages" in columns:
         messages = columns["messages"]
         if not _is_dialogue(messages):
@@ -131,7 +131,7 @@ def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
 
 
 def pair(where: str, columns: Mapping[str, Any]) -> Pair:
-    """Raises TaskError naming the row and the column; also for an empty ``chosen``, and for two that are the same."""
+    """Read a pair. Raises TaskError naming row and column; also for an empty ``chosen``, and two equal sides."""
     name, prompt = prompt_of(where, columns)
     chosen, rejected = _column(where, columns, "chosen"), _column(where, columns, "rejected")
     if (name and _words(chosen) and _words(chosen) == _words(rejected)) or chosen == rejected:
@@ -146,7 +146,7 @@ def pair(where: str, columns: Mapping[str, Any]) -> Pair:
 
 
 def labelled_steps(where: str, columns: Mapping[str, Any]) -> LabelledSteps:
-    """Raises TaskError naming the row and the column; also for an empty step, and for labels outside 0 to 1."""
+    """Read labelled steps. Raises TaskError naming row and column; also for an empty step or a bad label."""
     prompt = prompt_of(where, columns)[1]
     steps = checked(where, "completions", columns.get("completions"), TEXTS)
     labels = step_labels(where, "completions", steps, columns.get("labels"))
@@ -166,7 +166,7 @@ READERS: Mapping[Kind, Callable[[str, Mapping[str, Any]], Any]] = {
 
 
 def _shared_prompt(where: str, columns: Mapping[str, Any]) -> Prompt:
-    """What both sides begin with: whole messages, or text up to where they part, as TRL's ``extract_prompt`` has it."""
+    """Return what both sides begin with: whole messages, or text, as TRL's ``extract_prompt`` has it."""
     chosen, rejected = _column(where, columns, "chosen"), _column(where, columns, "rejected")
     same = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
     if isinstance(chosen, str) and chosen[same - 1 : same] == " ":
@@ -180,12 +180,12 @@ def _shared_prompt(where: str, columns: Mapping[str, Any]) -> Prompt:
 
 
 def _words(side: Prompt) -> str:
-    """A completion's text, to tell whether there is any."""
+    """Return a completion's text, to tell whether there is any."""
     return (side if isinstance(side, str) else "".join(message["content"] for message in side)).strip()
 
 
 def _calls(side: Prompt) -> bool:
-    """Whether a completion of messages calls tools, which needs no text."""
+    """Return whether a completion of messages calls tools, which needs no text."""
     return not isinstance(side, str) and any(message.get("tool_calls") for message in side)
 
 
@@ -251,7 +251,7 @@ def columns_of(where: str, values: Mapping[str, Any], columns: Mapping[str, str]
 
 
 def names_of(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> list[str]:
-    """The dotted names of a row's values, those in objects too."""
+    """Return the dotted names of a row's values, those in objects too."""
     names = []
     for name, value in values.items():
         names.append(f"{prefix}{name}")
@@ -370,7 +370,7 @@ def drawn(indices: Sequence[int], count: int | None, seed: int | None, what: str
 
 
 def filled(template: str, where: str, values: dict[str, Any]) -> str:
-    """The template with columns in the place of their names in braces; ``{{`` is a brace, ``\\n`` a line's end.
+    """Return the template with columns in the place of their names in braces; ``{{`` is a brace, ``\\n`` a line's end.
 
     Raises TaskError for a name that is no column.
     """

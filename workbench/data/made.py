@@ -94,7 +94,7 @@ def prompts_of(groups: Iterable[ScoredGroup], low: float, high: float, right_fro
 
 
 def mixed_of(fresh: Path, replay: Sequence[Path], share: float, seed: int) -> Made:
-    """All fresh rows, and ``share`` of the training rows of each file of ``replay``, in a drawn order.
+    """Return all fresh rows, and ``share`` of the training rows of each file of ``replay``, in a drawn order.
 
     The last fresh rows stay at the end, as many as a file's readers hold out, so that what is measured is fresh. Raises
     TaskError for files whose rows are of several kinds, and for too few fresh rows.
@@ -121,7 +121,7 @@ def mixed_of(fresh: Path, replay: Sequence[Path], share: float, seed: int) -> Ma
 
 
 def provenance_of(file: Path) -> Path:
-    """Where it is written down what a file of rows was made of."""
+    """Return the file that says what a file of rows was made of."""
     return file.with_name(f"{file.name}.provenance.json")
 
 

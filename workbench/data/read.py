@@ -340,7 +340,7 @@ def _json_list(name: str, stream: IO[bytes]) -> Iterator[Row]:
 
 
 def _is_json(stream: IO[bytes]) -> bool:
-    """Whether the first line is JSON. The stream stands where it stood."""
+    """Return whether the first line is JSON. The stream stands where it stood."""
     at = stream.tell()
     line = stream.readline()
     stream.seek(at)
@@ -498,7 +498,7 @@ def split_of(path: Path) -> str | None:
 
 
 def _holds_rows(file: Path, folder: Path) -> bool:
-    """Whether a file holds rows: not one that is hidden, or says something of others."""
+    """Return whether a file holds rows: it is not hidden and does not describe other files."""
     is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
     is_data = file.name.lower().removesuffix(".gz").endswith(SUFFIXES)
     is_about = file.name in _IGNORED or file.name.endswith(".provenance.json")

@@ -169,7 +169,7 @@ def logged_advantage(values: Sequence[float | None], mask: Sequence[Any]) -> dic
 
 
 def is_finished(rest: dict[str, Any]) -> bool | None:
-    """Whether the row says that the completion came to its end."""
+    """Return whether the row says that the completion came to its end."""
     if isinstance(rest.get("finished"), bool):
         return bool(rest.pop("finished"))
     if isinstance(rest.get("truncated"), bool):
@@ -185,7 +185,7 @@ def check_reward(where: str, rest: Mapping[str, Any], column: str = "reward") ->
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number that a float can hold."""
+    """Return whether a float can hold this number."""
     return isinstance(value, float) or (type(value) is int and value.bit_length() < 1024)
 
 
@@ -300,7 +300,7 @@ def read_rlhflow(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 
 def _question_and_step(where: str, text: str) -> tuple[str, str]:
-    """The question, and the first step behind it, which may be missing."""
+    """Return the question, and the first step behind it, which may be missing."""
     begin = _FIRST_STEP.search(text)
     if begin is not None:
         return text[: begin.start()].strip(), text[begin.start() :]

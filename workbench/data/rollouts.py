@@ -91,7 +91,7 @@ def load_groups(
     columns: Mapping[str, str] | None = None,
     skip_bad_rows: bool = False,
 ) -> list[Group]:
-    """The groups of a data file or a folder of them, or of the data that comes along as ``"gsm8k"``.
+    """Return the groups of a data file or a folder of them, or of the data that comes along as ``"gsm8k"``.
 
     Completions with the same prompt are a group, in the file's order. ``tokenizer`` is ``"tiny"``, a folder, a Hub name
     or a fast tokenizer object; without one, texts are cut into words. ``token_ids`` in the file are taken as they are.
@@ -349,7 +349,7 @@ class Builder:
         self._kept = False
 
     def build(self, draft: Draft) -> Group:
-        """Raises TaskError for token ids that the tokenizer does not have."""
+        """Tokenise a draft. Raises TaskError for token ids that the tokenizer does not have."""
         rollouts = [self._rollout(record) for record in draft.records]
         shared = _shared([rollout.columns for rollout in rollouts])
         rollouts = [
@@ -363,7 +363,7 @@ class Builder:
         return Group(self._prompt(draft), tuple(rollouts), shared, policy=draft.records[0].policy, sampling=sampling)
 
     def facts(self) -> Facts:
-        """What is known once all drafts are built."""
+        """Return what is known once all drafts are built."""
         name = self._tokeniser.name
         known = [
             (self._inexact, "completion", f"that tokenizer {name!r} cannot give back, with the text shown by offsets"),
@@ -418,7 +418,7 @@ class Builder:
         return self._tokenised(record)
 
     def _sampled(self, record: Record, ids: tuple[int, ...], texts: tuple[str, ...]) -> Rollout:
-        """Ids as they were sampled, without padding: whether the last one ends a sequence is a fact."""
+        """Return ids as they were sampled, without padding: whether the last one ends a sequence is a fact."""
         count = self._length(ids, record.mask)
         logged = record.columns.get("logged_advantage")
         columns = record.columns | ({"logged_advantage": logged[:count]} if isinstance(logged, list) else {})
@@ -440,7 +440,7 @@ class Builder:
         return rollout
 
     def _episode(self, record: Record) -> Rollout:
-        """Each turn and each observation tokenised on its own; what the policy did not write has mask 0."""
+        """Return each turn and each observation tokenised on its own; what the policy did not write has mask 0."""
         pieces = self._pieces(record)
         ids: list[int] = []
         texts: list[str] = []
@@ -530,7 +530,7 @@ class Builder:
 
 
 def _shared(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns in which all completions of a group agree."""
+    """Return the columns in which all completions of a group agree."""
     return {
         name: value
         for name, value in columns[0].items()

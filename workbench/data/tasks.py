@@ -78,7 +78,7 @@ class Task:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self, kind: Kind, *, held_out: bool = False) -> Sequence[Any]:
-        """The training or held-out rows of a kind: ``Demonstration``, ``Pair``, ``LabelledSteps``, ``Example``.
+        """Return the training or held-out rows of a kind: ``Demonstration``, ``Pair``, ``LabelledSteps``, ``Example``.
 
         Raises TaskError for a kind that the task does not have.
         """
@@ -92,7 +92,7 @@ class Task:
         return self.held_out_data.get(kind, ()) if held_out else self.data[kind]
 
     def some(self, kind: Kind, count: int, seed: int) -> Sequence[Any]:
-        """At most ``count`` training rows of a kind: drawn from all of a data set's, which may be sorted.
+        """Return at most ``count`` training rows of a kind: drawn from all of a data set's, which may be sorted.
 
         The first ones of an embedded task, which is in no order. Raises TaskError as ``rows``.
         """
@@ -116,7 +116,7 @@ class Task:
         return not self.unchecked
 
     def checked(self, text: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
-        """Whether a completion's final answer is the row's ``answer`` by ``checker``, and the answer, "" for none."""
+        """Return whether a completion's final answer is right by ``checker``, and that answer ("" for none)."""
         found: dict[str, list[str]] = {}
         check = BUILTINS[self.checker].function
         assert check is not None
@@ -124,7 +124,7 @@ class Task:
         return scores[0] == 1.0, found[EXTRACTED][0]
 
     def answer_is_right(self, text: str, columns: Mapping[str, Any]) -> bool:
-        """Whether a completion's final answer is the row's ``answer``, by the rule of ``checker``."""
+        """Return whether a completion's final answer is the row's ``answer``, by the rule of ``checker``."""
         return self.checked(text, columns)[0]
 
 
@@ -201,7 +201,7 @@ def _gsm8k() -> Task:
 
 
 def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
-    """A task whose answers are worked as GSM8K's are: a line a step, sums in ``<<…>>``, and ``#### result``."""
+    """Return a task whose answers are worked as GSM8K's are: a line a step, sums in ``<<…>>``, and ``#### result``."""
     return Task(
         name=name,
         examples=examples,
@@ -221,7 +221,7 @@ def _questions(file: str) -> list[Example]:
 
 
 def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that a row's ``answer`` becomes: text, or a list of texts any of which is right.
+    """Return the columns that a row's ``answer`` becomes: text, or a list of texts any of which is right.
 
     A worked answer, ``…#### 72``, becomes ``answer``, the result, and ``solution``, all of it; an object stays.
     """
@@ -248,7 +248,7 @@ _KEPT: ContextVar[dict[str, Task] | None] = ContextVar("kept tasks", default=Non
 
 
 def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **how: Any) -> Task:
-    """An embedded task by name, a data file or a folder by path, or a data set of the Hub: ``hub:openai/gsm8k``.
+    """Return an embedded task by name, a data file or a folder by path, or a data set of the Hub: ``hub:openai/gsm8k``.
 
     Also rows that are in memory: a list of objects, or a ``datasets.Dataset``. A run needs them in a file.
 
@@ -379,7 +379,7 @@ def task_of_rows(rows: Iterable[Mapping[str, Any]], section: TaskSection) -> Tas
 
 
 def task_of_path(path: Path, section: TaskSection) -> Task:
-    """Every row is looked at. Raises TaskError naming the first that is wrong."""
+    """Read a file, every row of it. Raises TaskError naming the first that is wrong."""
     train = _expanded(read_rows(path, section.split))
     held_out = section.held_out_split or held_out_of(path, section.split)
     measured = [] if held_out is None else _expanded(read_rows(path, held_out))
@@ -472,7 +472,7 @@ def kept_for_training(count: int) -> int:
 
 
 def _unchecked(rows: Rows, golds: Sequence[Any]) -> str:
-    """Why answers to these rows cannot be checked; "" if each has a right one that is text."""
+    """Say why answers to these rows cannot be checked; "" if each row has a right answer as text."""
     for i, gold in enumerate(golds):
         if gold is None or gold == []:
             return f"{rows.row(i).where} has no 'answer'"
@@ -513,7 +513,7 @@ class Preview:
 
 
 def preview_of(task: Task, count: int = 5) -> Preview:
-    """Raises TaskError for a row among the first ``count`` that is not of its kind."""
+    """Return a task's first rows. Raises TaskError for a row that is not of its kind."""
     rows = task.rows(task.kind)
     return Preview(
         task.name,
@@ -542,7 +542,7 @@ def _shown(task: Task, row: Any, i: int) -> Mapping[str, Any]:
 
 
 def prompted(task: Task, section: PromptSection) -> Task:
-    """The task with its prompts, those of demonstrations and pairs too, put as ``section`` says.
+    """Return the task with its prompts, those of demonstrations and pairs too, put as ``section`` says.
 
     Labelled steps stay: they are read by a reward model, in a format of its own.
     """
@@ -577,5 +577,5 @@ def prompted(task: Task, section: PromptSection) -> Task:
 
 
 def _each(rows: Sequence[Any], change: Callable[[Any], Any]) -> Sequence[Any]:
-    """Rows changed when they are asked for."""
+    """Return rows changed when they are asked for."""
     return Lazy(len(rows), lambda i: change(rows[i]))

@@ -52,7 +52,7 @@ def _ready(policy: str, reply: Mapping[str, Any]) -> PolicyStatus:
 
 
 def _described(what: str, request: Mapping[str, Any]) -> str:
-    """What the worker does for a request, to tell others that wait."""
+    """Describe a request to others that wait."""
     if what != "sample":
         return {"values": "estimates the values of steps", "reference": "compares with a reference policy"}[what]
     sampling = request["sampling"]
@@ -253,12 +253,12 @@ class ModelWorker:
     def score_steps(
         self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
     ) -> list[list[Score]]:
-        """As ``LocalModels.score_steps``. Raises RewardError, also if the worker died or fell silent."""
+        """Score steps as ``LocalModels.score_steps``. Raises RewardError, also if the worker died or hung."""
         scores: list[list[Score]] = self._ask_model(config, {"prompts": list(prompts), "steps": [*map(list, steps)]})
         return scores
 
     def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
-        """As ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
+        """Score completions as ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
         scores: list[Score] = self._ask_model(config, {"prompts": list(prompts), "completions": list(completions)})
         return scores
 
@@ -318,7 +318,7 @@ class ModelWorker:
         return self._child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)
 
     def _with_path(self, asked: Any) -> Any:
-        """What is asked, of a policy by its path."""
+        """Return the request with paths in place of names."""
         if not isinstance(asked, Mapping):
             return self._path_of(asked) if isinstance(asked, str) else asked
         paths: dict[str, Any] = {

@@ -162,7 +162,7 @@ def decoders(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: int)
 def _tried_out(
     model: Any, prompt_ids: Sequence[Sequence[int]], rows: Sequence[int], pad_token_id: int
 ) -> tuple[Kind, Decoder | None]:
-    """A model's kind, with the decoder that showed it where that is of use."""
+    """Return a model's kind, with the decoder that showed it where that is of use."""
     try:
         decoder = CachedDecoder(model, prompt_ids, rows, pad_token_id, masked=True)
     except FAILURES:
@@ -171,7 +171,7 @@ def _tried_out(
 
 
 def _kind_of_state(model: Any) -> Kind:
-    """Whether steps from the model's state, shared out and with a row less, agree with its forward pass."""
+    """Compare steps from the model's shared state, with a row less, with its forward pass."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(vocabulary, (2, PROBE_PROMPT + PROBE_STEPS), generator=generator)

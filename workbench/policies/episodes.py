@@ -66,11 +66,11 @@ class Episodes:
         self.failure: EpisodeError | None = None
 
     def put(self, rows: Sequence[int]) -> dict[int, int]:
-        """The tokens that observations have for this position, by their rows' places among ``rows``."""
+        """Return the tokens that observations have for this position, by their rows' places among ``rows``."""
         return {place: self._rows[row].pending.popleft() for place, row in enumerate(rows) if self._rows[row].pending}
 
     def ended(self, number: int, sampled: Any, eos: Collection[int], stops: StopStrings | None, limit: int) -> bool:
-        """Whether a row's last token ended its episode, and marks how; of a turn that it ended, the answer is asked.
+        """Return whether a row's last token ended its episode, and mark how; the end of a turn asks for the answer.
 
         ``sampled`` is the row as far as it is sampled (``sampler.Sampled``), ``stops`` are texts that end the whole
         completion, ``limit`` its most tokens.
@@ -104,7 +104,7 @@ class Episodes:
         return "".join(texts)
 
     def _answered(self, number: int, sampled: Any, reply: Reply, limit: int) -> bool:
-        """Whether the environment's answer to the turn that ended leaves it at that."""
+        """Put in the environment's answer to the last turn. Returns whether the episode is over."""
         row = self._rows[number]
         printed = reply.printed.strip()[:_MOST_PRINTED]
         sampled.turns[-1] = replace(sampled.turns[-1], error=reply.error, note=printed and f"printed {printed!r}")
@@ -176,7 +176,7 @@ class Observations:
         self._tokenizer, self._settings, self._kwargs = tokenizer, settings, dict(template_kwargs or {})
 
     def check(self, prompt: Prompt) -> None:
-        """Raises ConfigError for a template that writes earlier turns anew, where nothing says which ids count."""
+        """Raise ConfigError if the template rewrites earlier turns and no setting says which ids count."""
         if isinstance(prompt, str) or self._settings.rewritten_turns == "keep":
             return
         if _THOUGHT not in self._written(f"<think>\n{_THOUGHT}\n</think>\n\n{_TURN}", "more"):
@@ -187,7 +187,7 @@ class Observations:
             )
 
     def ids(self, prompt: Prompt, text: str, *, after_eos: bool) -> tuple[list[int], str]:
-        """The ids, and a note where the observation was cut. ``after_eos``: the turn ended with that token."""
+        """Return the ids, and a note where the observation was cut. ``after_eos``: the turn ended with that token."""
         most, note = self._settings.max_observation_length, ""
         cut = text[: most * _CHARACTERS]
         ids = self._encoded(cut)

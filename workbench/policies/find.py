@@ -19,7 +19,7 @@ from workbench.places import checkpoint_or, hub_problem, is_hub_id, local_path, 
 
 
 def policy_path(name: str) -> str:
-    """Where the weights of ``name`` are: a folder for embedded and local ones, the Hub id itself otherwise.
+    """Return where the weights of ``name`` are: a folder for embedded and local ones, else the Hub id.
 
     Raises PolicyError for a folder that is not there or holds no model, RunError for a run's checkpoint that is not.
     """
@@ -71,12 +71,12 @@ def check_section(section: PolicySection) -> None:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder is an adapter's alone, without its base."""
+    """Return whether a folder holds an adapter alone, without its base."""
     return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
 
 
 def base_of(folder: Path) -> str:
-    """The policy that a folder's adapter was trained on, as the adapter names it. Raises PolicyError."""
+    """Return the policy that a folder's adapter was trained on, as the adapter names it. Raises PolicyError."""
     base = None
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
@@ -86,7 +86,7 @@ def base_of(folder: Path) -> str:
 
 
 def refuse_more(path: str, adapters: list[str]) -> None:
-    """Raises PolicyError for adapters to put on ``path``, which is an adapter itself."""
+    """Raise PolicyError for adapters to put on ``path``, which is an adapter itself."""
     if adapters:
         more = ", ".join(map(repr, adapters))
         raise PolicyError(f"folder {path!r} is an adapter itself; name its base as the policy to put {more} on")

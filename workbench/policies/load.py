@@ -65,7 +65,7 @@ class Policy:
 
 
 def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Every id that ends a completion: the model's own list (an end-of-turn token, say) and the tokenizer's."""
+    """Return every id that ends a completion: the model's own list (an end-of-turn token, say) and the tokenizer's."""
     declared = model.generation_config.eos_token_id
     ids = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
     if tokenizer is not None and tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ids:
@@ -74,13 +74,13 @@ def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
 
 
 def context_length(model: Any) -> int | None:
-    """The most tokens a model reads; None where its configuration has no such number."""
+    """Return the most tokens a model reads; None where its configuration has no such number."""
     length = getattr(text_config(model), "max_position_embeddings", None)
     return int(length) if length is not None else None
 
 
 def text_config(model: Any) -> Any:
-    """The configuration of a model's language part, which a composite one (text and images) has inside."""
+    """Return the configuration of a model's language part, which a composite one (text and images) has inside."""
     return model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
 
 
@@ -169,12 +169,12 @@ def load_policy(
 
 
 def load_configured(section: PolicySection) -> Policy:
-    """The policy of a configuration, for sampling. Raises as ``load_policy`` does."""
+    """Return the policy of a configuration, for sampling. Raises as ``load_policy`` does."""
     return load_policy(section.path, section.adapter, trust_remote_code=section.trust_remote_code, **section.loading)
 
 
 def _held(device: torch.device, dtype: str, attention: str, quantisation: str, device_map: str) -> dict[str, Any]:
-    """How the weights of a model are held, as ``from_pretrained`` takes it; with a ``device_map`` they are placed."""
+    """Return how ``from_pretrained`` is to hold the weights; a ``device_map`` places them, too."""
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
     named = "float32" if dtype == "auto" and device.type == "cpu" else dtype
@@ -190,7 +190,7 @@ def _held(device: torch.device, dtype: str, attention: str, quantisation: str, d
 
 
 def prepared(model: Any) -> Any:
-    """A quantised model made ready for an adapter to be trained on it (peft's, of QLoRA); any other as it is."""
+    """Return a quantised model made ready for an adapter to be trained on it (peft's, of QLoRA); any other as it is."""
     if not getattr(model, "is_quantized", False):
         return model
     from peft import prepare_model_for_kbit_training

@@ -221,7 +221,7 @@ def outcomes_of(
     read: Callable[..., list[str]],
     opened: Sequence[bool],
 ) -> list[Outcomes]:
-    """The outcomes of each completion and of its continuations.
+    """Return the outcomes of each completion and of its continuations.
 
     ``read(texts, opened=…)`` gives what the reward reads of texts; ``opened`` says which prompts end in a ``<think>``
     block.
@@ -351,7 +351,7 @@ def monte_carlo_reward(
     template_kwargs: Mapping[str, Any] | None = None,
     pattern: StepPattern | None = None,
 ) -> Reward:
-    """The step reward that ``config.monte_carlo`` describes, sampling from ``policy``.
+    """Return the step reward that ``config.monte_carlo`` describes, sampling from ``policy``.
 
     Raises RewardCodeError for an outcome reward that is not built in, ConfigError for one that scores steps.
     """

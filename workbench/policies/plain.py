@@ -128,7 +128,7 @@ class PlainDecoder(Decoder):
 
 
 def decoding_of(model: Any) -> str:
-    """How a model's tokens are decoded as it is now: "plain step", or through transformers, and why."""
+    """Say how a model's tokens are decoded as it is now: "plain step", or through transformers, and why."""
     try:
         shape_of(model)
     except NotOfThisShape as reason:
@@ -137,7 +137,7 @@ def decoding_of(model: Any) -> str:
 
 
 def decoders_of(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: int, most: int) -> Iterator[Decoder]:
-    """A plain decoder of all rows where the model is of Llama's shape, else those of its own forward."""
+    """Yield a plain decoder of all rows where the model is of Llama's shape, else those of its own forward."""
     try:
         shape = shape_of(model)
     except NotOfThisShape:
@@ -149,7 +149,7 @@ def decoders_of(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: i
 def attention(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, layer: Layer
 ) -> torch.Tensor:
-    """Of a token's queries (R K, H / K, D) to the positions of keys and values (R K, L, D)."""
+    """Attend from a token's queries (R K, H / K, D) to the positions of keys and values (R K, L, D)."""
     if layer.window is not None and layer.window < keys.shape[1]:
         keys, values = keys[:, -layer.window :], values[:, -layer.window :]
         mask = None if mask is None else mask[..., -layer.window :]
@@ -171,7 +171,7 @@ def turns(shape: Shape, positions: torch.Tensor) -> torch.Tensor:
 
 
 def rotation(turn: torch.Tensor) -> torch.Tensor:
-    """The matrix (…, D, D) that a head times is ``x cos + rotate_half(x) sin``: one operation for all heads."""
+    """Return the matrix (…, D, D) that a head times is ``x cos + rotate_half(x) sin``: one operation for all heads."""
     cosines, sines = turn.unbind(-2)
     same = torch.eye(turn.shape[-1], device=turn.device, dtype=turn.dtype)
     other_half = same.roll(turn.shape[-1] // 2, 0)
@@ -186,7 +186,7 @@ def turned(heads: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
 
 def decode(shape: Shape, tokens: torch.Tensor, turn: torch.Tensor, attend: Attend) -> torch.Tensor:
-    """The logits (R, V) that follow tokens (R,) at the positions of ``turn``."""
+    """Return the logits (R, V) that follow tokens (R,) at the positions of ``turn``."""
     hidden, matrix = shape.embedding(tokens), rotation(turn)  # (R, d)
     for place, layer in enumerate(shape.layers):
         normed = layer.norm(hidden)
@@ -283,7 +283,7 @@ class Shape:
 
 
 def shape_of(model: Any) -> Shape:
-    """A causal language model's layers as they are now. Raises NotOfThisShape with the reason."""
+    """Return a causal language model's layers as they are now. Raises NotOfThisShape with the reason."""
     if hasattr(model, "peft_config"):
         configs = model.peft_config.values()
         if type(model.base_model).__module__ != LORA[0] or any(c.alora_invocation_tokens for c in configs):
@@ -314,7 +314,7 @@ def shape_of(model: Any) -> Shape:
 
 
 def _is_untouched(module: nn.Module) -> bool:
-    """Whether a module has no hook and its class's own forward, so that its weights are all there is to it."""
+    """Return whether a module has its class's own forward and no hook: its weights say all."""
     return not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
@@ -346,7 +346,7 @@ def _added(module: Any) -> Add:
 
 
 def _is_bare(module: Any) -> bool:
-    """Whether a linear layer is nothing but its weights; one with hooks and LoRA's are called as modules.
+    """Return whether a linear layer is its weights alone; LoRA's and those with hooks are called as modules.
 
     Raises NotOfThisShape for a layer that is not known: quantised, say.
     """

@@ -27,7 +27,7 @@ _LONGEST_TAIL = 64  # characters, of a template that writes messages otherwise w
 
 
 def encode_prompt(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, Any] | None = None) -> list[int]:
-    """Ids of a prompt as TRL makes them: plain text as it is, messages through the chat template.
+    """Return ids of a prompt as TRL makes them: plain text as it is, messages through the chat template.
 
     Raises PolicyError for a conversation where there is no chat template, and for arguments that it does not use.
     """
@@ -92,7 +92,7 @@ def turn_end(tokenizer: Any, template_kwargs: Mapping[str, Any] | None, ends: Co
 
 
 def turn_end_note(record: Mapping[str, Any]) -> str:
-    """What to say where completions run on after a turn, by a group's ``sampling``; "" where they end."""
+    """Say what to do if completions run on after a turn, by a group's ``sampling``; "" if they end."""
     if "turn_end" not in record:
         return ""
     end = record["turn_end"]
@@ -103,12 +103,12 @@ def turn_end_note(record: Mapping[str, Any]) -> str:
 
 
 def thinking_open(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, Any] | None = None) -> bool:
-    """Whether a prompt, as the policy reads it, ends inside a ``<think>`` block."""
+    """Return whether a prompt, as the policy reads it, ends inside a ``<think>`` block."""
     return ends_in_thinking(prompt if isinstance(prompt, str) else prompt_tail(tokenizer, prompt, template_kwargs))
 
 
 def prompt_tail(tokenizer: Any, prompt: Prompt, template_kwargs: Mapping[str, Any] | None = None) -> str:
-    """What the chat template writes after the last message, for the policy to go on from; "" for plain text."""
+    """Return what the chat template writes after the last message; "" for plain text."""
     if isinstance(prompt, str):
         return ""
 
@@ -130,7 +130,7 @@ _MARKS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 
 
 def known_chat_template(name: str) -> str | None:
-    """The chat template of a policy's files on this machine; None where it has none or they are not here."""
+    """Return the chat template of a policy's files on this machine; None where it has none or they are not here."""
     try:
         where = policy_path(name)
         if is_adapter(folder := Path(where)) and not (folder / "tokenizer_config.json").is_file():
@@ -150,7 +150,7 @@ def known_chat_template(name: str) -> str | None:
 
 
 def check_template_kwargs(template: Any, kwargs: Mapping[str, Any]) -> None:
-    """Raises PolicyError for an argument that the template never reads: it would be ignored."""
+    """Raise PolicyError for an argument that the template never reads: it would be ignored."""
     read = arguments_of(template) if kwargs and isinstance(template, str) else None
     ignored = [] if read is None else [name for name in kwargs if name not in read]
     if read is None or not ignored:
@@ -164,7 +164,7 @@ def check_template_kwargs(template: Any, kwargs: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=32)
 def arguments_of(template: str) -> frozenset[str] | None:
-    """The names that a template reads and does not set itself; None where it cannot be parsed here."""
+    """Return the names that a template reads and does not set itself; None where it cannot be parsed here."""
     environment = Environment(extensions=["jinja2.ext.loopcontrols"])  # parsed, never rendered
     try:
         return frozenset(meta.find_undeclared_variables(environment.parse(_MARKS.sub("", template))))
@@ -173,7 +173,7 @@ def arguments_of(template: str) -> frozenset[str] | None:
 
 
 def plain_prompt_note(template: Any, section: PromptSection, prompt: Prompt) -> str:
-    """What to say of a plain prompt that a policy with a chat template would get as it is; "" where that is meant."""
+    """Warn of a plain prompt to a policy with a chat template; "" if that is meant."""
     if not template or section.apply_template != "auto" or not isinstance(section.of(prompt), str):
         return ""
     return (
@@ -203,7 +203,7 @@ class StopStrings:
         return bool(self._stop)
 
     def ends(self, token_ids: Sequence[int]) -> str | None:
-        """The stop string that the last of these tokens completes, None for none.
+        """Return the stop string that the last of these tokens completes, None for none.
 
         A token stands for a byte at least, so that as many tokens as a stop string has bytes are looked at.
         """

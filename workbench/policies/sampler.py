@@ -152,7 +152,7 @@ def sample_groups(
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Iterator[Group]:
-    """The group of each example; the same arguments give the same groups, however many rows are sampled at once.
+    """Yield the group of each example; the same arguments give the same groups, however many rows are sampled at once.
 
     ``on_tokens`` gets rows by their numbers among those that are sampled at once. Raises as ``sample_group`` does.
     """
@@ -207,7 +207,7 @@ def episodes_of(
 
 
 def recorded_of(episodes: Episodes | None) -> dict[str, Any]:
-    """What a group's record says of its environment. Raises ``episodes.failure``, if there is one."""
+    """Return a group's record of its environment. Raises ``episodes.failure``, if there is one."""
     if episodes is None:
         return {}
     if episodes.failure is not None:
@@ -230,7 +230,7 @@ def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:
 
 
 def ended(token_ids: Sequence[int], eos_token_ids: Collection[int], stops: StopStrings) -> Sampled:
-    """Ids that something else sampled, with how they ended."""
+    """Return ids that something else sampled, with how they ended."""
     ids = list(token_ids)
     finished = bool(ids) and ids[-1] in eos_token_ids
     return Sampled(ids, finished=finished, stop=None if finished else stops.ends(ids))
@@ -432,7 +432,7 @@ def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool] | None = None) -> Group:
-    """The group, each rollout with ``ref_logprobs``: natural-log probabilities of its tokens under ``policy``.
+    """Return the group, each rollout with ``ref_logprobs``: natural-log probabilities of its tokens under ``policy``.
 
     They are taken at the temperature that the group was sampled at, as TRL takes those of its reference policy, and
     without top-k, top-p and the like. A policy that sampled a group without those is its own reference up to rounding.

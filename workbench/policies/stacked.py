@@ -40,7 +40,7 @@ class Lora:
 
 
 def local_adapter(name: str) -> Path:
-    """The folder of an adapter's files, brought from the Hub where they are not here. Raises PolicyError."""
+    """Return the folder of an adapter's files, brought from the Hub where they are not here. Raises PolicyError."""
     where = policy_path(name)
     if Path(where).is_dir():
         return Path(where)

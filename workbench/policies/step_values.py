@@ -48,21 +48,21 @@ class StepValues:
     continuations: int = 0
 
     def shares(self) -> list[list[float | None]]:
-        """The share of each step's continuations that succeeded: Math-Shepherd's soft label."""
+        """Return the share of each step's continuations that succeeded: Math-Shepherd's soft label."""
         return [
             [wins / count if count else None for count, wins in zip(counts, successes, strict=True)]
             for counts, successes in zip(self.counts, self.successes, strict=True)
         ]
 
     def labels(self, estimation: Estimation = "soft", cut: float = 0.5) -> list[list[bool | None]]:
-        """Whether each step is good: hard, if any continuation succeeded; soft, if a share of them over ``cut`` did."""
+        """Label each step: good if any continuation succeeded (hard), or a share over ``cut`` did (soft)."""
         return [
             [None if share is None else share > (0 if estimation == "hard" else cut) for share in shares]
             for shares in self.shares()
         ]
 
     def progress(self) -> list[list[float | None]]:
-        """What each step adds: its value less that of the step before it, at first less ``start`` (2410.01679)."""
+        """Return each step's value less that of the step before it, at first less ``start`` (2410.01679)."""
         return [differences(values, self.start) for values in self.values]
 
     def as_reward(self, what: Literal["value", "progress"] = "value", weight: float = 1.0) -> Reward:
@@ -75,7 +75,7 @@ class StepValues:
         return Reward(NAMES[what], "step", looked_up, weight, judges_all=True)
 
     def as_scores(self, group: Group, what: Literal["value", "progress"] = "value") -> ScoredGroup:
-        """The group with these as its step rewards."""
+        """Return the group with these as its step rewards."""
         return score_group(group, self.cutter, [self.as_reward(what)])
 
     @property
@@ -99,7 +99,7 @@ class StepValues:
 
 
 def differences(values: Sequence[float | None], start: float | None) -> list[float | None]:
-    """Each value less the one before it, the first less ``start``; None where either is unknown."""
+    """Return each value less the one before it, the first less ``start``; None where either is unknown."""
     before = [start, *values[:-1]]
     return [None if v is None or b is None else v - b for v, b in zip(values, before, strict=True)]
 
@@ -136,7 +136,7 @@ def label_rows(
     cut: float = 0.5,
     step_texts: Sequence[Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The group's completions as rows of process-supervision data, a step's label from its value.
+    """Return the group's completions as rows of process-supervision data, a step's label from its value.
 
     ``trl`` is TRL's stepwise supervision (``prompt``, ``completions``, ``labels``: true or false, and with soft
     estimation the share of continuations that succeeded); ``math-shepherd`` the data set peiyi9979/Math-Shepherd

@@ -148,7 +148,7 @@ def _scored(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[s
 
 
 def _loaded(policy: Policy) -> dict[str, Any]:
-    """What every reply says of the policy that answered."""
+    """Describe the policy that answered, for every reply."""
     return {
         "device": str(policy.device),
         "parameters": policy.model.num_parameters(),

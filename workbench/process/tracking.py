@@ -67,7 +67,7 @@ class Tracking:
                 print(f"run.report_to: {tracker.__name__} did not take it: {error}", flush=True)
 
     def _trackers(self) -> Iterator[Any]:
-        """The packages, whose ``log``, ``alert`` and ``Html`` are alike, and which know the run that is open."""
+        """Yield the packages, whose ``log``, ``alert`` and ``Html`` are alike, and which know the run that is open."""
         if "wandb" in self._names:
             import wandb
 

@@ -218,7 +218,7 @@ class Recorder(TrainerCallback):
 
 
 def _line(step: int, total: int, names: Iterable[str], logs: dict[str, Any]) -> str:
-    """One step as a line of the run's log."""
+    """Return one step as a line of the run's log."""
     shown = [f"{name} {logs[name]:.4g}" for name in names if isinstance(logs.get(name), float)]
     return f"step {step}/{total}  " + "  ".join(shown)
 

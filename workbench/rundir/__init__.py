@@ -104,7 +104,7 @@ class RunStatus:
 
     @classmethod
     def from_json(cls, data: bytes) -> RunStatus:
-        """What ``status.json`` holds. Raises ValueError naming what does not fit; unknown fields are left out."""
+        """Read ``status.json``. Raises ValueError naming what does not fit; unknown fields are left out."""
         try:
             return _ADAPTER.validate_json(data)
         except ValidationError as error:
@@ -217,7 +217,7 @@ class RunDir:
             raise
 
     def changed_rewards(self, sources: Mapping[str, str]) -> list[str]:
-        """The names in ``sources`` whose code is not what this run kept of it; unknown where it kept none."""
+        """Return the names in ``sources`` whose code is not what this run kept of it; unknown where it kept none."""
         try:
             manifest = read_json(self.path / "rewards" / "manifest.json")
             stored = {entry["name"]: entry["sha256"] for entry in manifest}
@@ -227,7 +227,7 @@ class RunDir:
         return sorted(name for name in now.keys() & stored.keys() if now[name] != stored[name])
 
     def config_text(self) -> str:
-        """The stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
+        """Return the stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
         try:
             text = read_file(self.path / "run.yaml", 4 * MAX_BYTES).decode("utf-8")
         except (OSError, ValueError) as error:
@@ -241,7 +241,7 @@ class RunDir:
     # -- status ---------------------------------------------------------------------------------------------------
 
     def status(self) -> RunStatus:
-        """As last written. Whether the process named there still lives is ``runs.Run.status``'s question."""
+        """Return the status as last written. ``runs.Run.status`` knows whether its process still lives."""
         try:
             return RunStatus.from_json(read_file(self.path / "status.json"))
         except (OSError, ValueError) as error:
@@ -353,7 +353,7 @@ class RunDir:
             self._metrics.sync()
 
     def read_metrics(self, cursor: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """The rows from byte ``cursor`` on, each step once, and the cursor to ask from next time.
+        """Return the rows from byte ``cursor`` on, each step once, and the cursor to ask from next time.
 
         An unterminated last row is still being written and is left for the next call. A corrupt row is skipped and
         named in ``corrupt``. Rows that a resume superseded are left out.
@@ -371,13 +371,13 @@ class RunDir:
         return reading.rows, reading.cursor
 
     def metrics(self) -> pd.DataFrame:
-        """All rows as a table, NaN and infinities as they were; a metric that a row lacks is NaN there too."""
+        """Return all rows as a table, NaN and infinities as they were; a metric that a row lacks is NaN there too."""
         import pandas as pd
 
         return pd.DataFrame([metrics_log.restored(row) for row in self.read_metrics()[0]])
 
     def warnings(self) -> list[str]:
-        """What a reader should know of this run: what its status warns of, and the corrupt rows met by this reader."""
+        """Return what a reader should know: the status's warnings, and the corrupt rows met by this reader."""
         return [*self.status().warnings, *(f"skipped {what}" for what in self.corrupt.values())]
 
     def close(self) -> None:
@@ -389,7 +389,7 @@ class RunDir:
     # -- log ------------------------------------------------------------------------------------------------------
 
     def log_tail(self, lines: int = 50) -> list[str]:
-        """The last lines of the log, without secrets; of a line redrawn with carriage returns, its last state.
+        """Return the last lines of the log, without secrets; of a line redrawn with carriage returns, its last state.
 
         Empty without a log; of one that cannot be read, a line that says why.
         """

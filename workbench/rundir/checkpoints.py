@@ -82,7 +82,7 @@ def seal(draft: Path, target: Path, about: Mapping[str, Any]) -> None:
 
 
 def problem(path: Path) -> str | None:
-    """What is wrong with the checkpoint at ``path``, or None when it is valid. Reads every byte of it."""
+    """Say what is wrong with the checkpoint at ``path``; None if it is valid. Reads every byte of it."""
     try:
         files = read_json(path / MANIFEST)["files"]
         listed = {name: (entry["size"], entry["sha256"]) for name, entry in files.items()}
@@ -111,14 +111,14 @@ def problem(path: Path) -> str | None:
 
 
 def saved(folder: Path) -> list[Checkpoint]:
-    """The folders named as checkpoints, the newest first, valid or not."""
+    """Return the folders named as checkpoints, the newest first, valid or not."""
     names = os.listdir(folder) if folder.is_dir() else []
     matches = [(match, folder / name) for name in names if (match := _NAME.fullmatch(name))]
     return sorted((Checkpoint(path, int(match[1])) for match, path in matches), key=lambda checkpoint: -checkpoint.step)
 
 
 def newest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint to resume from, if there is one, and what is wrong with each newer one."""
+    """Return the checkpoint to resume from, if there is one, and what is wrong with each newer one."""
     skipped: list[str] = []
     for checkpoint in saved(folder):
         wrong = problem(checkpoint.path)
@@ -176,7 +176,7 @@ def write_environment(folder: Path, config: SharedConfig) -> None:
 
 
 def environment(config: SharedConfig) -> dict[str, Any]:
-    """What this process would run ``config`` with."""
+    """Describe what this process would run ``config`` with."""
     return {
         "time": time.time(),
         "seed": config.seed,
@@ -272,7 +272,7 @@ def _version(name: str) -> str | None:
 
 
 def _task_hash(task: str) -> str | None:
-    """Of a file; of a folder, that of the names and hashes of its files. None where there is neither."""
+    """Hash a file, or the names and hashes of a folder's files; None if there is neither."""
     path = Path(task)
     try:
         if path.is_dir():

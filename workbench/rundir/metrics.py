@@ -155,7 +155,7 @@ def read(path: Path, run: str, cursor: int = 0) -> Reading:
 
 
 def resumed(step: int, **more: Any) -> dict[str, Any]:
-    """The row that says a run went on from ``step``."""
+    """Return the row that says a run went on from ``step``."""
     return {"event": "resumed", "step": step, **more}
 
 
@@ -173,7 +173,7 @@ def restored(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(row: dict[str, Any]) -> dict[str, Any]:
-    """Raises ValueError for a row whose step, numbers or names of what is not finite no reader could work with."""
+    """Raise ValueError for a step, number or name that no reader could work with; else return the row."""
     step, lost = row.get("step"), row.get(NOT_FINITE, {})
     if large := [name for name, value in row.items() if type(value) is int and value.bit_length() >= 1024]:
         raise ValueError(f"{large[0]!r:.80} is a number of more digits than a float holds")

@@ -76,7 +76,7 @@ class _StepFiles:
         return sorted(int(match[2]) for match in names if match and match[1] == kind)
 
     def steps(self) -> list[int]:
-        """The training steps that are stored, ascending."""
+        """Return the training steps that are stored, ascending."""
         return self._steps()
 
     def drop(self, after: int) -> None:
@@ -125,18 +125,18 @@ class Rollouts(_StepFiles):
         self._store(self._path(step, "watched"), lambda path: write_watched(path, rows))
 
     def steps(self, *, watched: bool = False) -> list[int]:
-        """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
+        """Return the training steps whose rollouts, or watched rollouts, are stored, ascending."""
         return self._steps(_kind(watched))
 
     def written(self, step: int, *, watched: bool = False) -> int:
-        """When a step's rollouts were last written, in nanoseconds; 0 where there are none. A resume writes again."""
+        """Return when a step's rollouts were last written, in nanoseconds; 0 if never. A resume writes again."""
         try:
             return self._path(step, _kind(watched)).stat().st_mtime_ns
         except OSError:
             return 0
 
     def read(self, step: int, *, watched: bool = False) -> list[Credit]:
-        """The groups stored for one training step, in the order they were written. Raises RunError."""
+        """Return the groups stored for one training step, in the order they were written. Raises RunError."""
         return self._load(step, read, _kind(watched))
 
     def table(self, step: int, columns: Sequence[str]) -> pa.Table:
@@ -149,7 +149,7 @@ class Rollouts(_StepFiles):
         return self._load(step, read)
 
     def read_rows(self, step: int) -> list[WatchedRow]:
-        """The watched rows stored after one training step. Raises RunError."""
+        """Return the watched rows stored after one training step. Raises RunError."""
         return self._load(step, read_watched, "watched")
 
 
@@ -181,7 +181,7 @@ class Answers(_StepFiles):
                 self._path(between).unlink(missing_ok=True)
 
     def read(self, step: int) -> list[HeldOutAnswer]:
-        """The stored answers after a step. Raises RunError where there are none, or the file is damaged."""
+        """Return the stored answers after a step. Raises RunError where there are none, or the file is damaged."""
         return self._load(step, lambda path: [HeldOutAnswer(**row) for row in read_json(path)])
 
 
@@ -198,11 +198,11 @@ class Passes(_StepFiles):
         self._store(self._path(seen.step), lambda path: _write_table(table, path))
 
     def read(self, step: int) -> LossPass:
-        """A stored step. Raises RunError where there is none, or the file is damaged."""
+        """Return a stored step. Raises RunError where there is none, or the file is damaged."""
         return self._load(step, _read_pass)
 
     def of_generation(self, step: int) -> list[LossPass]:
-        """The stored passes over the generation of a step, in order; none for a run of an earlier version."""
+        """Return the stored passes over the generation of a step, in order; none for a run of an earlier version."""
         passes: list[LossPass] = []
         while self._path(step).is_file():
             read = self.read(step)
@@ -312,7 +312,7 @@ def read(path: Path) -> list[Credit]:
 
 
 def read_watched(path: Path) -> list[WatchedRow]:
-    """Raises OSError or ValueError for a file that ``write_watched`` did not make."""
+    """Read watched rows. Raises OSError or ValueError for a file that ``write_watched`` did not make."""
     return [_watched_row(head, rows) for head, rows in _read(path, "measures", "watched rows; read rollouts")]
 
 
@@ -325,7 +325,7 @@ def _write(path: Path, heads: Sequence[Mapping[str, Any]], groups: Sequence[Sequ
 
 
 def _read(path: Path, key: str, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """The heads, which must have ``key``, each with its rows."""
+    """Return the heads, which must have ``key``, each with its rows."""
     table = _read_table(path)
     metadata = table.schema.metadata or {}
     if b"groups" not in metadata:

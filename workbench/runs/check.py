@@ -37,7 +37,7 @@ _ROWS = 1000  # of an embedded task, looked at for their columns
 
 @tasks_kept()
 def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
-    """The configuration with absolute paths, so that it means the same from any folder.
+    """Return the configuration with absolute paths, so that it means the same from any folder.
 
     ``without_rows``: the rows that it trains on are not there yet, and are not looked at.
 
@@ -108,7 +108,7 @@ def with_model_paths(config: RunConfig, change: Callable[[Section, str], str]) -
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """A copy in which what lies on this machine is named by its absolute path."""
+    """Return a copy in which what lies on this machine is named by its absolute path."""
     config = with_model_paths(config, lambda section, path: path if path in EMBEDDED else absolute(path))
     if config.task.name not in TASKS and not config.task.name.startswith(HUB):
         config.task.name = absolute(config.task.name)
@@ -143,7 +143,7 @@ def _count_steps(config: RunConfig, task: Task | None) -> None:
 
 
 def _task_of(config: RunConfig) -> Task | None:
-    """The task, but of a data set of the Hub, which may be large, only that it is there."""
+    """Return the task, but of a data set of the Hub, which may be large, only that it is there."""
     name = config.task.name
     try:
         if not name.startswith(HUB):
@@ -158,7 +158,7 @@ def _task_of(config: RunConfig) -> Task | None:
 
 
 def _columns(task: Task) -> frozenset[str]:
-    """The columns of a file's rows, or of an embedded task's first ones, which are all alike."""
+    """Return the columns of a file's rows, or of an embedded task's first ones, which are all alike."""
     rows = min(len(task), _ROWS) if task.name in TASKS else len(task)
     return frozenset(name for i in range(rows) for name in task[i].columns)
 

@@ -110,7 +110,7 @@ def compare(
 
 
 def _under_scheme(config: RunConfig, scheme: str, seed: int) -> RunConfig:
-    """The configuration under another scheme and seed. Raises ConfigError where it does not fit the scheme."""
+    """Return the configuration under another scheme and seed. Raises ConfigError where it does not fit the scheme."""
     data = config.model_dump() | {"seed": seed}
     data["method"]["credit"] = config.grpo.credit.model_dump() | {"scheme": scheme}
     return RunConfig.parse(data)
@@ -170,7 +170,7 @@ class Course:
     peak_memory_mb: float | None
 
     def curve(self) -> tuple[list[float], list[float]]:
-        """The last measure at each number of completions: what they were worth in the end."""
+        """Return the last measure at each number of completions: what they were worth in the end."""
         last = dict(self.measures)
         return list(map(float, last)), list(last.values())
 
@@ -209,7 +209,7 @@ class MethodStages:
         return Course(tuple(measures), sampled, round(sum(seconds), 3) if seconds else None, max(peaks, default=None))
 
     def summary(self) -> ComparedMethod:
-        """What it came to so far."""
+        """Sum up the results so far."""
         went = self.course()
         accuracies = [accuracy for _, accuracy in went.measures]
         return ComparedMethod(

@@ -48,14 +48,14 @@ class Held:
 
 
 def pool(device: str) -> list[str]:
-    """The devices one of which a run whose ``run.device`` is ``wanted`` trains on, a lock's name each."""
+    """Return the devices one of which a run whose ``run.device`` is ``wanted`` trains on, a lock's name each."""
     if device == "cpu":
         return ["cpu"]
     return gpus() or (["cpu"] if device == "auto" else ["cuda"])
 
 
 def check_count(names: list[str], ranks: int) -> None:
-    """Raises RunError if there are fewer GPUs than ranks, or no driver of one though it is asked for."""
+    """Raise RunError for fewer GPUs than ranks, or for a GPU that is asked for without its driver."""
     if names[0].startswith(NAMED) and len(names) < ranks:
         raise RunError(f"run.ranks: {ranks} ranks need a GPU each and this process may use {len(names)}; lower it")
     if names == ["cuda"] and not any(driver.exists() for driver in _DRIVERS):
@@ -144,7 +144,7 @@ def locks_folder() -> Path:
 
 
 def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tuple[str, Path | None]], str | None]:
-    """All ``count`` devices, each with the run that held it last, or none and the name of a busy one."""
+    """Return all ``count`` devices, each with the run that held it last, or none and the name of a busy one."""
     held: list[tuple[str, int]] = []
     busy = None
     for name in names:
@@ -164,7 +164,7 @@ def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tu
 
 
 def _lock(folder: Path, name: str) -> Path:
-    """A device's lock; a MIG instance by its old name, ``MIG-GPU-…/1/0``, has slashes."""
+    """Return a device's lock; a MIG instance by its old name, ``MIG-GPU-…/1/0``, has slashes."""
     return folder / f"{name.replace('/', '_')}.lock"
 
 
@@ -204,7 +204,7 @@ def _ticket(queue: Path, run: Path, since: int) -> Iterator[Callable[[], list[Pa
 
 
 def _waiting(ticket: Path) -> Path | None:
-    """The run that holds a ticket; None, and the ticket thrown away, if its process is gone."""
+    """Return the run that holds a ticket; None, and the ticket thrown away, if its process is gone."""
     if ticket.name.startswith("."):
         return None
     try:
@@ -223,7 +223,7 @@ def _waiting(ticket: Path) -> Path | None:
 
 
 def _read(information: Path) -> dict[str, str]:
-    """What the driver says of a GPU; nothing where that cannot be read."""
+    """Return what the driver says of a GPU; nothing if that cannot be read."""
     try:
         lines = information.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -232,7 +232,7 @@ def _read(information: Path) -> dict[str, str]:
 
 
 def _ask_smi() -> list[str]:
-    """Where the driver shows no files, as under WSL."""
+    """Ask nvidia-smi, where the driver shows no files, as under WSL."""
     try:
         done = subprocess.run(
             ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],

@@ -85,7 +85,7 @@ def _exec(command: Sequence[str]) -> NoReturn:
 
 
 def _device_count(config: RunConfig, pool: list[str]) -> int:
-    """How many devices a run holds: one a rank, or all where one process spreads its weights over them."""
+    """Return how many devices a run holds: one a rank, or all if one process spreads its weights."""
     return config.run.ranks if config.policy.device_map == "none" else len(pool)
 
 
@@ -117,7 +117,7 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, is_standby: 
 
 
 def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str, str | None]:
-    """What is waited for, in words, and the run's name where it is a run of this workspace."""
+    """Say what is waited for, and name the run if it is one of this workspace."""
     if behind is None:
         other, name = "another run", None
     elif behind.parent.parent != workspace:
@@ -129,7 +129,7 @@ def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str,
 
 
 def _pick_checkpoint(run: RunDir, save_steps: int) -> list[str]:
-    """The arguments that have training resume. Raises RunError naming what is wrong with every checkpoint."""
+    """Return the arguments that have training resume. Raises RunError naming what is wrong with every checkpoint."""
     run.set_status("starting", "checking the checkpoints")
     checkpoint, skipped = checkpoints.newest_valid(run.checkpoints)
     if checkpoint is None:

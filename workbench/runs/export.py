@@ -84,7 +84,7 @@ def export_model(reference: str, form: Form | None, folder: Path, workspace: Pat
 
 
 def card(run: Run, config: RunConfig, checkpoint: Path, folder: Path) -> str:
-    """A model card: what was trained, how, and what it measured last. Paths of this machine are not in it."""
+    """Return a model card: what was trained, how, and what it measured last. Paths of this machine are not in it."""
     adapter = is_adapter(folder)
     base = base_of(checkpoint) if is_adapter(checkpoint) else config.policy.path
     about: dict[str, Any] = {"library_name": "peft" if adapter else "transformers"}
@@ -135,7 +135,7 @@ def _is_public(name: str) -> bool:
 
 
 def _public(name: str) -> str:
-    """A name as others may see it: of what lies on this machine, the last part alone."""
+    """Return a name as others may see it: of what lies on this machine, the last part alone."""
     return Path(name).name if local_path(name) is not None else name
 
 
@@ -143,7 +143,7 @@ def _public(name: str) -> str:
 
 
 def check_push(repository: str, reference: str, form: Form | None, workspace: Path | str | None = None) -> None:
-    """Raises RunError for what could not be pushed, or would be of no use to anybody else."""
+    """Raise RunError for what cannot be pushed, or would be of no use to anybody else."""
     if not _REPOSITORY.fullmatch(repository):
         raise RunError(f"--push: {shown(repository)} is no repository's name; write OWNER/NAME")
     checkpoint = find_checkpoint(f"run:{reference}", workspace)

@@ -46,7 +46,7 @@ def train_to_end(
 def carry_on(
     config: RunConfig, workspace: Path | str | None = None, *, report: Report | None = None, module: str = TRAINING
 ) -> Run:
-    """As ``train_to_end``, but return the run however it ended."""
+    """Train as ``train_to_end`` does, but return the run however it ended."""
     with _started(config, workspace, module).held() as run:
         if run.status().state != "finished":
             for row in run.follow():
@@ -118,7 +118,7 @@ REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
 
 
 def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfig:
-    """A copy with the folders of checkpoints for references to runs of ``workspace``, and their ``origins``.
+    """Return a copy with the folders of checkpoints for references to runs of ``workspace``, and their ``origins``.
 
     Raises RunError for a run or checkpoint that is not there or not whole, for a policy in a reward model's place and
     the other way round, and for one named in ``origins`` that is not what it was.
@@ -141,7 +141,7 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
 
 
 def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path:
-    """The folder of the checkpoint that ``reference`` names: a step's, or the run's last. Raises RunError."""
+    """Return the folder of the checkpoint that ``reference`` names: a step's, or the run's last. Raises RunError."""
     match = REFERENCE.fullmatch(reference)
     if match is None:
         raise RunError(f"{reference[:80]!r} is no checkpoint of a run; write run:NAME, or run:NAME@STEP")
@@ -163,7 +163,7 @@ def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path
 def _check_product(
     config: RunConfig, section: Section, reference: str, path: Path, workspace: Path | str | None
 ) -> None:
-    """Raises RunError where a run trained something else than ``section`` asks for."""
+    """Raise RunError if a run trained something else than ``section`` asks for."""
     match = REFERENCE.fullmatch(reference)
     assert match is not None
     try:
@@ -190,7 +190,7 @@ def _check_product(
 
 
 def check_origins(config: RunConfig) -> None:
-    """Raises RunError for a checkpoint that is gone, or not the one that it was when the run was started."""
+    """Raise RunError for a checkpoint that is gone or has changed since the run was started."""
     for origin in config.origins:
         folder = Path(origin.path)
         if not (folder / checkpoints.MANIFEST).is_file():

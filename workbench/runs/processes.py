@@ -64,7 +64,7 @@ def members(path: Path, known: Iterable[psutil.Process] = ()) -> set[psutil.Proc
 
 
 def heads(processes: set[psutil.Process]) -> set[psutil.Process]:
-    """Those whose parent is not among them: the run itself or its launcher, which passes a request to stop on."""
+    """Return those whose parent is not among them: the run or its launcher, which passes a stop on."""
     return {process for process in processes if _parent(process) not in processes}
 
 
@@ -117,7 +117,7 @@ def wait_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:
 
 
 def _any_in_exec() -> bool:
-    """Whether some process may be in the middle of its exec, when the system shows none of its environment."""
+    """Return whether a process may be in its exec, when the system shows none of its environment."""
     now = time.time()
     return any(
         _environ(process) == {}
@@ -127,7 +127,7 @@ def _any_in_exec() -> bool:
 
 
 def _asked(question: Callable[[], Any]) -> Any:
-    """What the system says of a process; None of another user's, or one that has just ended."""
+    """Ask the system about a process; None for another user's, or one that has just ended."""
     try:
         return question()
     except psutil.Error:

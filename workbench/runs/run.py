@@ -77,11 +77,11 @@ class Run:
         return self.dir.log_tail(lines)
 
     def config(self) -> RunConfig:
-        """The configuration in ``run.yaml``."""
+        """Return the configuration in ``run.yaml``."""
         return self._config().model_copy(deep=True)
 
     def _config(self) -> RunConfig:
-        """The same, parsed once as long as the file stays, and shared: to be read only."""
+        """Return the same, parsed once as long as the file stays, and shared: to be read only."""
         try:
             stat = (self.path / "run.yaml").stat()
             written = stat.st_mtime_ns, stat.st_size
@@ -90,7 +90,7 @@ class Run:
         return _parsed_config(self.path, written)
 
     def summary(self) -> RunSummary:
-        """The run as a row of a list. Never raises: an unreadable run has the reason."""
+        """Return the run as a row of a list. Never raises: an unreadable run has the reason."""
         try:
             return self.summary_of(self.status(), self._config())
         except WorkbenchError as error:
@@ -170,7 +170,7 @@ class Run:
             time.sleep(min(_POLL, left))
 
     def follow(self, report: Callable[[str], None] = lambda reason: None) -> Iterator[dict[str, Any]]:
-        """The metrics rows from the first on, each as soon as it is written, until the run is over.
+        """Yield the metrics rows from the first on, each as soon as it is written, until the run is over.
 
         ``report`` is told, while there are none yet, why: what a queued run waits for, what a starting one loads.
         """
@@ -282,11 +282,11 @@ class Run:
         return self
 
     def metrics(self) -> pd.DataFrame:
-        """All metrics logged so far, one row a logged step."""
+        """Return all metrics logged so far, one row a logged step."""
         return self.dir.metrics()
 
     def metrics_rows(self, cursor: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """The rows from byte ``cursor`` on, and the cursor to ask from next time."""
+        """Return the rows from byte ``cursor`` on, and the cursor to ask from next time."""
         return self.dir.read_metrics(cursor)
 
     def sentences(self, columns: Columns | None = None) -> list[Sentence]:
@@ -315,14 +315,14 @@ class Run:
         return about_run(before, after, curve, {name: columns[key][1] for name, key in _TOLD.items() if key in columns})
 
     def rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
-        """The groups of one training step with the advantages the loss used.
+        """Return the groups of one training step with the advantages the loss used.
 
         ``watched`` gives instead what the policy answered the watched prompts after that step.
         """
         return self.dir.rollouts.read(step, watched=watched)
 
     def passes(self, step: int) -> list[LossPass]:
-        """What each optimiser step over the generation of ``step`` computed its loss from; read by ``pass_losses``."""
+        """Return what each optimiser step over the generation of ``step`` computed its loss from (``pass_losses``)."""
         return self.dir.passes.of_generation(step)
 
     def watched_rows(self, step: int | None = None) -> list[WatchedRow]:
@@ -339,11 +339,11 @@ class Run:
         return [dataclasses.replace(row, before=before) for row, before in zip(rows, first, strict=True)]
 
     def rollout_steps(self, *, watched: bool = False) -> list[int]:
-        """The training steps whose rollouts, or watched rollouts, are stored, ascending."""
+        """Return the training steps whose rollouts, or watched rollouts, are stored, ascending."""
         return self.dir.rollouts.steps(watched=watched)
 
     def rollouts_frame(self, step: int) -> pd.DataFrame:
-        """The steps of one training step's rollouts as a table, one row a step of a completion.
+        """Return the steps of one training step's rollouts as a table, one row a step of a completion.
 
         Columns: ``group``, ``rollout`` and ``k`` (from 0), ``text``, a column for each step reward's score, ``reward``,
         ``normalised``, ``advantage`` (of the step's last token), ``outcome`` and ``finished`` (of the completion).
@@ -369,7 +369,7 @@ class Run:
         return hooks.watch(self, *panels, every=every)
 
     def figure(self, *panels: str) -> Figure:
-        """The run's curves as a Plotly figure, to restyle and export.
+        """Return the run's curves as a Plotly figure, to restyle and export.
 
         ``panels`` are keys of ``metrics.PANELS``; all by default. Raises ValueError if none has a value.
         """
@@ -383,19 +383,19 @@ def _gives(config: RunConfig) -> Literal["policy", "reward model"]:
 
 
 def default_workspace() -> Path:
-    """The folder named by the environment's WORKBENCH_WORKSPACE, else ``workspace`` in the current folder."""
+    """Return the folder named by the environment's WORKBENCH_WORKSPACE, else ``workspace`` in the current folder."""
     return Path(os.environ.get(WORKSPACE) or "workspace")
 
 
 def list_runs(workspace: Path | str | None = None) -> list[Run]:
-    """The runs of a workspace, the newest first; none if there is no such folder."""
+    """Return the runs of a workspace, the newest first; none if there is no such folder."""
     folder = _runs_folder(workspace)
     paths = [path for path in folder.iterdir() if _is_run(path)] if folder.is_dir() else []
     return [Run(path) for path in sorted(paths, key=_made, reverse=True)]
 
 
 def open_run(name: str, workspace: Path | str | None = None) -> Run:
-    """The run called ``name``, in the default workspace unless told another.
+    """Return the run called ``name``, in the default workspace unless told another.
 
     Raises RunError if the name could not be a run's, the workspace has no such run, or its folder is a link.
     """

@@ -158,7 +158,7 @@ class Standby:
         return process
 
     def _fits(self, environment: Mapping[str, str]) -> bool:
-        """Whether it lives, and what it imported would be imported alike now."""
+        """Return whether it lives, and would import now what it has imported."""
         alive = self._process is not None and self._process.poll() is None
         return alive and self._environment == _seen_by_libraries(environment)
 

@@ -42,7 +42,7 @@ class About:
 
 
 def about(run: Run) -> About:
-    """What is said of a run; nothing where its file is missing or damaged."""
+    """Read what is said of a run; nothing if its file is missing or damaged."""
     try:
         values = read_json(run.path / FILE)
         return _checked(values["note"], values["tags"])
@@ -142,7 +142,7 @@ def restore(entry: str, workspace: Path | str | None = None) -> Run:
 
 
 def trashed(workspace: Path | str | None = None) -> list[Trashed]:
-    """What is in the trash, the last deleted first."""
+    """List the trash, the last deleted first."""
     folder = _trash(workspace)
     if not folder.is_dir():
         return []

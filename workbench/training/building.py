@@ -91,7 +91,7 @@ def load_trained_policy(config: SharedConfig) -> Policy:
 
 
 def trained_weights(policy: PolicySection) -> dict[str, Any]:
-    """How the weights to train are loaded: in float32 unless something else is said, or they are quantised."""
+    """Return how to load the weights to train: in float32 by default, unless they are quantised."""
     in_full = policy.dtype == "auto" and policy.quantisation == "none"
     return {
         "dtype": "float32" if in_full else policy.dtype,
@@ -101,14 +101,14 @@ def trained_weights(policy: PolicySection) -> dict[str, Any]:
 
 
 def held_weights(config: SharedConfig) -> dict[str, Any]:
-    """How a reward model to train is loaded: as ``trained_weights``, and where it lies if it is quantised."""
+    """Return how to load a reward model to train: as ``trained_weights``, placed if it is quantised."""
     bits = config.policy.quantisation
     placed = {} if bits == "none" else {"quantisation": bits, "device": _device_of_rank(config.run.device)}
     return trained_weights(config.policy) | placed
 
 
 def in_full(config: SharedConfig, load: Callable[..., tuple[Any, Any]]) -> Callable[[], Any] | None:
-    """How a reward model that is quantised is loaded in full, for its adapter to be put into it; None for another."""
+    """Return a loader of the full weights of a quantised reward model, to merge its adapter; else None."""
     if config.policy.quantisation == "none":
         return None
     return lambda: load(**trained_weights(config.policy.model_copy(update={"quantisation": "none"})))[0]
@@ -174,7 +174,7 @@ def with_lora(model: Any, policy: PolicySection) -> Any:
 
 
 def trainer_arguments(config: SharedConfig, output_dir: Path) -> dict[str, Any]:
-    """The arguments of the configuration of a run's trainer; those that ``method.trl`` sets come last."""
+    """Return the arguments of the configuration of a run's trainer; those that ``method.trl`` sets come last."""
     method = config.method
     arguments = shared_arguments(config, output_dir, method.rows_per_step // config.run.ranks)
     if isinstance(method, SampledSection):

@@ -113,7 +113,7 @@ class ProcessGRPOConfig(GRPOConfig):
         return self.multi_objective_aggregation == "normalize_then_sum"
 
     def check_credit(self, scheme: str) -> None:
-        """Raises ConfigError where the other fields do not fit ``scheme``."""
+        """Raise ConfigError if the other fields do not fit ``scheme``."""
         if scheme not in SCHEMES:
             raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
         if self.sequence_modes and not SCHEMES[scheme].per_completion:
@@ -149,7 +149,7 @@ class ProcessGRPOConfig(GRPOConfig):
             raise ConfigError(f"credit_options: {error}") from error
 
     def credit_keywords(self) -> dict[str, Any]:
-        """What ``assign_credit`` gets beside the scheme: TRL's ``scale_rewards`` first, ``credit_options`` over it."""
+        """Return ``assign_credit``'s keywords: TRL's ``scale_rewards``, and ``credit_options`` over it."""
         by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
         scaling = by_trl.get("batch" if self.sums_normalised else str(self.scale_rewards), {})
         return {**scaling, "outcome_weight": self.outcome_weight, "clip": self.credit_clip, **self.credit_options}

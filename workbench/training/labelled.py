@@ -36,7 +36,7 @@ THRESHOLD = 0.5
 
 
 def until_first_error(row: LabelledSteps) -> LabelledSteps:
-    """The row without the steps after the first that is labelled wrong."""
+    """Return the row without the steps after the first that is labelled wrong."""
     wrong = (k for k, label in enumerate(row.labels) if label is not None and not is_right(label))
     end = next(wrong, len(row.labels)) + 1
     return replace(row, steps=row.steps[:end], labels=row.labels[:end])
@@ -130,7 +130,7 @@ PREDICTED = TokenMeasure(
 
 
 def view(trainer: ProcessTrainer, row: LabelledSteps, batch: Mapping[str, torch.Tensor]) -> Seen:
-    """A watched completion: each step's predicted score, on all its tokens, and its label.
+    """Return a watched completion: each step's predicted score, on all its tokens, and its label.
 
     The text is the steps as they are labelled, tokenised each on its own; what the model reads has the format's marks.
     """

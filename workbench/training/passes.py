@@ -21,7 +21,7 @@ ROW = "generation_row"
 
 
 def settings_of(trainer: Any) -> LossSettings:
-    """The loss of a TRL ``GRPOTrainer``."""
+    """Return the loss of a TRL ``GRPOTrainer``."""
     args = trainer.args
     return LossSettings(
         trainer.loss_type,

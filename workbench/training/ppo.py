@@ -86,7 +86,7 @@ class Critic(nn.Module):
         save_file({name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}, folder / FILE)
 
     def load(self, folder: Path) -> None:
-        """Raises RunError for a checkpoint without a critic."""
+        """Read the critic's weights. Raises RunError for a checkpoint without a critic."""
         file = folder / FILE
         if not file.is_file():
             raise RunError(f"{folder} has no {FILE}, so its critic cannot go on; resume from a checkpoint of a ppo run")
@@ -135,7 +135,7 @@ class ProcessPPOConfig(ProcessGRPOConfig):
         self.num_generations = generations
 
     def check_credit(self, scheme: str) -> None:
-        """Raises ConfigError for what compares within a group, or needs one advantage a completion."""
+        """Raise ConfigError for what compares within a group, or needs one advantage a completion."""
         within = [name for name in ("resample_flat", "drop_duplicates", "each_reward") if getattr(self, name)]
         within += ["multi_objective_aggregation"] * self.sums_normalised
         if refused := [*within, *self.sequence_modes]:
@@ -219,7 +219,7 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         return credit_by_gae(groups, measured, self.args.gae, finished_only=self.mask_truncated_completions)
 
     def _batch_of(self, group: ScoredGroup) -> dict[str, Any]:
-        """A group as the loss would get it; its prompt is the same in all rows, and needs no padding."""
+        """Return a group as the loss would get it; its prompt is the same in all rows, and needs no padding."""
         rows = [torch.tensor(rollout.token_ids) for rollout in group.group.rollouts]
         prompt = torch.tensor([self.sample.encode(group.group.prompt)] * len(rows))
         pad = int(self._tokenizer.pad_token_id)

@@ -62,13 +62,13 @@ class PolicySampler:
         return bool(self.stops) or self.environment is not None
 
     def record(self, prompt: Prompt) -> dict[str, Any]:
-        """What a group's ``sampling`` says of this prompt, and of who answers its turns."""
+        """Return what a group's ``sampling`` says of this prompt, and of who answers its turns."""
         played = {} if self.environment is None else self.environment.recorded
         ends, stop = self._eos_token_ids, self.sampling.stop
         return prompt_record(self.tokenizer, prompt, self.template_kwargs, ends, stop) | played
 
     def all_thinking_open(self, prompts: Sequence[Prompt]) -> list[bool]:
-        """Which prompts end inside a ``<think>`` block."""
+        """Return which prompts end inside a ``<think>`` block."""
         return [thinking_open(self.tokenizer, prompt, self.template_kwargs) for prompt in prompts]
 
     def rollout(self, row: Sampled) -> Rollout:
@@ -132,7 +132,7 @@ _SPECIAL = 16  # tokens that a tokenizer may add to a text, at most
 
 
 def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: SamplingConfig, count: int) -> Task:
-    """The task with those of its first ``count`` rows, and of the held-out ones in use, whose answers have room.
+    """Return the task with those of its first ``count`` rows, and of the held-out ones in use, whose answers have room.
 
     Raises ConfigError, naming the row, for one that has none and is not to be skipped, or where all are too long.
     """

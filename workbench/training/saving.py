@@ -174,7 +174,7 @@ class Resumable(Trainer):
             self.accelerator.unwrap_model(self._reference).load_state_dict(load_file(reference), strict=False)
 
     def _refuse_other_words(self, checkpoint: Path) -> None:
-        """Raises RunError where the policy's tokenizer is not the one that the checkpoint's weights have learnt with.
+        """Raise RunError if the tokenizer is not the one that the checkpoint's weights have learnt with.
 
         The policy's files may have changed since: another version of what a Hub id or ``tiny`` names.
         """
@@ -188,7 +188,7 @@ class Resumable(Trainer):
                 )
 
     def load_weights(self, checkpoint: Path) -> None:
-        """Only the weights of a checkpoint, for one that nothing is left to train after."""
+        """Load a checkpoint's weights alone, when nothing is left to train."""
         self._load_from_checkpoint(str(checkpoint))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -249,7 +249,7 @@ class MergedAtTheEnd(Resumable):
 
 
 def on_full_weights(trained: Any, full: Any) -> Any:
-    """The adapter of ``trained``, and what it has of whole modules, on ``full``."""
+    """Return the adapter of ``trained``, and what it has of whole modules, on ``full``."""
     with TemporaryDirectory() as aside:
         trained.save_pretrained(aside)
         full.config.pad_token_id = trained.config.pad_token_id  # which TRL sets, and a classifier reads by
@@ -257,7 +257,7 @@ def on_full_weights(trained: Any, full: Any) -> Any:
 
 
 def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
-    """Why ``name`` could not be saved after ``step``, and what there is to go on from."""
+    """Explain why ``name`` could not be saved after ``step``, and what there is to go on from."""
     good, _ = checkpoints.newest_valid(folder)
     usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
     cause = (no_room(error) or ["saving failed"])[0]
@@ -265,7 +265,7 @@ def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
 
 
 def save_state(folder: Path, name: str, state: Any) -> None:
-    """Raises TypeError for a state that holds anything else."""
+    """Write a state as tensors and JSON. Raises TypeError for a state that holds anything else."""
     tensors: dict[str, torch.Tensor] = {}
     packed = _pack(state, tensors)
     save_file(tensors, folder / f"{name}.safetensors")

@@ -21,7 +21,7 @@ from workbench.steps import StepPattern
 
 
 def distinct_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """The names, numbered where one is taken already: ``short``, ``short (2)``."""
+    """Return the names, numbered where one is taken already: ``short``, ``short (2)``."""
     distinct: list[str] = []
     for name in names:
         count = sum(other.partition(" (")[0] == name for other in (*taken, *distinct))
@@ -39,7 +39,7 @@ class Member:
     scores: StepScores
 
     def with_logprobs(self, **rows: Sequence[float]) -> Member:
-        """The same with these log-probabilities of its sampled tokens, each row padded to the batch's length."""
+        """Return the same with these log-probabilities of its sampled tokens, each row padded to the batch's length."""
         length, of_sampled = len(self.rollout), self.rollout.of_sampled
         known: dict[str, Any] = {name: of_sampled(row[:length]) for name, row in rows.items()}
         return replace(self, rollout=replace(self.rollout, **known))
@@ -55,7 +55,7 @@ class Share:
     reward_errors: int = field(default=0, kw_only=True)
 
     def with_reference(self, reference: torch.Tensor | None, *, finished_only: bool) -> Share:
-        """The same with the reference policy's log-probabilities, (B, T), where the loss has them.
+        """Return the same with the reference policy's log-probabilities, (B, T), where the loss has them.
 
         ``finished_only``: those of unfinished completions are masked, and 0 in the place of a log-probability is none.
         """
@@ -145,7 +145,7 @@ def scored_groups(
 
 
 def _text_of(prompt: Any) -> Prompt:
-    """A prompt without its pictures, which are neither stored nor drawn."""
+    """Return a prompt without its pictures, which are neither stored nor drawn."""
     if isinstance(prompt, str):
         return prompt
     return [

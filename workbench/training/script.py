@@ -201,7 +201,7 @@ def requirements(config: SharedConfig, code: Iterable[str], sharding: Sharding =
 
 
 def _imported(code: str) -> Iterator[str]:
-    """The packages that a module imports, anywhere in it, but Python's own and the script's ``rewards``."""
+    """Yield the packages that a module imports, anywhere in it, but Python's own and the script's ``rewards``."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -221,7 +221,7 @@ def _pinned(name: str) -> str:
 
 
 def why_not_alone(config: SharedConfig) -> str:
-    """Why a run's script needs the workbench's trainer; "" where TRL's own does the same."""
+    """Say why a run's script needs the workbench's trainer; "" if TRL's own does the same."""
     method, policy = config.method, config.policy
     if type(method) is not GRPOSection:
         return f"the method {method.name!r} is the workbench's own trainer"
@@ -289,7 +289,7 @@ def _alone(config: SharedConfig) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """An argument as it is written: an enumeration by its value."""
+    """Return an argument as it is written: an enumeration by its value."""
     return getattr(value, "value", value)
 
 
@@ -310,7 +310,7 @@ def _peft(config: SharedConfig) -> str:
 
 
 def _rows(config: SharedConfig) -> str:
-    """The prompts and columns that the run trains on, as TRL's data set."""
+    """Return the prompts and columns that the run trains on, as TRL's data set."""
     from workbench.data import load_task
     from workbench.data.tasks import prompted
 
@@ -322,7 +322,7 @@ def _rows(config: SharedConfig) -> str:
 
 
 def _rewards(config: SharedConfig) -> dict[str, str]:
-    """A module for each reward function, and the package that lists them."""
+    """Return a module for each reward function, and the package that lists them."""
     files, imports, names = {}, [], []
     for number, reward in enumerate(config.method.reward_functions, start=1):
         code = reward.code if reward.code is not None else find_builtin(reward.name).source_with(reward.options)
@@ -345,7 +345,7 @@ _READER = "from workbench.answers import"
 
 
 def _reader_of_answers() -> str:
-    """The module that built-in rewards read answers with, for a script that imports nothing of this package."""
+    """Return the module that built-in rewards read answers with, for a script that imports nothing of this package."""
     text = inspect.getsource(answers)
     for line, instead in (
         ("from workbench.schema.scores import EXTRACTED\n", f"EXTRACTED = {EXTRACTED!r}\n"),

@@ -240,7 +240,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self.args.check_credit(self.credit_scheme)
 
     def _check_sampler(self, needed_by: str) -> None:
-        """Raises ConfigError where it is not the group sampler that would sample."""
+        """Raise ConfigError if anything but the group sampler would sample."""
         redraws, dataset = needed_by == "resample_flat", self.train_dataset
         others = {
             "vLLM": self.use_vllm,
@@ -281,7 +281,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return generated
 
     def _rows(self, completion_ids: Sequence[Sequence[int]]) -> list[Sampled]:
-        """A generation's completions with how they ended, whoever sampled them."""
+        """Return a generation's completions with how they ended, whoever sampled them."""
         if self.sampled is not None:
             return self.sampled
         rows = [ended(ids, self.eos_token_ids, self.sample.stops) for ids in completion_ids]
@@ -346,7 +346,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return self.sampled
 
     def generation_seed(self) -> int:
-        """A seed of this generation alone, the same on all ranks and after a resume."""
+        """Return a seed of this generation alone, the same on all ranks and after a resume."""
         mode = self._mode
         step, count = self._generations.get(mode, (-1, 0))
         count = count + 1 if step == self.state.global_step else 0
@@ -514,7 +514,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return call
 
     def _classifier(self, name: str, model: torch.nn.Module, tokenizer: Any) -> Callable[..., Any]:
-        """A sequence classifier's first logit of prompt and completion, as in TRL."""
+        """Return a function that gives a sequence classifier's first logit of prompt and completion, as in TRL."""
 
         def call(prompts: Any, completions: Any, **_: Any) -> Any:
             pairs = zip(prompts, completions, strict=True)
@@ -635,14 +635,14 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return self.credited(shares)
 
     def gathered(self, share: Share) -> list[Share]:
-        """All ranks' shares. Raises the first failure, on every rank the same."""
+        """Return all ranks' shares. Raises the first failure, on every rank the same."""
         shares: list[Share] = gather_object([share])
         if failures := [share.failure for share in shares if share.failure is not None]:
             raise failures[0]
         return shares
 
     def credited(self, shares: Sequence[Share]) -> list[Credit]:
-        """The credit of every whole group of all ranks' shares."""
+        """Return the credit of every whole group of all ranks' shares."""
         size = self.num_generations if self.model.training else self.num_generations_eval
         names = (
             *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
@@ -654,7 +654,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return self._credit_groups(groups)
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
-        """The credit of all ranks' groups of one generation."""
+        """Return the credit of all ranks' groups of one generation."""
         drop, each = self.args.drop_duplicates, self.args.each_reward or self.args.sums_normalised
         keywords = self.args.credit_keywords()
         return credit_groups(groups, self.credit_scheme, drop_duplicates=drop, each_reward=each, **keywords)
@@ -807,7 +807,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
 
 def examples_of(inputs: Sequence[Mapping[str, Any]]) -> list[Example]:
-    """Rows of the data set as what an environment begins with."""
+    """Return rows of the data set as what an environment begins with."""
     return [Example(row["prompt"], {name: value for name, value in row.items() if name != "prompt"}) for row in inputs]
 
 
@@ -816,7 +816,7 @@ def _key(prompt: Any) -> str:
 
 
 def parts_by_length(lengths: Sequence[int], prompt: int, extra: int) -> list[list[int]]:
-    """The rows of a batch in at most ``MOST_PARTS`` parts, from short to long, of (nearly) as many rows each.
+    """Return the rows of a batch in at most ``MOST_PARTS`` parts, from short to long, of (nearly) as many rows each.
 
     ``lengths`` are those of the completions, in tokens, ``prompt`` is the prompts' common width, and ``extra`` is what
     each part after the first costs, in positions. The cheapest number of parts is taken, the least of equally cheap.

@@ -313,7 +313,7 @@ class WatchedRows(Looks):
 
 
 def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedText:
-    """A text with its tokens' own texts and its steps."""
+    """Return a text with its tokens' own texts and its steps."""
     rollout = Rollout(
         token_ids=tuple(text.ids),
         texts=tuple(token_texts(tokenizer, text.ids)),
@@ -369,7 +369,7 @@ def pair_metrics(margins: Sequence[float]) -> dict[str, float]:
 
 
 def pair_numbers(margin: float) -> dict[str, float]:
-    """What is shown above a watched pair."""
+    """Return the numbers above a watched pair."""
     return {"margin": margin, "σ(margin)": 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))}
 
 

@@ -164,7 +164,7 @@ def _html_cell(value: Any, right: bool) -> str:
 
 
 def draw_text(parts: Sequence[Part]) -> str:
-    """A part a line or more, with empty lines around sections."""
+    """Return a part a line or more, with empty lines around sections."""
     gap = "\n\n" if any(isinstance(part, Section) for part in parts) else "\n"
     return gap.join(filter(None, map(_text, parts)))
 
@@ -222,13 +222,13 @@ def visible(text: str, *, one_line: bool = False) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """A dash for ``None``, three digits of a float."""
+    """Return a dash for ``None``, three digits of a float."""
     if value is None:
         return "–"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def running_shell() -> Any:
-    """The IPython shell this runs in, None where there is none; IPython is not imported for the question."""
+    """Return the IPython shell this runs in, None where there is none; IPython is not imported for the question."""
     ipython = sys.modules.get("IPython")
     return None if ipython is None else ipython.get_ipython()

@@ -86,7 +86,7 @@ def group(value: Group) -> Parts:
 
 
 def scored(value: ScoredGroup) -> Parts:
-    """Each rollout's steps with every function's score, coloured by the step's reward."""
+    """Return each rollout's steps with every function's score, coloured by the step's reward."""
     names = [reward.name for reward in value.rewards if reward.kind == "step"]
     sections = []
     for members in _alike(value):
@@ -107,7 +107,7 @@ def scored(value: ScoredGroup) -> Parts:
 
 
 def credit(value: Credit) -> Parts:
-    """The heatmap; in a terminal, each step's reward, normalised reward and the advantage of its last token."""
+    """Return the heatmap; in a terminal, each step's reward, normalised reward and the advantage of its last token."""
     numbers = ("reward", "normalised", "advantage")
     parts: list[Part] = [
         _prompt(value.scored.group.prompt),
@@ -128,7 +128,7 @@ def credit(value: Credit) -> Parts:
 
 
 def explanation(value: Explanation) -> Parts:
-    """The terms, their sum, and the advantage in float32."""
+    """Return the terms, their sum, and the advantage in float32."""
     rows = [
         (
             term.source if term.step is None else f"step {term.step + 1}",
@@ -146,7 +146,7 @@ def explanation(value: Explanation) -> Parts:
 
 
 def watched_row(value: WatchedRow) -> Parts:
-    """The heatmap, before and now; in a terminal, the numbers of each text and of its steps."""
+    """Return the heatmap, before and now; in a terminal, the numbers of each text and of its steps."""
     before, measure = value.before or value, value.measures[0]
     parts: list[Part] = [Text(value.prompt), _numbers(value.numbers, before.numbers)]
     for text, first in zip(value.texts, before.texts, strict=True):
@@ -165,7 +165,7 @@ def watched_row(value: WatchedRow) -> Parts:
 
 
 def _of_step(text: WatchedText, k: int, measure: TokenMeasure) -> float:
-    """A step's number: the sum or the mean of its tokens'."""
+    """Return a step's number: the sum or the mean of its tokens'."""
     first, last = text.scored.spans[k]
     values = text.values[measure.key][first : last + 1]
     return sum(values) / (1 if measure.additive else len(values))
@@ -261,7 +261,7 @@ def task(value: Task) -> Parts:
 
 
 def run(value: Run) -> Parts:
-    """The run's state and settings; in a terminal the ends of its curves, which a notebook shows below."""
+    """Return the run's state and settings; in a terminal the ends of its curves, which a notebook shows below."""
     row = value.summary().row("state", "reason", "step", "total_steps", "task", "policy", "scheme", "seed")
     charts = run_charts(columns_of(value.metrics_rows()[0]), metrics=value.method.metrics)
     settings = f"{row['task']}, {row['policy']}, scheme {row['scheme']}, seed {row['seed']}"
@@ -285,7 +285,7 @@ def _prompt(prompt: Prompt) -> Text:
 
 
 def _alike(value: ScoredGroup) -> list[tuple[int, ...]]:
-    """The rollouts that are shown as one: exact copies with the same scores."""
+    """Return the rollouts that are shown as one: exact copies with the same scores."""
     return [
         rollouts
         for members in value.group.distinct
@@ -298,7 +298,7 @@ def _alike(value: ScoredGroup) -> list[tuple[int, ...]]:
 
 
 def _numbered(members: Sequence[int]) -> str:
-    """The numbers of rollouts shown as one: "2", "2, 5, 7 (×3)"."""
+    """Return the numbers of rollouts shown as one: "2", "2, 5, 7 (×3)"."""
     numbers = ", ".join(str(i + 1) for i in members)
     return numbers if len(members) == 1 else f"{numbers} (×{len(members)})"
 
@@ -308,7 +308,7 @@ def _length(rollout: Rollout, more: str = "") -> str:
 
 
 def _outcome(scores: StepScores) -> str:
-    """The outcome, and what was read as the final answer."""
+    """Return the outcome, and what was read as the final answer."""
     outcome = "" if scores.outcome is None else f", outcome {scores.outcome:.3f}"
     return outcome + (f" ({said})" if (said := scores.extracted_said) else "")
 

@@ -68,11 +68,11 @@ class Watch:
         return card(head)
 
     def charts(self) -> list[Chart]:
-        """The curves of the rows that were read."""
+        """Return the curves of the rows that were read."""
         return run_charts(columns_of(self._rows), self.panels, metrics=self.run.method.metrics)
 
     def curves(self) -> dict[str, Any]:
-        """The curves as what IPython displays, by media type; nothing before there is a value."""
+        """Return the curves as what IPython displays, by media type; nothing before there is a value."""
         charts = self.charts()
         if not charts:
             return {"text/plain": ""}
@@ -82,7 +82,7 @@ class Watch:
         return {"text/plain": "\n".join(map(str, charts)), **shown}
 
     def rows_html(self) -> str | None:
-        """The watched rows at the newest look, before and now, of a method that trains on stored rows.
+        """Return the watched rows at the newest look, before and now, of a method that trains on stored rows.
 
         None where nothing new was stored since the last call.
         """
@@ -203,7 +203,7 @@ class RunComparison:
         return cls(there, tuple(map(_summary, there)))
 
     def frame(self) -> pd.DataFrame:
-        """One row a run, or a method and seed."""
+        """Return one row a run, or a method and seed."""
         import pandas as pd
 
         table = pd.DataFrame([dataclasses.asdict(row) for row in self.rows])
@@ -252,7 +252,7 @@ class RunComparison:
 
 
 def carried_forward(seeds: Sequence[Series]) -> list[Series]:
-    """Each series at every place where any has a value: its last value up to there.
+    """Return each series at every place where any has a value: its last value up to there.
 
     Seeds of one method sample slightly different numbers of completions for data: without this, a mean would be over
     other seeds at each place.

@@ -181,11 +181,11 @@ class SampledSection(MethodSection):
             self.rows_of(config, load_task(config.task))
 
     def rows_wanted(self, config: SharedConfig) -> int:
-        """As many rows as a run will ask for, and at least a thousand."""
+        """Return how many rows a run will ask for, at least a thousand."""
         return max(config.run.steps * self.prompts_per_step, 1000)
 
     def rows_of(self, config: SharedConfig, task: Task) -> pa.Table:
-        """The prompts and columns of ``rows_wanted``, drawn from all rows; of all where there are fewer.
+        """Return the prompts and columns of ``rows_wanted``, drawn from all rows; of all where there are fewer.
 
         Raises ConfigError for a task with fewer rows than one generation takes, or whose columns make no table.
         """
@@ -231,7 +231,7 @@ class SampledSection(MethodSection):
 
 
 def _check_batch(config: SharedConfig, batch: int, unit: str, field: str) -> None:
-    """Raises ValueError, with the fix, for a batch that its ranks or micro-batches do not divide."""
+    """Raise ValueError, with the fix, for a batch that its ranks or micro-batches do not divide."""
     ranks, micro = config.run.ranks, config.run.micro_batch_size
     if batch % ranks:
         raise ValueError(

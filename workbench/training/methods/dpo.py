@@ -190,7 +190,7 @@ IMPLICIT_REWARD = TokenMeasure(
 
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
-    """A watched pair: each token's implicit reward (arXiv 2305.18290, section 4), which add up to the margin."""
+    """Return a watched pair: each token's implicit reward (arXiv 2305.18290, section 4), which add up to the margin."""
     from workbench.training.watching import Seen, Text, completion, pair_numbers
 
     policy, reference = log_ratios(trainer, batch)

@@ -109,7 +109,7 @@ class GRPOSection(SampledSection):
 
 
 def section_of(config: SharedConfig) -> GRPOSection:
-    """The settings of a run by GRPO. Raises ConfigError for a run by another method."""
+    """Return the settings of a run by GRPO. Raises ConfigError for a run by another method."""
     if not isinstance(config.method, GRPOSection):
         raise ConfigError(f"method: this needs a run by grpo, and the method is {config.method.name!r}")
     return config.method

@@ -143,7 +143,7 @@ SCORE = TokenMeasure(
 
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
-    """A watched pair: the score of each side, on all its tokens, and the margin."""
+    """Return a watched pair: the score of each side, on all its tokens, and the margin."""
     from workbench.training.watching import Seen, Text, pair_numbers
 
     tokenizer, texts, prompt = trainer.processing_class, [], ""
@@ -157,7 +157,7 @@ def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
 
 
 def prompt_length(tokenizer: Any, prompt: Prompt, ids: Sequence[int]) -> int:
-    """How many of the ids that a classifier reads are the prompt's alone; 0 where they do not begin with it."""
+    """Return how many of a classifier's ids are the prompt's alone; 0 if they do not begin with it."""
     from workbench.steps import token_texts
 
     beginning, texts = prompt, token_texts(tokenizer, ids)

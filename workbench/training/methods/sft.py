@@ -101,7 +101,7 @@ SURPRISAL = TokenMeasure(
 
 
 def view(trainer: Any, demonstration: Demonstration, batch: Mapping[str, torch.Tensor]) -> Seen:
-    """A watched demonstration: each token's −log p."""
+    """Return a watched demonstration: each token's −log p."""
     from workbench.training.watching import Seen, Text, completion
 
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
