@@ -60,7 +60,8 @@ def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:
             f"the weights hold no {first_few(missing)}, so it would compute with random numbers there; the file is "
             "incomplete or of another architecture than config.json says"
         )
-    known = {parent for name, _ in model.named_parameters() for parent in _parents(name)}
+    parts = [name.split(".") for name, _ in model.named_parameters()]
+    known = {".".join(names[:i]) for names in parts for i in range(1, len(names))}
     unexpected = [name for name in info["unexpected_keys"] if _container(name) in known and not _MASKS.search(name)]
     if unexpected:
         raise WeightsError(
@@ -90,11 +91,6 @@ def first_few(names: Iterable[str], most: int = 3) -> str:
     """Return the first few names, sorted, and how many more there are."""
     names = sorted(names)
     return ", ".join(names[:most]) + (f", and {len(names) - most:,} more" if len(names) > most else "")
-
-
-def _parents(name: str) -> set[str]:
-    parts = name.split(".")
-    return {".".join(parts[:i]) for i in range(1, len(parts))}
 
 
 def _container(name: str) -> str:

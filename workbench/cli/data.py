@@ -91,7 +91,8 @@ def task(
     parts = []
     for number, row in enumerate(preview.rows):
         columns = ", ".join(row["columns"]) or "none"
-        fields = [(name, _short_value(value)) for name, value in row.items() if name != "columns"]
+        texts = {name: v if isinstance(v, str) else encode(v).decode() for name, v in row.items() if name != "columns"}
+        fields = [(name, cut(visible(text, one_line=True), 4 * _SHOWN)) for name, text in texts.items()]
         parts.append(table(("row", str(number)), [*fields, ("other columns", visible(columns, one_line=True))]))
     return Result(preview.to_json(), lambda: "\n\n".join([*parts, visible(preview.said)]))
 
@@ -165,12 +166,6 @@ def _check_text(check: Any) -> str:
 def _short(prompt: Any) -> str:
     text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     return visible(text, one_line=True)[:_SHOWN]
-
-
-def _short_value(value: Any) -> str:
-    """Return a text, or anything else as JSON, on one line."""
-    text = value if isinstance(value, str) else encode(value).decode()
-    return cut(visible(text, one_line=True), 4 * _SHOWN)
 
 
 def _progress(done: int, of: int) -> None:

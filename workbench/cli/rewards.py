@@ -46,16 +46,10 @@ def put_reward_settings(data: Mapping[str, Any], options: Mapping[str, Any]) -> 
     assignments, schedules = options.get("reward_option", []), options.get("reward_schedule", [])
     if not assignments and not schedules:
         return {}
-    rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
-    _put_options(rewards, assignments)
-    _put_schedules(rewards, schedules)
-    return {"method": {"rewards": rewards}}
-
-
-def _put_options(rewards: Sequence[dict[str, Any]], assignments: Sequence[str]) -> None:
     from workbench.errors import RewardCodeError
     from workbench.rewards import find_builtin
 
+    rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
     for text in assignments:
         place, _, value = text.partition("=")
         name, _, option = place.rpartition(".")
@@ -64,9 +58,6 @@ def _put_options(rewards: Sequence[dict[str, Any]], assignments: Sequence[str]) 
             named["options"] |= {option: find_builtin(name).option_of_text(option, value)}
         except RewardCodeError as error:
             raise ConfigError(f"--reward-option {text}: {error}") from error
-
-
-def _put_schedules(rewards: Sequence[dict[str, Any]], schedules: Sequence[str]) -> None:
     for text in schedules:
         name, _, points = text.partition("=")
         named = _reward_named(rewards, name, f"--reward-schedule {text}")
@@ -74,6 +65,7 @@ def _put_schedules(rewards: Sequence[dict[str, Any]], schedules: Sequence[str]) 
             named["schedule"] = read_schedule(points)
         except ValueError as error:
             raise ConfigError(f"--reward-schedule {cut(text, 300)}: {error}") from error
+    return {"method": {"rewards": rewards}}
 
 
 def _reward_named(rewards: Sequence[dict[str, Any]], name: str, flag: str) -> dict[str, Any]:

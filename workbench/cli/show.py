@@ -19,7 +19,7 @@ _WATCHED = {
     "accuracy/train": "in training",
     "loss": "loss",
 }
-_TIMES = ("created", "started", "updated", "stop_requested")
+_TIMES = {"created", "started", "updated", "stop_requested"}
 _LISTED = ("name", "state", "step", "total_steps", "task", "scheme", "accuracy", "seconds", "reason")
 
 
@@ -38,8 +38,11 @@ def run_data(run: Run) -> dict[str, Any]:
 
 
 def run_text(run: Run, status: RunStatus, lines: int) -> str:
-    shown = [(name, value) for name, value in dataclasses.asdict(status).items() if value not in (None, "")]
-    parts = [table((run.name, ""), [(name, _fact(name, value)) for name, value in shown if name != "pid_created"])]
+    facts = {name: str(value) for name, value in dataclasses.asdict(status).items() if value not in (None, "")}
+    for name in _TIMES & facts.keys():
+        facts[name] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(facts[name])))
+    facts.pop("pid_created", None)
+    parts = [table((run.name, ""), [(name, visible(fact, one_line=True)) for name, fact in facts.items()])]
     parts.append(visible(run.config().to_yaml()).rstrip())
     rows, _ = run.metrics_rows()
     if rows:
@@ -50,12 +53,6 @@ def run_text(run: Run, status: RunStatus, lines: int) -> str:
     parts += run.dir.warnings()
     parts.append("\n".join(["log", *(visible(line) for line in run.log_tail(lines))]))
     return "\n\n".join(parts)
-
-
-def _fact(name: str, value: Any) -> str:
-    if name in _TIMES:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
-    return visible(str(value), one_line=True)
 
 
 def listing_data(run: Run) -> dict[str, Any]:

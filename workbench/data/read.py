@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TypeVar, overload
+from typing import IO, Any, TypeVar
 
 from workbench.assets import GSM8K
 from workbench.errors import TaskError, cut, did_you_mean, shown
@@ -70,11 +70,7 @@ class Lazy(Sequence[T]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self._make(i) for i in range(*index.indices(self._count))]
         if not -self._count <= index < self._count:
@@ -384,17 +380,14 @@ def _csv_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
             continue
         fault = f"{name} line {number}: {len(cells)} cells, and the first line names {len(names)} columns"
         yield Row(f"line {number}", {}, fault=fault)
-    columns = [_typed(column, [cells[i] for _, cells in whole]) for i, column in enumerate(names)]
+    columns: list[Sequence[Any]] = []
+    for i, column in enumerate(names):
+        columns.append([cells[i] or None for _, cells in whole])
+        with suppress(ValueError, RecursionError):
+            if not _AS_TEXT.fullmatch(column):
+                columns[i] = [_value(cells[i]) for _, cells in whole]
     for (number, _), values in zip(whole, zip(*columns, strict=True), strict=False):
         yield row_of(name, f"line {number}", dict(zip(names, values, strict=True)))
-
-
-def _typed(name: str, cells: Sequence[str]) -> Sequence[Any]:
-    """Return the values of a column's cells."""
-    if not _AS_TEXT.fullmatch(name):
-        with suppress(ValueError, RecursionError):
-            return [_value(cell) for cell in cells]
-    return [cell or None for cell in cells]
 
 
 def _value(cell: str) -> Any:
@@ -446,8 +439,14 @@ def _splits_of(folder: Path, *, part: bool = True) -> Mapping[str, Sequence[_Sou
 
     Raises TaskError, also for the files of several data sets if they are to be parted.
     """
-    if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
-        return _saved(folder)
+    if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):  # ``save_to_disk`` wrote it
+        from datasets import Dataset, load_from_disk
+
+        try:
+            saved = load_from_disk(str(folder))
+        except Exception as error:  # damaged in whatever way
+            raise TaskError(f"{folder.name} cannot be read ({error}); save the data set again") from error
+        return {"train": [saved]} if isinstance(saved, Dataset) else {name: [part] for name, part in saved.items()}
     try:
         found = list(islice(folder.rglob("*"), MAX_NAMES + 1))
         files = sorted((file for file in found if _holds_rows(file, folder)), key=_in_order)
@@ -473,16 +472,6 @@ def _splits_of(folder: Path, *, part: bool = True) -> Mapping[str, Sequence[_Sou
                 "one of these folders"
             )
     return splits
-
-
-def _saved(folder: Path) -> Mapping[str, Sequence[_Source]]:
-    from datasets import Dataset, load_from_disk
-
-    try:
-        saved = load_from_disk(str(folder))
-    except Exception as error:  # damaged in whatever way
-        raise TaskError(f"{folder.name} cannot be read ({error}); save the data set again") from error
-    return {"train": [saved]} if isinstance(saved, Dataset) else {name: [split] for name, split in saved.items()}
 
 
 def split_of(path: Path) -> str | None:

@@ -233,7 +233,11 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     labels: list[float | None] = []
     records: list[Record] = []
     for number, step in enumerate(values["label"]["steps"] or (), start=1):
-        rated = [_rated(f"{where}: step {number}", completion) for completion in step.get("completions") or ()]
+        at, rated = f"{where}: step {number}", list[tuple[str, float | None]]()
+        for completion in step.get("completions") or ():
+            rating = checked(at, "rating", completion.get("rating"), _RATING)
+            text = checked(at, "text", completion.get("text"), TEXT)
+            rated.append((text, None if rating is None else float(rating >= 0)))
         chosen, written = step.get("chosen_completion"), step.get("human_completion")
         for place, (text, label) in enumerate(rated):
             if place != chosen:
@@ -250,11 +254,6 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
         if steps:
             records.append(_labelled(where, prompt, tuple(steps), labels, dict(rest)))
     return records
-
-
-def _rated(where: str, completion: Mapping[str, Any]) -> tuple[str, float | None]:
-    rating = checked(where, "rating", completion.get("rating"), _RATING)
-    return checked(where, "text", completion.get("text"), TEXT), None if rating is None else float(rating >= 0)
 
 
 def is_math_shepherd(values: Mapping[str, Any]) -> bool:

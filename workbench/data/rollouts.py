@@ -19,7 +19,7 @@ from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import Any
 
-from workbench.data.conversations import Conversation, plain_pieces, templated_pieces
+from workbench.data.conversations import plain_pieces, templated_pieces
 from workbench.data.engines import with_rewards
 from workbench.data.formats import FORMATS, Format, detect
 from workbench.data.kinds import columns_of
@@ -469,7 +469,11 @@ class Builder:
             self._by_marks += 1
             return record.pieces
         assert record.conversation is not None
-        conversation = self._without_written_ends(record.conversation)
+        messages = list(record.conversation.messages)
+        for turn in record.conversation.turns:
+            messages[turn] = {**messages[turn], "content": WRITTEN_END.sub("", messages[turn]["content"])}
+        conversation = replace(record.conversation, messages=tuple(messages))
+        self._written_ends += conversation != record.conversation
         if isinstance(self._tokeniser, Words) or not self._tokeniser.has_template:
             self._untemplated += 1
             return plain_pieces(conversation)
@@ -486,14 +490,6 @@ class Builder:
             end = next((end for end in self._tokeniser.ends if last.endswith(end)), "")
             pieces[-1] = (role, last.removesuffix(end))
         return pieces
-
-    def _without_written_ends(self, conversation: Conversation) -> Conversation:
-        messages = list(conversation.messages)
-        for turn in conversation.turns:
-            content = WRITTEN_END.sub("", messages[turn]["content"])
-            messages[turn] = {**messages[turn], "content": content}
-        self._written_ends += tuple(messages) != conversation.messages
-        return replace(conversation, messages=tuple(messages))
 
     def _tokenised(self, record: Record) -> Rollout:
         text = record.completion or ""

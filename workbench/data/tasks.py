@@ -195,11 +195,6 @@ def _calculator() -> Task:
     )
 
 
-def _gsm8k() -> Task:
-    """GSM8K, the part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers."""
-    return worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl"))
-
-
 def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
     """Return a task whose answers are worked as GSM8K's are: a line a step, sums in ``<<…>>``, and ``#### result``."""
     return Task(
@@ -236,7 +231,8 @@ def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
 TASKS: dict[str, Callable[[], Task]] = {
     "chain-arithmetic": _chain("chain-arithmetic", "steps"),
     "chain-arithmetic-tags": _chain("chain-arithmetic-tags", "tags"),
-    "gsm8k": _gsm8k,
+    # The part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers.
+    "gsm8k": lambda: worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl")),
     "calculator": _calculator,
 }
 """The embedded tasks by name."""

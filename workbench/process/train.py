@@ -53,7 +53,8 @@ def main(arguments: list[str]) -> int:
     trainer: Trainer | None = None
     try:
         config = RunConfig.from_yaml(run.config_text())
-        _use_cores(config)
+        if (ranks := config.run.ranks) > 1 and config.run.device != "cuda" and not torch.cuda.is_available():
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))  # they share this machine's cores
         if writes:
             run.set_status("starting", "loading the policy")
         recorder = Recorder(run, config, writes=writes)
@@ -94,12 +95,6 @@ def main(arguments: list[str]) -> int:
         except RunError as error:
             print(f"error: {error}", flush=True)
     return 0
-
-
-def _use_cores(config: RunConfig) -> None:
-    """Share this machine's cores among the ranks."""
-    if config.run.ranks > 1 and config.run.device != "cuda" and not torch.cuda.is_available():
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // config.run.ranks))
 
 
 def _train(trainer: Trainer, run: RunDir, config: RunConfig, checkpoint: str | None) -> None:

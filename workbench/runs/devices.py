@@ -108,7 +108,12 @@ def take(
             held, busy = ([], None) if ahead else _try(folder, names, min(count, len(names)), run)
             if held:
                 return Held(tuple(name for name, _ in held), tuple(path for _, path in held if path))
-            news = (ahead[-1] if ahead else _holder(folder, busy or names[0]), busy or names[0])
+            device = busy or names[0]
+            holder = ahead[-1] if ahead else None
+            with contextlib.suppress(OSError):
+                if not ahead and (text := _lock(folder, device).read_bytes()):
+                    holder = Path(os.fsdecode(text))
+            news = (holder, device)
             if news != reported:
                 reported = news
                 on_wait(*news)
@@ -175,13 +180,6 @@ def _sign(descriptor: int, run: Path) -> Path | None:
     os.pwrite(descriptor, os.fsencode(run), 0)
     os.set_inheritable(descriptor, True)
     return Path(before) if before and before != str(run) else None
-
-
-def _holder(folder: Path, name: str) -> Path | None:
-    with contextlib.suppress(OSError):
-        text = _lock(folder, name).read_bytes()
-        return Path(os.fsdecode(text)) if text else None
-    return None
 
 
 @contextmanager

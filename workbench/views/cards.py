@@ -140,16 +140,13 @@ def _html(part: Part) -> str:
 def _html_table(table: Table) -> str:
     """Numbers to the right with three digits."""
     rows = [[value if isinstance(value, Cell) else Cell(value) for value in row] for row in table.rows]
-    right = [bool(rows) and all(_is_number(row[i].value) for row in rows) for i in range(len(table.headers))]
+    columns = [[row[i].value for row in rows] for i in range(len(table.headers))]
+    right = [bool(rows) and all(v == "" or isinstance(v, int | float | None) for v in values) for values in columns]
     sides = [' class="number"' if to_right else "" for to_right in right]
     head = "".join(f"<th{side}>{escape(name)}</th>" for name, side in zip(table.headers, sides, strict=True))
     body = "".join(f"<tr>{''.join(map(_html_cell, row, right))}</tr>" for row in rows)
     foot = f'<tr class="total">{"".join(map(_html_cell, table.totals, right))}</tr>' if table.totals else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}{foot}</tbody></table>"
-
-
-def _is_number(value: Any) -> bool:
-    return value == "" or isinstance(value, int | float | None)
 
 
 def _html_cell(value: Any, right: bool) -> str:
