@@ -12,6 +12,7 @@ from workbench.cli.arguments import AtLeastOne, Result, Settings
 from workbench.cli.groups import GroupFile, read_group
 from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
+from workbench.data import load_task
 from workbench.errors import TaskError
 from workbench.schema import Group
 
@@ -65,7 +66,6 @@ def probe(
 
 def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:
     """Groups of ``count`` examples, drawn by the seed or from ``first`` on, and the seconds that sampling took."""
-    from workbench.data import load_task
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
 

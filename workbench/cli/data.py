@@ -11,9 +11,11 @@ from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import named_rewards, set_sandbox
 from workbench.config import RewardConfig
 from workbench.config.task import columns_of_text
+from workbench.data import TASKS, labelled_groups, load_task, preview_of, read_groups
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
 from workbench.schema.numbers import counted
+from workbench.steps import PRESETS
 from workbench.views.cards import table, visible
 
 Data = CliPositionalArg[Annotated[str, "a data file or folder, gsm8k, or a task with labels"]]
@@ -36,7 +38,6 @@ def rollouts(
     show: Annotated[int | None, "print this group (from 0) as one JSON document"] = None,
 ) -> Result:
     """List the groups of a data file, or print one for 'score --group -'."""
-    from workbench.data import read_groups
 
     imported = read_groups(
         data, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
@@ -84,7 +85,6 @@ def task(
     limit: Annotated[AtLeastOne, "rows that are shown"] = 5,
 ) -> Result:
     """Show a task's rows as a run would take them, and how many are left out."""
-    from workbench.data import load_task, preview_of
 
     given = {"name": data} | ({"columns": _columns(map)} if map else {})
     preview = preview_of(load_task(settings.read({"task": given}).task), limit)
@@ -113,8 +113,6 @@ def check_reward(
 ) -> Result:
     """Hold a reward against labelled data: agreement, AUC, F1, errors."""
     from workbench.checks.reward_check import check_reward
-    from workbench.data import TASKS, labelled_groups, load_task
-    from workbench.steps import PRESETS
 
     if preset is not None and preset not in PRESETS:
         raise ConfigError(f"--preset {preset}: choose one of {', '.join(PRESETS)}")

@@ -10,21 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from workbench import views
+from workbench.checks import splitting_findings
+from workbench.checks.difficulty import auc
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import set_sandbox
 from workbench.config import LabelFormat, RewardConfig, SamplingConfig, TaskSection
 from workbench.config.run import RunConfig
+from workbench.credit import compare_credits, credit_group
+from workbench.data import load_task
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.policies.find import check_there
+from workbench.policies.prompts import plain_prompt_note, turn_end_note
+from workbench.policies.step_values import StepValues
+from workbench.rewards import Reward, score_both, score_group
 from workbench.runs import making
 from workbench.schema import Example, Group
 from workbench.schema.numbers import counted
 from workbench.views.cards import number, table, visible
+from workbench.views.heatmap import heatmap
 
 if TYPE_CHECKING:
     from workbench.policies.load import Policy
-    from workbench.policies.step_values import StepValues
-    from workbench.rewards import Reward
 
 Index = Annotated[int, "which example of the task"]
 HeldOut = Annotated[bool, "take it from the held-out examples"]
@@ -53,10 +59,6 @@ def score(
     ] = None,
 ) -> Result:
     """Split a group into steps, score them and assign credit."""
-    from workbench.checks import splitting_findings
-    from workbench.credit import compare_credits, credit_group
-    from workbench.rewards import score_both, score_group
-    from workbench.views.heatmap import heatmap
 
     config = settings.read()
     side = None if other is None else Settings({}, {}).read(config.model_dump(mode="json"), other)
@@ -103,7 +105,6 @@ def sampled_group(config: RunConfig, index: int, held_out: bool, text: str | Non
     """Sample answers to an example of the task, or to a text. Raises TaskError for an example that is not there."""
     check_there(config.policy.path)  # before torch is imported
     from workbench.policies.load import load_configured
-    from workbench.policies.prompts import plain_prompt_note, turn_end_note
     from workbench.policies.sampler import sample_group
 
     example = Example(text) if text is not None else _example(config.task, index, held_out)
@@ -118,7 +119,6 @@ def sampled_group(config: RunConfig, index: int, held_out: bool, text: str | Non
 
 
 def _example(section: TaskSection, index: int, held_out: bool) -> Example:
-    from workbench.data import load_task
 
     task = load_task(section)
     examples = task.held_out if held_out else task.examples
@@ -198,8 +198,6 @@ def step_values(
         say(str(label([(one, values)])))
 
     def write() -> None:
-        from workbench.credit import credit_group
-        from workbench.views.heatmap import heatmap
 
         if html is not None:
             credit = credit_group(values.as_scores(one), **config.grpo.credit.keywords())
@@ -256,7 +254,6 @@ def _sampling(settings: Settings, config: RunConfig, group: Group) -> SamplingCo
 
 def correctness(group: Group, values: StepValues) -> list[list[float | None]] | None:
     """Chain arithmetic's true step labels; None for another task."""
-    from workbench.rewards import score_group
 
     if not {"start", "operations"} <= set(group.columns):
         return None
@@ -270,8 +267,6 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
     after an error every value is low, whatever the step). ``correlation`` is Pearson's over those steps.
     """
     import numpy as np
-
-    from workbench.checks.difficulty import auc
 
     pairs = []
     for row, labels in zip(values.values, right, strict=True):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from workbench.checks import Difficulty
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.groups import read_group
 from workbench.cli.rewards import set_sandbox
@@ -73,7 +74,6 @@ def difficulty(
     group: Groups = [],  # noqa: B006
 ) -> Result:
     """Measure how often a policy is right by prompt, and which group size that asks for."""
-    from workbench.checks import Difficulty
     from workbench.policies.load import load_configured
 
     (low, high), began = keep, time.monotonic()

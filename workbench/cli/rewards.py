@@ -14,8 +14,12 @@ from workbench.config import ModelFormat, Reduction
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.rewards import read_schedule
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, cut
+from workbench.errors import ConfigError, RewardCodeError, cut
 from workbench.places import is_of_run
+from workbench.rewards import find_builtin
+from workbench.rewards.models.formats import guess_format
+from workbench.rewards.sandbox import shared_sandbox
+from workbench.rewards.source import function_of_file, imports_beside, kind_in
 
 
 def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:
@@ -32,7 +36,6 @@ def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[di
 
 def set_sandbox(deadline: float, *, isolate: bool = False) -> None:
     """Give code of rewards so many seconds for a call, and isolate it or not."""
-    from workbench.rewards.sandbox import shared_sandbox
 
     shared_sandbox().deadline = deadline
     shared_sandbox().set_isolated(isolate)
@@ -46,8 +49,6 @@ def put_reward_settings(data: Mapping[str, Any], options: Mapping[str, Any]) -> 
     assignments, schedules = options.get("reward_option", []), options.get("reward_schedule", [])
     if not assignments and not schedules:
         return {}
-    from workbench.errors import RewardCodeError
-    from workbench.rewards import find_builtin
 
     rewards = [reward.model_dump() for reward in RunConfig.parse(data).method.reward_functions]
     for text in assignments:
@@ -77,8 +78,6 @@ def _reward_named(rewards: Sequence[dict[str, Any]], name: str, flag: str) -> di
 
 
 def _built_in(text: str) -> dict[str, Any]:
-    from workbench.errors import RewardCodeError
-    from workbench.rewards import find_builtin
 
     prefix = "trl:" if text.startswith("trl:") else ""  # its colon is part of the name
     name, kind, weight = _reward_parts(text.removeprefix(prefix))
@@ -90,8 +89,6 @@ def _built_in(text: str) -> dict[str, Any]:
 
 
 def _from_file(text: str) -> dict[str, Any]:
-    from workbench.errors import RewardCodeError
-    from workbench.rewards.source import function_of_file, imports_beside, kind_in
 
     path, function, kind, weight = _file_parts(text)
     file, what = Path(path), f"--reward-file {cut(path, 300)}"
@@ -125,7 +122,6 @@ def _judge(text: str) -> dict[str, Any]:
 def _from_model(
     text: str, form: ModelFormat | None, reduce: Reduction | None, workspace: Path | None
 ) -> dict[str, Any]:
-    from workbench.rewards.models.formats import guess_format
 
     path, _, weight = text.partition(",")
     form = form or guess_format(str(runs.find_checkpoint(path, workspace)) if is_of_run(path) else path)

@@ -17,15 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.config import LabelFormat
 from workbench.config.run import RunConfig
+from workbench.data import load_task
+from workbench.data.made import (
+    Made,
+    demonstrations_of,
+    mixed_of,
+    pairs_of,
+    prompts_of,
+    provenance_of,
+    sha256,
+    write_made,
+)
+from workbench.data.tasks import prompted
 from workbench.errors import TaskError
 from workbench.files import encode, read_json
+from workbench.policies.step_values import Estimation, StepValues, labelled_rows
+from workbench.rewards import score_group
+from workbench.rundir import checkpoints
 from workbench.runs.launch import resolved
 from workbench.schema import Group, ScoredGroup
 
 if TYPE_CHECKING:
-    from workbench.data.made import Made
     from workbench.policies.load import Policy
-    from workbench.policies.step_values import Estimation, StepValues
 
 Tell = Callable[[str], None]
 
@@ -67,7 +80,6 @@ def make_pairs(
 
     Raises TaskError if the file is there already or no pair came about.
     """
-    from workbench.data.made import pairs_of
 
     limits = {"per_group": per_group, "margin": margin}
     making = _Making("pairs", config, Path(out), prompts, first, groups, workspace, again, tell)
@@ -91,7 +103,6 @@ def make_demonstrations(
 
     Raises TaskError as ``make_pairs`` does.
     """
-    from workbench.data.made import demonstrations_of
 
     limits = {"per_group": per_group, "threshold": threshold}
     making = _Making("demonstrations", config, Path(out), prompts, first, groups, workspace, again, tell)
@@ -110,7 +121,6 @@ def make_prompts(
     sampled: int = 0,
 ) -> MadeRows:
     """Write the prompts of scored groups whose pass rate is from ``low`` to ``high``. Raises TaskError as above."""
-    from workbench.data.made import prompts_of
 
     return _written(prompts_of(scored, low, high, right_from), Path(out), about, began, sampled)
 
@@ -137,7 +147,6 @@ def label_steps(
     steps are valued already; their completions count unless they were not ``sampled`` for this. Raises TaskError as
     ``make_pairs`` does.
     """
-    from workbench.policies.step_values import labelled_rows
 
     making = _Making("step_values", config, Path(out), prompts, first, None, workspace, again)
     labels = {"labels_as": labels_as, "estimation": estimation, "continuations": continuations}
@@ -166,7 +175,6 @@ def mix_rows(
     fresh: Path, replay: Sequence[Path], out: Path | str, *, share: float = 0.1, seed: int = 0, again: bool = False
 ) -> MadeRows:
     """Write all ``fresh`` rows and ``share`` of the training rows of each file of ``replay``. Raises TaskError."""
-    from workbench.data.made import mixed_of, sha256
 
     began = time.monotonic()
     made = mixed_of(fresh, replay, share, seed)
@@ -178,8 +186,6 @@ def mix_rows(
 
 def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:
     """Sample a group for each of the task's training prompts from ``first`` on. Raises TaskError for no such prompt."""
-    from workbench.data import load_task
-    from workbench.data.tasks import prompted
     from workbench.policies.sampler import sample_groups
 
     task = prompted(load_task(config.task), config.prompt)
@@ -193,7 +199,6 @@ def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) ->
 
 def score_outcomes(config: RunConfig, groups: Iterable[Group], tell: Tell) -> Iterator[ScoredGroup]:
     """Score the outcomes of groups by the configuration's rewards; steps are not scored."""
-    from workbench.rewards import score_group
 
     rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
     for number, group in enumerate(groups, start=1):
@@ -212,8 +217,6 @@ def source_of(
     made_by: str, config: RunConfig, prompts: dict[str, int], groups: Sequence[Any] | None = None
 ) -> dict[str, Any]:
     """Return what made and sampled the completions, for a file's provenance."""
-    from workbench.rundir.checkpoints import environment
-
     return {
         "made_by": made_by,
         "policy": config.policy.model_dump(exclude={"lora"}),
@@ -222,7 +225,7 @@ def source_of(
         "groups_given": None if groups is None else len(groups),
         "prompts": prompts,
         "sampling": {**config.sampled.sampling.model_dump(), "seed": config.seed},
-        "environment": environment(config),
+        "environment": checkpoints.environment(config),
     }
 
 
@@ -270,7 +273,6 @@ class _Making:
 
 def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | None:
     """Return the rows that were made with the same settings. Raises TaskError for a file of other settings."""
-    from workbench.data.made import provenance_of, sha256
 
     if not file.exists():
         return None
@@ -285,10 +287,7 @@ def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | N
 
 
 def _written(made: Made, file: Path, about: dict[str, Any], began: float, sampled: int) -> MadeRows:
-    from workbench.data.made import write_made
-    from workbench.rundir.checkpoints import peak_memory_mb
-
-    seconds, peak = round(time.monotonic() - began, 1), peak_memory_mb()
+    seconds, peak = round(time.monotonic() - began, 1), checkpoints.peak_memory_mb()
     spent = {"rows": len(made.rows), "completions_sampled": sampled, "seconds": seconds, "peak_memory_mb": peak}
     beside = write_made(made, file, {**about, **spent})
     return MadeRows(str(file), str(beside), len(made.rows), dict(made.counts), sampled, seconds, peak)

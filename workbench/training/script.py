@@ -24,6 +24,8 @@ from workbench.assets import EMBEDDED
 from workbench.config import SharedConfig
 from workbench.config.reading import write_yaml
 from workbench.config.shared import Sharding
+from workbench.data import load_task
+from workbench.data.tasks import prompted
 from workbench.errors import ConfigError
 from workbench.policies.find import is_adapter, policy_path
 from workbench.rewards import find_builtin
@@ -311,8 +313,6 @@ def _peft(config: SharedConfig) -> str:
 
 def _rows(config: SharedConfig) -> str:
     """Return the prompts and columns that the run trains on, as TRL's data set."""
-    from workbench.data import load_task
-    from workbench.data.tasks import prompted
 
     method = config.method
     assert isinstance(method, GRPOSection)

@@ -6,7 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.credit import why_no_spread
+from workbench.checks import Preflight, ProbeReport
+from workbench.checks.probes import ProbeResult
+from workbench.checks.reward_check import RewardCheck
+from workbench.credit import Comparison, why_no_spread
+from workbench.data.tasks import Task
+from workbench.policies.step_values import StepValues
+from workbench.runs import Run
 from workbench.schema import (
     Credit,
     Example,
@@ -21,6 +27,7 @@ from workbench.schema import (
     WatchedText,
 )
 from workbench.schema.numbers import counted, signed
+from workbench.steps.split import Steps
 from workbench.views.cards import (
     STRONGEST,
     Cell,
@@ -39,15 +46,7 @@ from workbench.views.curves import columns_of, run_charts
 from workbench.views.heatmap import heatmap
 
 if TYPE_CHECKING:
-    from workbench.checks import Preflight, ProbeReport
-    from workbench.checks.probes import ProbeResult
-    from workbench.checks.reward_check import RewardCheck
-    from workbench.credit import Comparison
-    from workbench.data.tasks import Task
     from workbench.policies.load import Policy
-    from workbench.policies.step_values import StepValues
-    from workbench.runs import Run
-    from workbench.steps.split import Steps
     from workbench.views.notebook import RunComparison
 
 Parts = tuple[Part, ...]

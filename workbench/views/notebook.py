@@ -24,6 +24,7 @@ from urllib.parse import urlencode
 from workbench import runs as all_runs
 from workbench.assets import load_example
 from workbench.config.run import RunConfig
+from workbench.data import load_task
 from workbench.errors import PatternError, WorkbenchError
 from workbench.page_link import keep, page_link
 from workbench.runs import Run, default_workspace
@@ -384,7 +385,6 @@ def open_in_page(value: Credit | ScoredGroup | Group, workspace: Path | str | No
 
 def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
     """What a link says to have the group split as it is, and what has to be set on the page by hand."""
-    from workbench.data import load_task
 
     task = load_task(_PAGES_TASK)
     differs, shown = [], {}

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
+from workbench.data import HUB, Task, load_rows, load_task
+from workbench.data.kinds import Kind
+from workbench.data.tasks import prompted
 from workbench.errors import ConfigError
 from workbench.places import check_language_model
-from workbench.schema import OnAnswers, OnCredit, OnPass, OnRows
+from workbench.rewards.protocol import RESERVED
+from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from workbench.data import Task
-    from workbench.data.kinds import Kind
-    from workbench.schema import Example
 
 
 class Trainer(Protocol):
@@ -144,7 +144,6 @@ class SampledSection(MethodSection):
         return {reward.kind for reward in self.rewards}
 
     def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
-        from workbench.data import load_task
 
         return math.ceil(epochs * len(load_task(config.task)) / self.prompts_per_step) * self.num_iterations
 
@@ -174,7 +173,6 @@ class SampledSection(MethodSection):
         _check_batch(config, self.rollouts_per_step, "completions", "method.prompts_per_step")
 
     def check_files(self, config: SharedConfig) -> None:
-        from workbench.data import HUB, load_task
 
         check_language_model(config.policy.path)
         if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them
@@ -190,8 +188,6 @@ class SampledSection(MethodSection):
         Raises ConfigError for a task with fewer rows than one generation takes, or whose columns make no table.
         """
         import pyarrow as pa
-
-        from workbench.rewards.protocol import RESERVED
 
         if len(task) < self.prompts_per_step:
             raise ConfigError(
@@ -321,7 +317,5 @@ class StoredSection(MethodSection):
 
 
 def _rows(config: SharedConfig) -> Task:
-    from workbench.data import load_rows
-    from workbench.data.tasks import prompted
 
     return prompted(load_rows(config.task), config.prompt)

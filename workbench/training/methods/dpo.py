@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.config import SamplingConfig, SharedConfig
+from workbench.data.kinds import Pair
+from workbench.policies.prompts import encode_prompt
 from workbench.schema import TokenMeasure
 from workbench.schema.numbers import counted
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
@@ -17,7 +19,6 @@ from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSec
 if TYPE_CHECKING:
     import torch
 
-    from workbench.data.kinds import Pair
     from workbench.training.watching import Seen
 
 PreferenceLoss = Literal[
@@ -135,7 +136,6 @@ def token_rows(
     Tokenised together, as TRL would, the end of a prompt may merge with the completion: the policy would be trained on
     a prompt that it never sees. A pair whose prompt alone has ``max_length`` tokens is left out, as TRL does.
     """
-    from workbench.policies.prompts import encode_prompt
     from workbench.training.building import as_conversation
 
     if not all(isinstance(text, str) for pair in pairs for text in (pair.prompt, pair.chosen, pair.rejected)):

@@ -6,17 +6,14 @@ The one place that knows both vocabularies: the workbench's configuration and th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from workbench.config import CreditConfig, SharedConfig
 from workbench.credit import SHARED, LossType
 from workbench.errors import ConfigError
-from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection
-
-if TYPE_CHECKING:
-    from workbench.training.trainer import ProcessGRPOTrainer
+from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection, Trainer
 
 
 class GRPOSection(SampledSection):
@@ -118,7 +115,7 @@ def section_of(config: SharedConfig) -> GRPOSection:
 # -- the trainer ------------------------------------------------------------------------------------------------------
 
 
-def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> ProcessGRPOTrainer:
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer:
     """Load task, policy and rewards, and put them into a trainer.
 
     Raises:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from workbench.config import RewardConfig, SamplingConfig, SharedConfig
-from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection
-
-if TYPE_CHECKING:
-    from workbench.training.ppo import ProcessPPOTrainer
+from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection, Trainer
 
 
 class PPOSampling(SamplingConfig):
@@ -75,7 +72,7 @@ class PPOSection(SampledSection):
         ]
 
 
-def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> ProcessPPOTrainer:
+def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer:
     """Load task, policy and rewards, and put them with a critic into a trainer.
 
     Raises:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from workbench.config import ModelFormat, SharedConfig
 from workbench.places import check_language_model
+from workbench.policies.find import base_and_adapters
+from workbench.rewards.models.formats import FORMATS
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
 
@@ -46,7 +48,6 @@ class PRMSection(StoredSection):
             )
 
     def check_model(self, config: SharedConfig) -> None:
-        from workbench.rewards.models.formats import FORMATS
 
         if FORMATS[self.format].signs:
             check_language_model(config.policy.path, may_judge=True)
@@ -70,9 +71,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from transformers import TrainingArguments, set_seed
     from trl.trainer.utils import disable_dropout_in_model
 
-    from workbench.policies.find import base_and_adapters
     from workbench.policies.load import prepared
-    from workbench.rewards.models.formats import FORMATS
     from workbench.rewards.models.load import load_trained
     from workbench.rewards.models.model import StepHead, context_of
     from workbench.training import labelled

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.config import ModelFormat, SharedConfig
+from workbench.data.kinds import Pair
+from workbench.policies.find import base_and_adapters
 from workbench.schema import Prompt, TokenMeasure
 from workbench.schema.numbers import counted
+from workbench.steps import token_texts
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
 if TYPE_CHECKING:
     import torch
 
-    from workbench.data.kinds import Pair
     from workbench.training.watching import Seen
 
 
@@ -63,7 +65,6 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from transformers import set_seed
     from trl import RewardConfig, RewardTrainer
 
-    from workbench.policies.find import base_and_adapters
     from workbench.policies.load import prepared
     from workbench.rewards.models.load import load_trained
     from workbench.training.building import (
@@ -158,7 +159,6 @@ def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
 
 def prompt_length(tokenizer: Any, prompt: Prompt, ids: Sequence[int]) -> int:
     """Return how many of a classifier's ids are the prompt's alone; 0 if they do not begin with it."""
-    from workbench.steps import token_texts
 
     beginning, texts = prompt, token_texts(tokenizer, ids)
     if not isinstance(beginning, str):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from workbench.config import SamplingConfig, SharedConfig
+from workbench.data.kinds import Demonstration
+from workbench.policies.prompts import encode_prompt
 from workbench.schema import TokenMeasure
 from workbench.schema.numbers import counted
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
@@ -17,7 +19,6 @@ from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSec
 if TYPE_CHECKING:
     import torch
 
-    from workbench.data.kinds import Demonstration
     from workbench.training.watching import Seen
 
 
@@ -80,7 +81,6 @@ def token_rows(
     Tokenised together, as TRL would, the end of a prompt may merge with the completion: the policy would be trained on
     a prompt that it never sees.
     """
-    from workbench.policies.prompts import encode_prompt
     from workbench.training.building import as_conversation
 
     if not all(isinstance(row.prompt, str) and isinstance(row.completion, str) for row in demonstrations):
