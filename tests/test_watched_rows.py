@@ -23,7 +23,7 @@ from workbench.errors import RunError
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
-from workbench.schema import HeldOutAnswer, WatchedRow
+from workbench.schema import HeldOutAnswer, Rollout, WatchedRow
 from workbench.steps import StepPattern
 from workbench.training.methods import reward
 from workbench.training.methods.base import Listeners
@@ -283,7 +283,7 @@ def test_the_share_of_answers_in_steps_by_hand() -> None:
             return [place for (place,) in prompts]
 
         def rollout(self, place: int) -> Any:
-            return SimpleNamespace(text=answers[place], is_episode=False)
+            return Rollout(tuple(range(len(answers[place]) + 1)), (*answers[place], "<end>"), finished=True)
 
         def all_thinking_open(self, prompts: Any) -> list[bool]:
             return [False] * len(prompts)
