@@ -24,8 +24,7 @@ from workbench.policies.prompts import plain_prompt_note, turn_end_note
 from workbench.policies.step_values import StepValues
 from workbench.rewards import Reward, score_both, score_group
 from workbench.runs import making
-from workbench.schema import Example, Group
-from workbench.schema.numbers import counted
+from workbench.schema import Example, Group, counted
 from workbench.views.cards import number, table, visible
 from workbench.views.heatmap import heatmap
 

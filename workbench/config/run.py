@@ -14,6 +14,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from workbench.config import MethodSection, RewardConfig, SharedConfig, TaskSection
 from workbench.config.reading import read_text, read_yaml
+from workbench.data import TASKS, load_task
 from workbench.errors import ConfigError
 from workbench.training.methods import METHODS, Method, base, grpo
 from workbench.training.methods.base import SampledSection
@@ -84,7 +85,6 @@ def fill_from_task(data: dict[str, Any]) -> None:
     method = METHODS.get(method_of(data))
     if not isinstance(name, str) or name == TaskSection().name or method is None:
         return
-    from workbench.data import TASKS, load_task
 
     fields = method.section.model_fields
     asks = name in TASKS and not {"environment", "policy"} <= data.keys()  # no other task has them

@@ -4,7 +4,7 @@ from workbench.data.formats import FORMATS
 from workbench.data.made import LABELLED, labelled_groups, planted_errors
 from workbench.data.read import HUB, SHIPPED, Row, read_rows, row_of
 from workbench.data.rollouts import Facts, Imported, group_of, load_groups, read_groups
-from workbench.data.tasks import TASKS, Preview, Task, load_rows, load_task, preview_of, tasks_kept
+from workbench.data.tasks import TASKS, Preview, Task, load_rows, load_task, preview_of, prompted, tasks_kept
 
 __all__ = [
     "FORMATS",
@@ -24,6 +24,7 @@ __all__ = [
     "load_task",
     "planted_errors",
     "preview_of",
+    "prompted",
     "read_groups",
     "read_rows",
     "row_of",

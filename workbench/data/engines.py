@@ -48,8 +48,7 @@ from workbench.data.records import (
     prompt_text,
 )
 from workbench.errors import TaskError
-from workbench.schema import ASSISTANT, TOOL, Prompt, Turn
-from workbench.schema.rollouts import sampled_runs
+from workbench.schema import ASSISTANT, TOOL, Prompt, Turn, sampled_runs
 
 _TOOLS_ANSWER = re.compile(
     r"(\n?(?:user|tool)(?:\s*<tool_response>.*?</tool_response>)+\n*(?:assistant\n)?)", re.DOTALL

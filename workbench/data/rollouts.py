@@ -28,9 +28,7 @@ from workbench.data.records import Record
 from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, Words, load_tokeniser
 from workbench.errors import PatternError, TaskError, cut
 from workbench.files import opened
-from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn
-from workbench.schema.numbers import counted
-from workbench.schema.rollouts import sampled_runs
+from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn, counted, sampled_runs
 from workbench.steps import PRESETS, split_steps
 
 OWN = frozenset(

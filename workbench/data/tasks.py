@@ -39,9 +39,7 @@ from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows
 from workbench.errors import TaskError, did_you_mean, shown
 from workbench.places import local_path
 from workbench.rewards.builtin import BUILTINS
-from workbench.schema import Example
-from workbench.schema.numbers import counted
-from workbench.schema.scores import EXTRACTED
+from workbench.schema import EXTRACTED, Example, counted
 from workbench.steps import PRESETS, StepPattern
 
 SHIPPED_ONLY = "WORKBENCH_SHIPPED_TASKS"

@@ -17,8 +17,7 @@ from workbench.config import EnvironmentSection
 from workbench.environments import Environment, Episode, Reply
 from workbench.errors import ConfigError, EpisodeError, PolicyError
 from workbench.policies.prompts import StopStrings
-from workbench.schema import ASSISTANT, ENVIRONMENT, Example, Prompt, Turn
-from workbench.schema.numbers import counted
+from workbench.schema import ASSISTANT, ENVIRONMENT, Example, Prompt, Turn, counted
 from workbench.steps import token_texts
 
 _MOST_PRINTED = 200

@@ -20,8 +20,7 @@ from workbench.config import PromptSection
 from workbench.errors import PolicyError, WorkbenchError, did_you_mean
 from workbench.places import local_path
 from workbench.policies.find import base_of, is_adapter, policy_path
-from workbench.schema import Prompt
-from workbench.schema.rollouts import ends_in_thinking
+from workbench.schema import Prompt, ends_in_thinking
 
 _LONGEST_TAIL = 64  # characters, of a template that writes messages otherwise where an answer follows
 

@@ -33,8 +33,7 @@ from workbench.process.tracking import Tracking
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb, saved
 from workbench.rundir.metrics import resumed
-from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow
-from workbench.schema.numbers import counted
+from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow, counted
 from workbench.training.methods.base import Listeners, Trainer
 from workbench.weights import RENAMED, is_out_of_memory
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.config import LabelFormat
 from workbench.config.run import RunConfig
-from workbench.data import load_task
+from workbench.data import load_task, prompted
 from workbench.data.made import (
     Made,
     demonstrations_of,
@@ -28,7 +28,6 @@ from workbench.data.made import (
     sha256,
     write_made,
 )
-from workbench.data.tasks import prompted
 from workbench.errors import TaskError
 from workbench.files import encode, read_json
 from workbench.policies.step_values import Estimation, StepValues, labelled_rows

@@ -18,8 +18,26 @@ from workbench.schema.credit import (
     RolloutPass,
     Term,
 )
-from workbench.schema.rollouts import ASSISTANT, ENVIRONMENT, TOOL, Example, Group, Prompt, Rollout, Step, Turn
+from workbench.schema.numbers import counted, signed
+from workbench.schema.rollouts import (
+    ASSISTANT,
+    CLOSE,
+    ENVIRONMENT,
+    OPEN,
+    TOOL,
+    Example,
+    Group,
+    Prompt,
+    Rollout,
+    Step,
+    Turn,
+    answer_span,
+    ends_in_thinking,
+    prompt_text,
+    sampled_runs,
+)
 from workbench.schema.scores import (
+    EXTRACTED,
     HeldOutAnswer,
     OnAnswers,
     OnRows,
@@ -34,7 +52,10 @@ from workbench.schema.scores import (
 
 __all__ = [
     "ASSISTANT",
+    "CLOSE",
     "ENVIRONMENT",
+    "EXTRACTED",
+    "OPEN",
     "TOOL",
     "Carry",
     "Credit",
@@ -63,4 +84,10 @@ __all__ = [
     "Turn",
     "WatchedRow",
     "WatchedText",
+    "answer_span",
+    "counted",
+    "ends_in_thinking",
+    "prompt_text",
+    "sampled_runs",
+    "signed",
 ]

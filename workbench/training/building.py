@@ -21,8 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from workbench.assets import EMBEDDED
 from workbench.config import MethodSection, PolicySection, SamplingConfig, SharedConfig
 from workbench.config.section import OTHER_NAMES
-from workbench.data import load_task
-from workbench.data.tasks import prompted
+from workbench.data import load_task, prompted
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, did_you_mean, shown
 from workbench.policies.episodes import Observations

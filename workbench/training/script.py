@@ -24,8 +24,7 @@ from workbench.assets import EMBEDDED
 from workbench.config import SharedConfig
 from workbench.config.reading import write_yaml
 from workbench.config.shared import Sharding
-from workbench.data import load_task
-from workbench.data.tasks import prompted
+from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
 from workbench.policies.find import is_adapter, policy_path
 from workbench.rewards import find_builtin

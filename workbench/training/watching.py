@@ -17,8 +17,7 @@ from transformers import TrainerCallback
 
 from workbench.checks.difficulty import calibration_error
 from workbench.config import RunSection, SamplingConfig, SharedConfig
-from workbench.data import Task, load_rows, load_task
-from workbench.data.tasks import prompted
+from workbench.data import Task, load_rows, load_task, prompted
 from workbench.errors import PatternError, WorkbenchError
 from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rewards.score import texts_after_thinking
@@ -35,8 +34,8 @@ from workbench.schema import (
     TokenMeasure,
     WatchedRow,
     WatchedText,
+    prompt_text,
 )
-from workbench.schema.rollouts import prompt_text
 from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
 from workbench.steps.split import split_rollouts
 from workbench.training.methods.base import Listeners, StoredSection

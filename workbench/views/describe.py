@@ -25,8 +25,9 @@ from workbench.schema import (
     TokenMeasure,
     WatchedRow,
     WatchedText,
+    counted,
+    signed,
 )
-from workbench.schema.numbers import counted, signed
 from workbench.steps.split import Steps
 from workbench.views.cards import (
     STRONGEST,

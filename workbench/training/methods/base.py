@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
-from workbench.data import HUB, Task, load_rows, load_task
+from workbench.data import HUB, Task, load_rows, load_task, prompted
 from workbench.data.kinds import Kind
-from workbench.data.tasks import prompted
 from workbench.errors import ConfigError
 from workbench.places import check_language_model
 from workbench.rewards.protocol import RESERVED
-from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows
-from workbench.schema.numbers import counted
+from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows, counted
 from workbench.steps import StepPattern
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from pydantic import Field
 from workbench.config import ModelFormat, SharedConfig
 from workbench.data.kinds import Pair
 from workbench.policies.find import base_and_adapters
-from workbench.schema import Prompt, TokenMeasure
-from workbench.schema.numbers import counted
+from workbench.schema import Prompt, TokenMeasure, counted
 from workbench.steps import token_texts
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 

@@ -12,8 +12,7 @@ from pydantic import Field
 from workbench.config import SamplingConfig, SharedConfig
 from workbench.data.kinds import Demonstration
 from workbench.policies.prompts import encode_prompt
-from workbench.schema import TokenMeasure
-from workbench.schema.numbers import counted
+from workbench.schema import TokenMeasure, counted
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
 if TYPE_CHECKING:
