@@ -19,9 +19,9 @@ from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.rundir import RunDir
+from workbench.ui import api
 from workbench.ui import app as page
 from workbench.ui.door import workspace_token
-from workbench.ui.handlers import api
 from workbench.ui.handlers.help import guide
 from workbench.ui.handlers.session import Services
 
@@ -162,7 +162,7 @@ def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> No
         given_up.set()
 
     services.models.sample = sample  # type: ignore[assignment]
-    answers = api.sample(services, "1 + 1", "tiny", {}, 0, {})
+    answers = api.Api(services).sample("1 + 1")
     assert "64 answers" in next(answers)["status"]
     answers.close()  # type: ignore[attr-defined]
     assert given_up.wait(60)
@@ -176,7 +176,7 @@ def test_a_group_too_large_to_be_credited_is_refused_before_a_table_is_made(
     monkeypatch.setattr("workbench.credit.assign_credit", lambda *args, **options: pytest.fail("made one"))
     empty: list[Any] = [[] for _ in lengths]
     with pytest.raises(ConfigError) as refused:
-        api.assign_credit(empty, empty, lengths, "process", None, {})
+        api.Api.assign_credit(empty, empty, lengths, "process", None, {})
     assert f"{max(lengths) * len(lengths):,}" in str(refused.value)
     assert f"{api.MOST_TOKENS:,}" in str(refused.value)
 
@@ -188,6 +188,6 @@ def test_of_many_runs_the_newest_are_listed_and_the_others_counted(
     for name in ("a", "b", "c", "d", "e"):
         RunDir.create(tmp_path, RunConfig(name=name))
     services = Services(tmp_path)
-    answer = api.list_runs(services)
+    answer = api.Api(services).list_runs()
     assert (len(answer["runs"]), answer["more"]) == (2, 3)
     services.close()

@@ -39,7 +39,7 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.upkeep import about
 from workbench.schema import Group
-from workbench.ui.handlers import api
+from workbench.ui import api
 from workbench.ui.handlers.example import first_draft, first_group
 from workbench.ui.handlers.opening import find_file
 from workbench.ui.handlers.runs import write_zip
@@ -392,7 +392,7 @@ def test_a_bad_value_of_the_api_is_refused_in_a_sentence(name: str) -> None:
         "options": {},
     }
     for argument in credit:
-        held(lambda argument=argument: api.assign_credit(**{**credit, argument: value}))
+        held(lambda argument=argument: api.Api.assign_credit(**{**credit, argument: value}))
     for argument, rows in (
         ("step_rewards", [[value, 1.0], [0.0]]),
         ("step_rewards", [value, [0.0]]),
@@ -402,7 +402,7 @@ def test_a_bad_value_of_the_api_is_refused_in_a_sentence(name: str) -> None:
         ("options", {"gamma": value}),
         ("options", {"no_such_option": value}),
     ):
-        held(lambda argument=argument, rows=rows: api.assign_credit(**{**credit, argument: rows}))
+        held(lambda argument=argument, rows=rows: api.Api.assign_credit(**{**credit, argument: rows}))
     held(lambda: assign_credit([[1.0]], [[0]], [1], "outcome", outcome_rewards=[value]))
     group = first_group().to_json()
     rollout = group["rollouts"][0]

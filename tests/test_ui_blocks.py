@@ -1,17 +1,21 @@
-"""What the page answers to an event: as Gradio does, without building anew what the event leaves as it is."""
+"""What the page answers to an event, as Gradio does, and which sessions are kept."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
 import pytest
+from fastapi import FastAPI
 from gradio.state_holder import SessionState
+from starlette.testclient import TestClient
 
-from workbench.ui.blocks import Page, keep_signatures
+from workbench.errors import ConfigError
+from workbench.ui.blocks import KEPT_CLOSED, MOST_SESSIONS, Page, Sessions, keep_signatures
 
 
 def answered(kind: type[gr.Blocks], returned: Any, event: int = 0) -> tuple[Any, SessionState, list[Any]]:
@@ -81,3 +85,73 @@ def test_a_signature_is_read_once_and_is_what_it_was() -> None:
     assert "max_lines" in kept.parameters
     assert inspect.signature(gr.Textbox.__init__) is kept
     assert str(inspect.signature(gr.Number.__init__)) != str(kept)
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions()
+
+
+@pytest.fixture
+def client(sessions: Sessions) -> Iterator[TestClient]:
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def make() -> FastAPI:  # Gradio makes locks while it is built
+        with gr.Blocks() as page:
+            gr.api(double)
+        app = gr.mount_gradio_app(FastAPI(), page, path="/", ssr_mode=False, mcp_server=False)
+        sessions.keep_those_of(app)
+        return app  # type: ignore[no-any-return]
+
+    with TestClient(asyncio.run(make())) as client:
+        yield client
+
+
+def ask(client: TestClient, number: int, **session: str) -> str:
+    event = client.post("/gradio_api/call/double", json={"data": [number], **session}).json()["event_id"]
+    return client.get(f"/gradio_api/call/double/{event}").text
+
+
+def test_calls_that_name_no_session_share_one(client: TestClient, sessions: Sessions) -> None:
+    assert "[2]" in ask(client, 1)
+    kept = set(sessions.session_data)
+    assert len(kept) == 1
+    assert "[14]" in [ask(client, n) for n in range(8)][-1]
+    assert set(sessions.session_data) == kept
+
+
+def test_of_closed_tabs_those_used_last_are_kept(client: TestClient, sessions: Sessions) -> None:
+    tabs = [f"tab{i}" for i in range(KEPT_CLOSED + 3)]
+    for tab in tabs:
+        assert "[6]" in ask(client, 3, session_hash=tab)
+    for tab in tabs[:KEPT_CLOSED]:
+        sessions.close(tab)
+    assert set(sessions.session_data) == set(tabs)
+    ask(client, 3, session_hash=tabs[0])  # its network was away for a moment
+    for tab in tabs[KEPT_CLOSED:]:
+        sessions.close(tab)
+    assert set(sessions.session_data) == {tabs[0], *tabs[-KEPT_CLOSED + 1 :]}
+
+
+def test_open_tabs_have_a_bound(client: TestClient, sessions: Sessions) -> None:
+    for n in range(MOST_SESSIONS + 3):
+        sessions[f"tab{n}"]
+    assert len(sessions.session_data) == MOST_SESSIONS
+    assert "tab0" not in sessions
+
+
+def test_an_error_of_ours_is_the_callers_message() -> None:
+    def refuse() -> None:
+        raise ConfigError("seed: too large")
+
+    async def run() -> None:
+        with Page() as page:
+            page.load(refuse)
+        await page.call_function(page.fns[0], [])
+
+    with pytest.raises(gr.Error, match="seed: too large"):
+        asyncio.run(run())

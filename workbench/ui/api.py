@@ -5,42 +5,61 @@
     group = client.predict(prompt="Start with 7, add 5.\n", num_generations=4, api_name="/sample")
     scored = client.predict(group, rewards=["step_correctness"], api_name="/score")
 
-The token is the one in the link that the terminal printed, and in the workspace's ``.token``. What is wrong with a
-request comes back as the error's own message. Types and descriptions below are what ``client.view_api()`` and an MCP
-client are shown; what the functions do is in ``handlers.api``.
+The token is the one in the link that the terminal printed, and in the workspace's ``.token``. Plain JSON values in and
+out; the same functions as the notebooks', with the workbench's own workers and runs. Types and descriptions are what
+``client.view_api()`` and an MCP client are shown. What is wrong with a request is a WorkbenchError, as in a notebook.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gradio as gr
 
-from workbench.errors import WorkbenchError, redact
-from workbench.ui.handlers import api
-from workbench.ui.handlers.session import Services
+from workbench import credit as credits
+from workbench.config import RewardConfig
+from workbench.config.run import RunConfig
+from workbench.data.conversations import is_conversation
+from workbench.errors import ConfigError, RewardError, did_you_mean, redact_known, shown
+from workbench.rewards import BUILTINS, score_group
+from workbench.runs import list_runs, open_run
+from workbench.schema import Example, Group, Prompt
+from workbench.ui.handlers.example import parse_prompt
+from workbench.ui.handlers.group_export import credit_data
+from workbench.ui.handlers.sampling import progress_text
+from workbench.ui.handlers.session import BackgroundWork, Services
 
 DEFAULT_REGEX = r"(?m)^(?:Step \d+|Answer):"
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def add_api(services: Services, *, mcp: bool = False) -> None:
-    """Make the endpoints, inside a ``gr.Blocks``. With ``mcp``, those that sample or run a reward stay callable by
-    scripts but are no tool of the MCP server, which then can read and compute only."""
-    acting = "undocumented" if mcp else "public"
-    gr.api(_told(_sampling(services)), api_visibility=acting, concurrency_limit=4, concurrency_id="sampling")
-    gr.api(_told(_scoring(services)), api_visibility=acting, concurrency_limit=2)
-    for function in (assign_credit, *_reading_runs(services)):
-        gr.api(_told(function), concurrency_limit=4)
+WORKER = "api"
+"""Scripts share one sandbox, apart from every tab's."""
+STATUS_SECONDS = 1.0
+MOST_TOKENS = 64 * 32_768
+"""Of a group that is credited, each completion counted as the longest: as many as the largest group that is sampled."""
+LISTED = 200
+RUN_COLUMNS = ("state", "reason", "step", "total_steps", "created", "task", "policy", "scheme")
+"""What ``list_runs`` answers of a run beside its name; null in one that cannot be read."""
 
 
-def _sampling(services: Services) -> Callable[..., Any]:
+class Api:
+    """The functions, over a page's services."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def register(self, *, mcp: bool = False) -> None:
+        """Make the endpoints, inside a ``gr.Blocks``. With ``mcp``, those that sample or run a reward stay callable by
+        scripts but are no tool of the MCP server, which then can read and compute only."""
+        acting = "undocumented" if mcp else "public"
+        gr.api(self.sample, api_visibility=acting, concurrency_limit=4, concurrency_id="sampling")
+        gr.api(self.score, api_visibility=acting, concurrency_limit=2)
+        for function in (self.assign_credit, self.list_runs, self.read_metrics):
+            gr.api(function, concurrency_limit=4)
+
     def sample(  # type: ignore[misc]  # it yields such; Gradio takes the hint for each
+        self,
         prompt: str,
         policy: str = "tiny",
         num_generations: int = 8,
@@ -70,13 +89,28 @@ def _sampling(services: Services) -> Callable[..., Any]:
             "max_completion_length": max_completion_length,
             "temperature": temperature,
         }
-        yield from api.sample(services, prompt, policy, columns or {}, seed, options)
+        config = RunConfig.parse({"policy": policy, "seed": seed, "method": {"sampling": options}})
+        _check("columns", columns or {}, dict, 'an object, {"answer": "12"} say')
+        example = Example(_prompt(prompt), columns or {})
+        cancel, due = threading.Event(), 0.0
 
-    return sample
+        def ask(report: Callable[[dict[str, Any]], None]) -> Group | None:
+            return self._services.models.sample(
+                config.policy.path, example, config.sampled.sampling,
+                seed=config.seed, on_event=report, cancelled=cancel.is_set,
+            )  # fmt: skip
 
+        with BackgroundWork[dict[str, Any], Group | None](ask, cancel, first={}) as work:
+            for event in work:
+                if time.monotonic() >= due:
+                    yield {"status": progress_text(event)}
+                    due = time.monotonic() + STATUS_SECONDS
+            group = work.result()
+        assert group is not None  # who cancelled, by listening no more, does not get here
+        yield group.to_json()
 
-def _scoring(services: Services) -> Callable[..., Any]:
     def score(
+        self,
         group: dict,  # type: ignore[type-arg]
         rewards: list[str],
         regex: str = DEFAULT_REGEX,
@@ -98,46 +132,63 @@ def _scoring(services: Services) -> Callable[..., Any]:
         Returns:
             For each rollout its steps with scores, its outcome reward and one advantage a token.
         """
-        return api.score(services, group, regex, kind, rewards, scheme, options or {})
+        _check("rewards", rewards, list, "a list of names")
+        _check("options", options or {}, dict, 'an object, {"scale": false} say')
+        if unknown := [name for name in rewards if not isinstance(name, str) or name not in BUILTINS]:
+            guess = did_you_mean(unknown[0], BUILTINS)
+            raise RewardError(
+                f"there is no built-in reward {shown(unknown[0])}{guess}; take some of {', '.join(BUILTINS)}"
+            )
+        known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
+        pattern = RunConfig.parse({"method": {"pattern": {"regex": regex, "kind": kind}}}).sampled.pattern
+        sampled = _group(group)
+        _check_tokens([len(rollout.token_ids) for rollout in sampled.rollouts])
+        scored = score_group(sampled, pattern, known, worker=self._services.reward_worker(WORKER))
+        return credit_data(credits.credit_group(scored, scheme, **options or {}))
 
-    return score
+    @staticmethod
+    def assign_credit(
+        step_rewards: list[list[float | None]],
+        step_ends: list[list[int]],
+        lengths: list[int],
+        scheme: str = "process",
+        outcome_rewards: list[float | None] | None = None,
+        options: dict | None = None,  # type: ignore[type-arg]
+    ) -> list[list[float]]:
+        """Turn the step rewards of one group into token advantages.
 
+        Args:
+            step_rewards: One list a completion; null is unscored.
+            step_ends: The 0-based index of each step's last token.
+            lengths: Tokens of each completion.
+            scheme: The credit scheme's name.
+            outcome_rewards: One a completion, where the scheme needs them.
+            options: Options of the scheme, such as {"scale": false, "outcome_weight": 0.5}.
 
-def assign_credit(
-    step_rewards: list[list[float | None]],
-    step_ends: list[list[int]],
-    lengths: list[int],
-    scheme: str = "process",
-    outcome_rewards: list[float | None] | None = None,
-    options: dict | None = None,  # type: ignore[type-arg]
-) -> list[list[float]]:
-    """Turn the step rewards of one group into token advantages.
+        Returns:
+            One list of advantages a completion, one number a token.
+        """
+        given = {} if options is None else options
+        _check("options", given, dict, 'an object, {"scale": false} say')
+        _check_tokens(lengths)
+        table = credits.assign_credit(
+            step_rewards, step_ends, lengths, scheme, outcome_rewards=outcome_rewards, **given
+        )
+        return [row[:length].tolist() for row, length in zip(table, lengths, strict=True)]
 
-    Args:
-        step_rewards: One list a completion; null is unscored.
-        step_ends: The 0-based index of each step's last token.
-        lengths: Tokens of each completion.
-        scheme: The credit scheme's name.
-        outcome_rewards: One a completion, where the scheme needs them.
-        options: Options of the scheme, such as {"scale": false, "outcome_weight": 0.5}.
-
-    Returns:
-        One list of advantages a completion, one number a token.
-    """
-    return api.assign_credit(step_rewards, step_ends, lengths, scheme, outcome_rewards, options or {})
-
-
-def _reading_runs(services: Services) -> tuple[Callable[..., Any], ...]:
-    def list_runs() -> dict:  # type: ignore[type-arg]
+    def list_runs(self) -> dict:  # type: ignore[type-arg]
         """List the workspace's training runs, the newest first.
 
         Returns:
             "runs", for each its name, state, reason, step, total_steps, task, policy and credit scheme; "more", how
             many older ones are left out.
         """
-        return api.list_runs(services)
+        found = list_runs(self._services.workspace)
+        summaries = [run.summary() for run in found[:LISTED]]
+        rows = [{"run": summary.name, **summary.row(*RUN_COLUMNS)} for summary in summaries]
+        return {"runs": rows, "more": len(found) - len(rows)}
 
-    def read_metrics(run: str, cursor: int = 0) -> dict:  # type: ignore[type-arg]
+    def read_metrics(self, run: str, cursor: int = 0) -> dict:  # type: ignore[type-arg]
         """Read the metrics of a training run, all of them or what is new since the last call.
 
         Args:
@@ -147,30 +198,43 @@ def _reading_runs(services: Services) -> tuple[Callable[..., Any], ...]:
         Returns:
             The run's state, the rows, and the cursor to ask from next time.
         """
-        return api.read_metrics(services, run, cursor)
-
-    return list_runs, read_metrics
-
-
-def _told(function: Function) -> Function:
-    """The same function, whose WorkbenchError reaches the caller as the message it is."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with _messages():
-            return function(*args, **kwargs)
-
-    @functools.wraps(function)
-    def each(*args: Any, **kwargs: Any) -> Any:
-        with _messages():
-            yield from function(*args, **kwargs)
-
-    return each if inspect.isgeneratorfunction(function) else call  # type: ignore[return-value]
+        _check("run", run, str, "a run's name")
+        _check("cursor", cursor, int, "0, or what the last call returned")
+        opened = open_run(run, self._services.workspace)
+        rows, end = opened.metrics_rows(cursor)
+        return {"run": opened.name, "state": opened.status().state, "rows": rows, "cursor": end}
 
 
-@contextmanager
-def _messages() -> Iterator[None]:
+def _prompt(prompt: Any) -> Prompt:
+    """A prompt as text, as a list of messages, or as the JSON text of such a list."""
+    if isinstance(prompt, str):
+        return parse_prompt(prompt)
+    if not is_conversation(prompt):
+        raise ConfigError(
+            f"prompt is {shown(prompt)}; give text, or a list of messages, each with the texts 'role' and 'content'"
+        )
+    return [{"role": message["role"], "content": message["content"]} for message in prompt]
+
+
+def _check_tokens(lengths: Sequence[Any]) -> None:
+    """Raises ConfigError for a group too large to be credited while others wait, before a table is made for it."""
+    _check("lengths", lengths, list, "a list of whole numbers")
+    longest = max((length for length in lengths if isinstance(length, int)), default=0)  # others are refused as such
+    if (tokens := len(lengths) * longest) > MOST_TOKENS:
+        raise ConfigError(
+            f"lengths: {len(lengths):,} completions of up to {longest:,} tokens make {tokens:,}, and at most "
+            f"{MOST_TOKENS:,} are credited in a call; give fewer, or shorter ones"
+        )
+
+
+def _check(name: str, value: Any, kind: type, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} is {shown(value)}; give {wanted}")
+
+
+def _group(data: dict[str, Any]) -> Group:
     try:
-        yield
-    except WorkbenchError as error:
-        raise gr.Error(redact(str(error)), print_exception=False) from error
+        return Group.from_json(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = redact_known(f"{type(error).__name__}: {error}")[:200]
+        raise ConfigError(f"that is not a group as sample gives it ({what})") from error

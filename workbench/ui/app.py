@@ -32,8 +32,8 @@ from workbench.errors import WorkbenchError
 from workbench.page_link import PORT, announced, free_port
 from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
-from workbench.ui.api import add_api
-from workbench.ui.blocks import Page, keep_signatures
+from workbench.ui.api import Api
+from workbench.ui.blocks import Page, Sessions, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, Door, FirstScript, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.draft import Tab
@@ -42,7 +42,6 @@ from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
 from workbench.ui.public import STYLE, PublicServices, Requests, close
-from workbench.ui.sessions import ClosedTabs, Sessions, tend
 from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
 from workbench.ui.tabs.form import Updates, read
 from workbench.ui.tabs.help import build_help
@@ -82,7 +81,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     """The widgets and what they do, and the API."""
     keep_signatures()
     with Page(title=TITLE, analytics_enabled=False, fill_width=True) as page:
-        add_api(services, mcp=mcp)  # before events of the same names
+        Api(services).register(mcp=mcp)  # before events of the same names
 
         def policy_status(request: Any) -> PolicyStatusPayload:
             return status_of(services, str(request.get("policy", "")))
@@ -175,12 +174,6 @@ def create_app(
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     sessions = Sessions()
-
-    def left(tab: str) -> None:
-        services.leave(tab)
-        sessions.close(tab)
-
-    app.add_middleware(ClosedTabs, left=left)
     app.add_middleware(
         FirstScript, script=(Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
     )
@@ -196,6 +189,14 @@ def create_app(
     page = build(services, mcp=mcp)
     if public:
         close(page)
+
+    def left(request: gr.Request) -> None:
+        tab = request.session_hash or ""
+        services.leave(tab)
+        sessions.close(tab)
+
+    with page:
+        page.unload(left)
     # Gradio looks for queued events every millisecond, which takes a page that nobody uses 5 % of a core.
     page._queue.sleep_when_free = QUEUE_TICK
     page.api_open = False  # past the queue there is no limit, and nobody hears that a caller has gone
@@ -213,7 +214,7 @@ def create_app(
         theme=theme(),
         head=links,
     )
-    tend(mounted, sessions)
+    sessions.keep_those_of(mounted)
     return mounted
 
 

@@ -1,24 +1,46 @@
-"""The page as Gradio serves it, with less work at every visit and event.
+"""The page as Gradio serves it, with less work at every visit and event, and fewer sessions.
 
 Gradio asks for the signatures of its components' ``__init__`` each time that one is built or described, some hundred at
-a visit, and builds each output of an event anew, also those that the event leaves as they are. Knows nothing of what is
-on the page.
+a visit, and builds each output of an event anew, also those that the event leaves as they are. A session is a copy of
+all components, near a megabyte: Gradio keeps 10,000 of them, makes one for each call of the API, and keeps those of
+closed tabs. Knows nothing of what is on the page.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 from gradio.blocks import Block, BlockFunction
-from gradio.state_holder import SessionState
+from gradio.route_utils import FnIndexInferError
+from gradio.state_holder import SessionState, StateHolder
+from starlette.routing import Mount
+
+from workbench.errors import WorkbenchError, redact
+
+MOST_SESSIONS = 100
+"""That are kept, of open tabs too; then the one that was used longest ago goes."""
+KEPT_CLOSED = 4
+"""Tabs that are closed as far as the server knows: one whose network was away for a moment goes on where it was."""
+CALLS = "calls"
+"""The session of all calls that name none; it remembers nothing from one to the next."""
 
 
 class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
-    """The blocks of a page."""
+    """The blocks of a page. A WorkbenchError that a function of it raises reaches the caller as the message it is."""
+
+    async def call_function(self, *args: Any, **options: Any) -> dict[str, Any]:
+        try:
+            called: dict[str, Any] = await super().call_function(*args, **options)
+        except WorkbenchError as error:
+            raise gr.Error(redact(str(error)), print_exception=False) from error
+        return called
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
@@ -65,3 +87,45 @@ def _subclasses(kind: Any) -> Iterator[Any]:
     for below in kind.__subclasses__():
         yield below
         yield from _subclasses(below)
+
+
+class Sessions(StateHolder):  # type: ignore[misc]
+    """Gradio's sessions, few of closed tabs, and one for all calls that name none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._closed: OrderedDict[str, None] = OrderedDict()  # the one used longest ago first
+
+    def keep_those_of(self, app: FastAPI) -> None:
+        """Keep the sessions of the page mounted in ``app``, and answer 404, not 500, to a request for a function or
+        component that it does not have."""
+        for route in app.routes:
+            if isinstance(route, Mount) and isinstance(route.app, gr.routes.App):
+                route.app.state_holder = self
+                self.set_blocks(route.app.get_blocks())
+                self.capacity = MOST_SESSIONS
+                for error in (KeyError, FnIndexInferError):
+                    route.app.add_exception_handler(error, _unknown)
+
+    def __getitem__(self, session_id: str) -> SessionState:
+        if session_id in self.blocks._queue.event_ids_to_events:  # a call that names no session is given its event's id
+            calls = super().__getitem__(CALLS)
+            calls.state_data.clear()
+            return calls
+        with self.lock:
+            if session_id in self._closed:
+                self._closed.move_to_end(session_id)
+        return super().__getitem__(session_id)
+
+    def close(self, session_id: str) -> None:
+        """A tab was closed: forget the one that was closed and used longest ago, beyond the few that are kept."""
+        with self.lock:
+            self._closed[session_id] = None
+            while len(self._closed) > KEPT_CLOSED:
+                gone, _ = self._closed.popitem(last=False)
+                self.session_data.pop(gone, None)
+                self.time_last_used.pop(gone, None)
+
+
+async def _unknown(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": "this page has no such function or component; reload it"}, 404)

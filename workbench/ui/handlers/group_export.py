@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from workbench.schema import Credit
-from workbench.ui.handlers.api import credit_data
 from workbench.ui.handlers.csv_text import csv_text
 from workbench.views.heatmap import even_shares, heatmap
+
+STEP_COLUMNS = ("text", "first_token", "last_token", "scores", "reward")
+"""What ``credit_data`` says of a step."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,21 @@ def _credit(credit: Credit) -> dict[str, Any]:
     return credit_data(credit) | {
         "options": dict(credit.options),
         "normalised": [list(row) for row in credit.normalised],
+    }
+
+
+def credit_data(credit: Credit) -> dict[str, Any]:
+    """A credit in plain values: for each rollout its steps, the outcome reward and one advantage a token."""
+    return {name: value for name, value in credit.facts().items() if name != "options"} | {
+        "rollouts": [
+            {
+                "text": rollout.text,
+                "steps": [{name: row[name] for name in STEP_COLUMNS} for row in credit.rows(i)],
+                "outcome": credit.scored.scored[i].outcome,
+                "advantages": credit.of(i).tolist(),
+            }
+            for i, rollout in enumerate(credit.scored.group.rollouts)
+        ],
     }
 
 
