@@ -20,7 +20,7 @@ from typing import Any
 import gradio as gr
 
 from workbench import credit as credits
-from workbench.config import RewardConfig
+from workbench.config import RewardConfig, Section
 from workbench.config.run import RunConfig
 from workbench.data.conversations import is_conversation
 from workbench.errors import ConfigError, RewardError, did_you_mean, redact_known, shown
@@ -41,6 +41,17 @@ MOST_TOKENS = 64 * 32_768
 LISTED = 200
 RUN_COLUMNS = ("state", "reason", "step", "total_steps", "created", "task", "policy", "scheme")
 """What ``list_runs`` answers of a run beside its name; null in one that cannot be read."""
+
+
+class _CreditRequest(Section):
+    """What ``assign_credit`` is given: a request is JSON, and may hold anything."""
+
+    step_rewards: list[list[float | None]]
+    step_ends: list[list[int]]
+    lengths: list[int]
+    scheme: str
+    outcome_rewards: list[float | None] | None
+    options: dict[str, Any]
 
 
 class Api:
@@ -168,12 +179,19 @@ class Api:
         Returns:
             One list of advantages a completion, one number a token.
         """
-        given = {} if options is None else options
-        _check("options", given, dict, 'an object, {"scale": false} say')
-        _check_tokens(lengths)
-        table = credits.assign_credit(
-            step_rewards, step_ends, lengths, scheme, outcome_rewards=outcome_rewards, **given
+        request = _CreditRequest.parse(
+            {
+                "step_rewards": step_rewards,
+                "step_ends": step_ends,
+                "lengths": lengths,
+                "scheme": scheme,
+                "outcome_rewards": outcome_rewards,
+                "options": {} if options is None else options,
+            }
         )
+        _check_tokens(request.lengths)
+        rewards = request.step_rewards, request.step_ends, request.lengths, request.scheme
+        table = credits.assign_credit(*rewards, outcome_rewards=request.outcome_rewards, **request.options)
         return [row[:length].tolist() for row, length in zip(table, lengths, strict=True)]
 
     def list_runs(self) -> dict:  # type: ignore[type-arg]
@@ -216,10 +234,9 @@ def _prompt(prompt: Any) -> Prompt:
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
 
 
-def _check_tokens(lengths: Sequence[Any]) -> None:
+def _check_tokens(lengths: Sequence[int]) -> None:
     """Raises ConfigError for a group too large to be credited while others wait, before a table is made for it."""
-    _check("lengths", lengths, list, "a list of whole numbers")
-    longest = max((length for length in lengths if isinstance(length, int)), default=0)  # others are refused as such
+    longest = max(lengths, default=0)
     if (tokens := len(lengths) * longest) > MOST_TOKENS:
         raise ConfigError(
             f"lengths: {len(lengths):,} completions of up to {longest:,} tokens make {tokens:,}, and at most "
