@@ -38,23 +38,65 @@ def steps(worker: Sandbox, code: str, batch: Batch = BATCH) -> list[list[float |
 # --- what runs ----------------------------------------------------------------------------------------------------
 
 
-def test_a_step_function_is_called_for_each_step_with_its_rows_columns(worker: Sandbox) -> None:
-    code = HEAD + "    return None if step == 'b' else float(columns['answer']) + len(prompt)"
-    assert steps(worker, code) == [[2.0, None], [3.0]]
+OBJECT = "class Dummy:\n    def forward(self, prompt, step_text):\n        return len(step_text) + len(prompt)\n"
+MODULE = (
+    "from __future__ import annotations\nfrom dataclasses import dataclass\nimport math\n"
+    "@dataclass\nclass Scale:\n    by: float\n\ndef _helper(x): return Scale(2.0).by * x\n"
+    "def score(prompt, step, **columns) -> float:\n    return _helper(math.floor(1.5))\n"
+    "if __name__ == '__main__': raise SystemExit\n"
+)
+LENGTHS = "[[len(text)] * len(texts) for text, texts in zip(completions, steps)]"
 
 
-def test_a_batched_function_is_called_once_with_all(worker: Sandbox) -> None:
-    code = (
-        "def f(prompts, completions, steps, answer, **columns):\n"
-        "    return [[len(text)] * len(texts) for text, texts in zip(completions, steps)]"
-    )
-    reward = load(worker, code)
-    assert reward.score(BATCH)[0] == [[2.0, 2.0], [1.0]]
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (HEAD + "    return None if step == 'b' else float(columns['answer']) + len(prompt)", [[2.0, None], [3.0]]),
+        (f"def f(prompts, completions, steps, answer, **columns): return {LENGTHS}", [[2.0, 2.0], [1.0]]),
+        (MODULE, 2.0),
+        # which function is taken
+        ("def mine(prompt, step, **c): return 1\ndef reward(prompt, step, **c): return 2", 1.0),
+        ("def other(prompt, step, **c): return 1\ndef reward(prompt, step, **c): return 2", 2.0),
+        ("from math import floor\ndef other(prompt, step, **c): return floor(3.5)", 3.0),
+        ("def _hidden(): pass\ndef other(prompt, step, **c): return 4", 4.0),
+        ("import functools\n@functools.cache\ndef mine(prompt, step, **c): return 5", 5.0),
+        # two positional parameters are the prompt and the step
+        ("def mine(prompt, step_text):\n    return len(step_text) + len(prompt)", 2.0),
+        ("def mine(question, reasoning):\n    return len(reasoning) + len(question)", 2.0),
+        ("def mine(prompt, step):\n    return len(step) + len(prompt)", 2.0),
+        (
+            "def mine(prompt, step_text, answer=None, **columns):\n    return len(step_text) + (answer in ('1', '2'))",
+            2.0,
+        ),
+        ("def mine(prompt, step_text, answer='0'):\n    return len(step_text) + (answer != '0')", 2.0),
+        ("async def mine(prompt, step_text):\n    return len(step_text) + len(prompt)", 2.0),
+        ("mine = lambda p, s: len(s) + len(p)", 2.0),
+        (OBJECT + "reward_model = Dummy()", 2.0),
+        # what counts as a score
+        (HEAD + "    return True", 1.0),
+        (HEAD + "    return 3", 3.0),
+        (HEAD + "    return -1e6", -1e6),
+        (HEAD + "    return __import__('numpy').float32(0.5)", 0.5),
+        (HEAD + "    return __import__('numpy').int64(7)", 7.0),
+        (HEAD + "    return __import__('numpy').array(0.25)", 0.25),
+        (HEAD + "    return __import__('numpy').bool_(True)", 1.0),
+        (HEAD + "    return None", None),
+    ],
+)
+def test_a_function_of_steps_scores_each(worker: Sandbox, code: str, expected: Any) -> None:
+    assert steps(worker, code) == (expected if isinstance(expected, list) else [[expected, expected], [expected]])
 
 
-def test_an_outcome_function_gets_ids_when_it_names_them(worker: Sandbox) -> None:
-    code = "def f(prompts, completions, completion_ids, **kwargs):\n    return [sum(ids) for ids in completion_ids]"
-    assert load(worker, code, "outcome").score(BATCH)[0] == [11.0, 7.0]
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f(prompts, completions, completion_ids, **k): return [sum(ids) for ids in completion_ids]", [11.0, 7.0]),
+        ("def mine(completions, step=None, **k): return [float(step is None)] * len(completions)", [1.0, 1.0]),
+        ("import numpy as np\ndef f(prompts, completions, **k): return np.arange(2) / 2", [0.0, 0.5]),
+    ],
+)
+def test_a_function_of_completions_scores_each(worker: Sandbox, code: str, expected: list[float]) -> None:
+    assert load(worker, code, "outcome").score(BATCH)[0] == expected
 
 
 def test_a_functions_module_is_still_there_when_another_function_has_run(worker: Sandbox) -> None:
@@ -66,50 +108,6 @@ def test_a_functions_module_is_still_there_when_another_function_has_run(worker:
     assert first.score(BATCH)[0] == [[1.0, 1.0], [1.0]]
     steps(worker, HEAD + "    return 2.0")
     assert first.score(BATCH)[0] == [[1.0, 1.0], [1.0]]
-
-
-def test_code_is_a_module_of_its_own(worker: Sandbox) -> None:
-    code = (
-        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport math\n"
-        "@dataclass\nclass Scale:\n    by: float\n\ndef _helper(x): return Scale(2.0).by * x\n"
-        "def score(prompt, step, **columns) -> float:\n    return _helper(math.floor(1.5))\n"
-        "if __name__ == '__main__': raise SystemExit\n"
-    )
-    assert steps(worker, code) == [[2.0, 2.0], [2.0]]
-
-
-@pytest.mark.parametrize(
-    ("code", "value"),
-    [
-        ("def mine(prompt, step, **c): return 1\ndef reward(prompt, step, **c): return 2", 1.0),
-        ("def other(prompt, step, **c): return 1\ndef reward(prompt, step, **c): return 2", 2.0),
-        ("from math import floor\ndef other(prompt, step, **c): return floor(3.5)", 3.0),
-        ("def _hidden(): pass\ndef other(prompt, step, **c): return 4", 4.0),
-        ("import functools\n@functools.cache\ndef mine(prompt, step, **c): return 5", 5.0),
-    ],
-)
-def test_which_function_is_taken(worker: Sandbox, code: str, value: float) -> None:
-    assert steps(worker, code) == [[value, value], [value]]
-
-
-OBJECT = "class Dummy:\n    def forward(self, prompt, step_text):\n        return len(step_text) + len(prompt)\n"
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def mine(prompt, step_text):\n    return len(step_text) + len(prompt)",
-        "def mine(question, reasoning):\n    return len(reasoning) + len(question)",
-        "def mine(prompt, step):\n    return len(step) + len(prompt)",
-        "def mine(prompt, step_text, answer=None, **columns):\n    return len(step_text) + (answer in ('1', '2'))",
-        "def mine(prompt, step_text, answer='0'):\n    return len(step_text) + (answer != '0')",
-        "async def mine(prompt, step_text):\n    return len(step_text) + len(prompt)",
-        "mine = lambda p, s: len(s) + len(p)",
-        OBJECT + "reward_model = Dummy()",
-    ],
-)
-def test_two_positional_parameters_are_the_prompt_and_the_step(worker: Sandbox, code: str) -> None:
-    assert steps(worker, code) == [[2.0, 2.0], [2.0]]
 
 
 def test_functions_and_objects_of_this_process_may_take_a_prompt_and_a_step() -> None:
@@ -126,11 +124,6 @@ def test_functions_and_objects_of_this_process_may_take_a_prompt_and_a_step() ->
     line = fails.__code__.co_firstlineno + 1
     with pytest.raises(RewardError, match=rf"ZeroDivisionError for rollout 1, step 1 .* at line {line}"):
         Reward("fails", "step", fails).score(BATCH)
-
-
-def test_a_parameter_called_step_makes_no_step_reward_of_one_that_takes_completions(worker: Sandbox) -> None:
-    code = "def mine(completions, step=None, **columns):\n    return [float(step is None)] * len(completions)"
-    assert load(worker, code, "outcome").score(BATCH)[0] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -178,28 +171,6 @@ def test_texts_taken_for_messages_are_said_to_be_texts(worker: Sandbox, body: st
     with pytest.raises(RewardError, match=message) as caught:
         load(worker, code, "outcome").score(batch)
     assert caught.value.line == 2
-
-
-@pytest.mark.parametrize(
-    ("value", "score"),
-    [
-        ("True", 1.0),
-        ("3", 3.0),
-        ("-1e6", -1e6),
-        ("__import__('numpy').float32(0.5)", 0.5),
-        ("__import__('numpy').int64(7)", 7.0),
-        ("__import__('numpy').array(0.25)", 0.25),
-        ("__import__('numpy').bool_(True)", 1.0),
-        ("None", None),
-    ],
-)
-def test_what_counts_as_a_score(worker: Sandbox, value: str, score: float | None) -> None:
-    assert steps(worker, HEAD + f"    return {value}") == [[score, score], [score]]
-
-
-def test_an_array_of_scores_is_a_list_of_them(worker: Sandbox) -> None:
-    code = "import numpy as np\ndef f(prompts, completions, **kwargs):\n    return np.arange(2) / 2"
-    assert load(worker, code, "outcome").score(BATCH)[0] == [0.0, 0.5]
 
 
 def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sandbox) -> None:
@@ -419,36 +390,32 @@ def test_a_value_that_is_no_score_is_shown_with_its_rollout_and_step(worker: San
     assert len(str(e.value)) < 400
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("[1]", "returned 1 scores for 2 completions; return one for each"),
-        ("{'a': 1, 'b': 2}", "returned the dict .*; return a list with one score for each of the 2 completions"),
-        ("1.0", "returned 1.0; return a list"),
-        ("None", "returned None; return a list"),
-        ("[1, [2]]", r"gave the list \[2\] for rollout 2; give a finite number"),
-        ("[1, float('inf')]", "gave inf for rollout 2"),
-    ],
-)
-def test_an_outcome_function_must_give_one_score_a_completion(worker: Sandbox, value: str, message: str) -> None:
-    with pytest.raises(RewardValueError, match=message):
-        load(worker, f"def f(prompts, completions, **k): return {value}", "outcome").score(BATCH)
+OUTCOME, STEPS = "def f(prompts, completions, **k): return ", "def f(prompts, completions, steps, **k): return "
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("code", "message"),
     [
-        ("{'a': 1}", "returned the dict .* for 2 completions; return a list for each"),
-        ("[[1, 2]]", "returned 1 lists for 2 completions"),
-        ("[[1], [2]]", "gave 1 scores for rollout 1, which has 2 steps"),
-        ("[1, 2]", "gave 1 for rollout 1, which has 2 steps; give a list"),
-        ("[[1, 2], ['3']]", r"gave the str '3' for rollout 2, step 1 \('c'\)"),
-        ("[[1, 2], None]", "gave None for rollout 2, which has 1 steps"),
+        (OUTCOME + "[1]", "returned 1 scores for 2 completions; return one for each"),
+        (
+            OUTCOME + "{'a': 1, 'b': 2}",
+            "returned the dict .*; return a list with one score for each of the 2",
+        ),
+        (OUTCOME + "1.0", "returned 1.0; return a list"),
+        (OUTCOME + "None", "returned None; return a list"),
+        (OUTCOME + "[1, [2]]", r"gave the list \[2\] for rollout 2; give a finite number"),
+        (OUTCOME + "[1, float('inf')]", "gave inf for rollout 2"),
+        (STEPS + "{'a': 1}", "returned the dict .* for 2 completions; return a list for each"),
+        (STEPS + "[[1, 2]]", "returned 1 lists for 2 completions"),
+        (STEPS + "[[1], [2]]", "gave 1 scores for rollout 1, which has 2 steps"),
+        (STEPS + "[1, 2]", "gave 1 for rollout 1, which has 2 steps; give a list"),
+        (STEPS + "[[1, 2], ['3']]", r"gave the str '3' for rollout 2, step 1 \('c'\)"),
+        (STEPS + "[[1, 2], None]", "gave None for rollout 2, which has 1 steps"),
     ],
 )
-def test_a_batched_function_must_give_one_score_a_step(worker: Sandbox, value: str, message: str) -> None:
+def test_a_batched_function_must_give_one_score_each(worker: Sandbox, code: str, message: str) -> None:
     with pytest.raises(RewardValueError, match=message):
-        steps(worker, f"def f(prompts, completions, steps, **k): return {value}")
+        load(worker, code, "step" if code.startswith(STEPS) else "outcome").score(BATCH)
 
 
 def test_a_function_of_this_process_is_held_to_the_same() -> None:
