@@ -22,6 +22,7 @@ ONE, TWO, THREE = "Step 1: 7 + 5 = 12\n", "Step 2: 12 * 2 = 24\n", "Step 3: 24 -
 RIGHT = ONE + TWO + THREE + "Answer: 20"
 # 12 * 2 is 24, not 25; going on from 25, 25 - 4 = 21 is right.
 WENT_ON = ONE + "Step 2: 12 * 2 = 25\nStep 3: 25 - 4 = 21\nAnswer: 21"
+WENT_ON_TAGGED = "<reasoning>\n" + WENT_ON.replace("Answer: 21", "</reasoning>\n<answer>21</answer>")
 TAGGED = "<reasoning>\n" + ONE + TWO + THREE + "</reasoning>\n<answer>20</answer>"
 
 
@@ -45,27 +46,31 @@ def scores(text: str, pattern: StepPattern = LABELS_AND_ANSWER, operations: Any 
         (TAGGED, TAGS, [1, 1, 1, 1]),
         (TAGGED, BLOCKS, [1, 1]),
         (TAGGED, LINES, [None, 1, 1, 1, None, 1]),
-    ],
-)
-def test_steps_are_judged_alike_under_every_pattern(text: str, pattern: StepPattern, expected: list[Any]) -> None:
-    assert scores(text, pattern) == expected
-
-
-WENT_ON_TAGGED = "<reasoning>\n" + WENT_ON.replace("Answer: 21", "</reasoning>\n<answer>21</answer>")
-
-
-@pytest.mark.parametrize(
-    ("text", "pattern", "expected"),
-    [
+        # A wrong step is blamed once.
         (WENT_ON, LABELS_AND_ANSWER, [1, 0, 1, 1]),
         (WENT_ON, LABELS, [1, 0, 1]),
         (WENT_ON_TAGGED, LABELS_AND_ANSWER, [1, 0, 1]),
         (WENT_ON_TAGGED, TAGS, [1, 0, 1, 1]),
         # The reasoning is one step here, wrong if any line of it is; the answer repeats its last claim.
         (WENT_ON_TAGGED, BLOCKS, [0, 1]),
+        # The answer lies inside the last step: both must be right.
+        (ONE + TWO + THREE + "Answer: 24", LABELS, [1, 1, 0]),
+        (ONE + TWO + "Step 3: 24 - 4 = 21\nAnswer: 21", LABELS, [1, 1, 0]),
+        (ONE + TWO + "Answer: 24", LABELS, [1, 0]),
+        (RIGHT + "\nI am sure.", LABELS, [1, 1, 0]),
+        # Reasoning that was never closed, or never opened, has no answer tag.
+        (TAGGED.replace("</reasoning>\n", ""), TAGS, [1, 1, 1, 0]),
+        (TAGGED.replace("<reasoning>\n", "", 1), TAGS, [1, 1, 1, 0]),
+        # Both styles at once.
+        (TAGGED.replace("<answer>20</answer>", "Answer: 20"), TAGS, [1, 1, 0]),
+        (RIGHT.replace("Answer: 20", "<answer>20</answer>"), TAGS, [1, 1, 1, 0]),
+        # Closed before the last operation; what follows is outside the reasoning.
+        (TAGGED.replace(THREE + "</reasoning>\n", "</reasoning>\n" + THREE), TAGS, [1, 0, 0, 0]),
+        (TAGGED + "<answer>20</answer>", TAGS, [1, 1, 1, 0]),
+        (TAGGED + "\n<answer>20</answer>", TAGS, [1, 1, 1, 1, 0]),
     ],
 )
-def test_a_wrong_step_is_blamed_once(text: str, pattern: StepPattern, expected: list[Any]) -> None:
+def test_steps_are_judged_alike_under_every_pattern(text: str, pattern: StepPattern, expected: list[Any]) -> None:
     assert scores(text, pattern) == expected
 
 
@@ -116,20 +121,6 @@ def test_a_skipped_operation_is_blamed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        # The answer lies inside the last step: both must be right.
-        (ONE + TWO + THREE + "Answer: 24", [1, 1, 0]),
-        (ONE + TWO + "Step 3: 24 - 4 = 21\nAnswer: 21", [1, 1, 0]),
-        (ONE + TWO + "Answer: 24", [1, 0]),
-        (RIGHT + "\nI am sure.", [1, 1, 0]),
-    ],
-)
-def test_an_answer_inside_the_last_step_counts_with_it(text: str, expected: list[Any]) -> None:
-    assert scores(text, LABELS) == expected
-
-
-@pytest.mark.parametrize(
     "junk",
     [
         "",
@@ -167,25 +158,6 @@ def test_text_that_is_not_the_expected_format_scores_nothing(junk: str) -> None:
     for pattern in (LABELS, StepPattern("no such text")):
         assert not any(scores(junk, pattern))
     assert not any(step_correctness(["p"], [junk], [[junk]], start=[7], operations=[OPERATIONS])[0])
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        # Reasoning that was never closed, or never opened, has no answer tag.
-        (TAGGED.replace("</reasoning>\n", ""), [1, 1, 1, 0]),
-        (TAGGED.replace("<reasoning>\n", "", 1), [1, 1, 1, 0]),
-        # Both styles at once.
-        (TAGGED.replace("<answer>20</answer>", "Answer: 20"), [1, 1, 0]),
-        (RIGHT.replace("Answer: 20", "<answer>20</answer>"), [1, 1, 1, 0]),
-        # Closed before the last operation; what follows is outside the reasoning.
-        (TAGGED.replace(THREE + "</reasoning>\n", "</reasoning>\n" + THREE), [1, 0, 0, 0]),
-        (TAGGED + "<answer>20</answer>", [1, 1, 1, 0]),
-        (TAGGED + "\n<answer>20</answer>", [1, 1, 1, 1, 0]),
-    ],
-)
-def test_tags_out_of_place_cost_the_step_they_are_in(text: str, expected: list[Any]) -> None:
-    assert scores(text, TAGS) == expected
 
 
 def test_each_completion_of_a_batch_is_judged_by_its_own_row_and_chat_is_read_too() -> None:

@@ -345,20 +345,6 @@ def test_a_worker_has_the_deadline_of_a_run() -> None:
         assert worker.deadline == RunConfig().grpo.reward_deadline
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("import os\n    os._exit(3)", "'mine': sandbox exited 3$"),
-        ("import ctypes\n    ctypes.string_at(0)", r"at line 3: sandbox died of signal 11 \(SIGSEGV\)"),
-        ("import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)", "signal 9 .SIGKILL.; the system may be out of"),
-    ],
-)
-def test_a_worker_that_dies_is_told_and_replaced(worker: Sandbox, body: str, message: str) -> None:
-    with pytest.raises(RewardError, match=message):
-        steps(worker, HEAD + "    " + body)
-    assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
-
-
 # --- values that are refused --------------------------------------------------------------------------------------
 
 

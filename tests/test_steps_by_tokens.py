@@ -38,49 +38,51 @@ def cut(regex, kind, span=None, **changes):
     ]
 
 
-def test_a_step_ends_before_an_improbable_token():
-    # Below 0.9: tokens 0, 2, 5, 7 and 8. The fifth is 0.9 and not below it; the first begins a step anyway.
-    assert cut("0.9", "surprise") == ["The sum ", "is 12.", " Twice it", " is", " 24"]
-    # Of these every second, the first among them: 0, 5 and 8.
-    assert cut("0.9 2", "surprise") == ["The sum is 12.", " Twice it is", " 24"]
+ENDED = {
+    "token_ids": tuple(range(10)),
+    "texts": (*TEXTS, "<eos>"),
+    "finished": True,
+    "logprobs": (*map(math.log, PROBABILITIES), math.log(0.01)),
+    "entropies": (*ENTROPIES, 9.0),
+}
+MASKED = {"mask": tuple(int(t != 5) for t in range(9))}
+PARTS = {"token_ids": (1, 2, 3, 4), "texts": ("a", "", "é", "b"), "logprobs": (-0.01, -2.3, -2.3, -0.01)}
+ALL, START = "".join(TEXTS), len("The sum is 12.")
+
+
+@pytest.mark.parametrize(
+    ("regex", "kind", "expected", "changes"),
+    [
+        # Below 0.9: tokens 0, 2, 5, 7 and 8. The fifth is 0.9 and not below it; the first begins a step anyway.
+        ("0.9", "surprise", ["The sum ", "is 12.", " Twice it", " is", " 24"], {}),
+        # Of these every second, the first among them: 0, 5 and 8.
+        ("0.9 2", "surprise", ["The sum is 12.", " Twice it is", " 24"], {}),
+        ("1.5", "entropy", ["The sum ", "is ", "12.", " Twice it is", " 24"], {}),
+        # Token 2 is two behind the start, 3 only one behind that, 5 is three behind it, 8 three behind that.
+        ("1.5 2", "entropy", ["The sum ", "is 12.", " Twice it is", " 24"], {}),
+        ("1.5 3", "entropy", ["The sum is ", "12. Twice it is", " 24"], {}),
+        ("4", "tokens", ["The sum is 12", ". Twice it is", " 24"], {}),
+        ("100", "tokens", [ALL], {}),
+        # The end-of-sequence token and what a tool wrote begin no step.
+        ("0.9", "surprise", ["The sum ", "is 12.", " Twice it", " is", " 24"], ENDED),
+        ("9", "tokens", [ALL], ENDED),
+        ("0.9", "surprise", ["The sum ", "is 12. Twice it", " is", " 24"], MASKED),
+        ("1.9", "entropy", [ALL], MASKED),
+        # Tokens that complete no character begin a step where the character begins.
+        ("0.9", "surprise", ["a", "éb"], PARTS),
+        # Where thinking is left out, tokens are counted from the answer's first.
+        ("2", "tokens", [" Twice it", " is 24"], {"span": (START, len(ALL))}),
+        ("0.9", "surprise", [" Twice it", " is", " 24"], {"span": (START, len(ALL))}),
+        ("2", "tokens", [], {"span": (5, 5)}),
+    ],
+)
+def test_where_a_step_ends(regex, kind, expected, changes):
+    assert cut(regex, kind, **changes) == expected
+
+
+def test_a_match_is_the_token_that_a_step_ends_before():
     found = split_by_tokens(rollout(), StepPattern("0.9 2", "surprise"))
     assert [rollout().text[start:end] for start, end in found.matches] == [" Twice", " 24"]
-
-
-def test_a_step_ends_before_an_uncertain_token_and_has_a_least_length():
-    assert cut("1.5", "entropy") == ["The sum ", "is ", "12.", " Twice it is", " 24"]
-    # Token 2 is two behind the start, 3 only one behind that, 5 is three behind it, 8 three behind that.
-    assert cut("1.5 2", "entropy") == ["The sum ", "is 12.", " Twice it is", " 24"]
-    assert cut("1.5 3", "entropy") == ["The sum is ", "12. Twice it is", " 24"]
-
-
-def test_a_step_has_so_many_tokens():
-    assert cut("4", "tokens") == ["The sum is 12", ". Twice it is", " 24"]
-    assert cut("100", "tokens") == ["".join(TEXTS)]
-
-
-def test_the_end_of_sequence_token_and_what_a_tool_wrote_begin_no_step():
-    ended = {"token_ids": tuple(range(10)), "texts": (*TEXTS, "<eos>"), "finished": True}
-    surest = {"logprobs": (*map(math.log, PROBABILITIES), math.log(0.01)), "entropies": (*ENTROPIES, 9.0)}
-    assert cut("0.9", "surprise", **ended, **surest) == cut("0.9", "surprise")
-    assert cut("9", "tokens", **ended, **surest) == ["".join(TEXTS)]
-    mask = tuple(int(t != 5) for t in range(9))
-    assert cut("0.9", "surprise", mask=mask) == ["The sum ", "is 12. Twice it", " is", " 24"]
-    assert cut("1.9", "entropy", mask=mask) == ["".join(TEXTS)]
-
-
-def test_tokens_that_complete_no_character_begin_a_step_where_the_character_begins():
-    texts, probabilities = ("a", "", "é", "b"), (0.99, 0.1, 0.1, 0.99)
-    changes = {"token_ids": (1, 2, 3, 4), "texts": texts, "logprobs": tuple(map(math.log, probabilities))}
-    assert cut("0.9", "surprise", **changes) == ["a", "éb"]
-
-
-def test_a_part_of_the_text_is_cut_from_its_own_start():
-    """As where thinking is left out: tokens are counted from the answer's first."""
-    start = len("The sum is 12.")
-    assert cut("2", "tokens", (start, len("".join(TEXTS)))) == [" Twice it", " is 24"]
-    assert cut("0.9", "surprise", (start, len("".join(TEXTS)))) == [" Twice it", " is", " 24"]
-    assert cut("2", "tokens", (5, 5)) == []
 
 
 def test_a_completion_without_a_cut_is_one_unmatched_step():

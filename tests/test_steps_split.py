@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,62 +24,53 @@ def test_offsets_are_characters_with_an_exclusive_end() -> None:
     assert split_steps("🙂STEP:中STEP:b", StepPattern("STEP:")) == [Step(1, 7), Step(7, 13)]
 
 
-def test_starts_leaves_the_text_before_the_first_match_out() -> None:
-    assert split_steps("Well.\nStep 1: a", StepPattern(r"(?m)^Step \d+:")) == [Step(6, 15)]
+LINES = CHAIN.splitlines(keepends=True)
 
 
-def test_starts_counts_the_answer_line_in_or_apart_as_the_pattern_says() -> None:
-    lines = CHAIN.splitlines(keepends=True)
-    assert cut(CHAIN, r"(?m)^(?:Step \d+|Answer):") == lines
-    assert cut(CHAIN, r"(?m)^Step \d+:") == [lines[0], lines[1], lines[2] + lines[3]]
+@pytest.mark.parametrize(
+    ("text", "regex", "kind", "expected"),
+    [
+        # Text before the first start is in no step; the answer line counts in or apart as the pattern says.
+        ("Well.\nStep 1: a", r"(?m)^Step \d+:", "starts", ["Step 1: a"]),
+        (CHAIN, r"(?m)^(?:Step \d+|Answer):", "starts", LINES),
+        (CHAIN, r"(?m)^Step \d+:", "starts", [LINES[0], LINES[1], LINES[2] + LINES[3]]),
+        # A separator belongs to the step before.
+        ("a\n\nb\nc", r"\n+", "ends", ["a\n\n", "b\n", "c"]),
+        ("a||b||", r"\|\|", "ends", ["a||", "b||"]),
+        # Blank pieces before the first step and after the last are in none; between two they go to the step before.
+        ("\n\nfoo\n \nbar\n  ", r"\n", "ends", ["foo\n \n", "bar\n"]),
+        ("\nfoo", r"\n", "ends", ["foo"]),
+        ("so <a>1</a> and <a>2</a>.", "<a>.*?</a>", "is", ["<a>1</a>", "<a>2</a>"]),
+        # The group named step counts instead of the match, if it took part in it.
+        ("- a\n- b", r"(?m)^- (?P<step>\w)", "starts", ["a\n- ", "b"]),
+        ("a. b. c", r"(?P<step>\.)\s", "ends", ["a.", " b.", " c"]),
+        ("<a>1</a><a>2</a>", "<a>(?P<step>.*?)</a>", "is", ["1", "2"]),
+        ("<a>1</a> ## 2", r"<a>(?P<step>.)</a>|## .", "is", ["1", "## 2"]),
+        # Lookahead groups "abc" at 0, "bcd" at 1, …: each keeps what no earlier one took.
+        ("abcde", r"(?=(?P<step>\w{3}))\w", "is", ["abc", "d", "e"]),
+        # A pattern of no width marks a place.
+        ("Step 1 Step 2", r"(?=Step)", "starts", ["Step 1 ", "Step 2"]),
+        ("One. Two.", r"(?<=\.\s)", "ends", ["One. ", "Two."]),
+        # Odd characters are text like any other.
+        (
+            "\x00STEP: \ud800\u202e\u2028STEP: \u200d</textarea>",
+            "STEP:",
+            "starts",
+            ["STEP: \ud800\u202e\u2028", "STEP: \u200d</textarea>"],
+        ),
+    ],
+    ids=range(16),
+)
+def test_what_each_kind_of_pattern_cuts(text: str, regex: str, kind: str, expected: list[str]) -> None:
+    assert cut(text, regex, kind) == expected
 
 
-def test_ends_gives_the_separator_to_the_step_before() -> None:
-    assert cut("a\n\nb\nc", r"\n+", "ends") == ["a\n\n", "b\n", "c"]
-    assert cut("a||b||", r"\|\|", "ends") == ["a||", "b||"]
-
-
-def test_ends_makes_no_step_of_blank_pieces() -> None:
-    # Before the first step and after the last they are in none; between two they go to the step before.
-    assert split_steps("\n\nfoo\n \nbar\n  ", StepPattern(r"\n", "ends")) == [Step(2, 8), Step(8, 12)]
-    assert split_steps("\nfoo", StepPattern(r"\n", "ends")) == [Step(1, 4)]
-
-
-def test_is_takes_the_matches_and_nothing_else() -> None:
-    text = "so <a>1</a> and <a>2</a>."
-    assert cut(text, "<a>.*?</a>", "is") == ["<a>1</a>", "<a>2</a>"]
-
-
-def test_the_group_named_step_counts_instead_of_the_match() -> None:
-    assert cut("- a\n- b", r"(?m)^- (?P<step>\w)") == ["a\n- ", "b"]
-    assert cut("a. b. c", r"(?P<step>\.)\s", "ends") == ["a.", " b.", " c"]
-    assert cut("<a>1</a><a>2</a>", "<a>(?P<step>.*?)</a>", "is") == ["1", "2"]
-
-
-def test_a_match_without_its_step_group_counts_itself() -> None:
-    assert cut("<a>1</a> ## 2", r"<a>(?P<step>.)</a>|## .", "is") == ["1", "## 2"]
-
-
-def test_steps_that_would_overlap_are_cut_where_the_earlier_one_ends() -> None:
-    # Lookahead groups "abc" at 0, "bcd" at 1, …: each keeps what no earlier one took.
-    assert cut("abcde", r"(?=(?P<step>\w{3}))\w", "is") == ["abc", "d", "e"]
-
-
-def test_a_pattern_of_no_width_marks_a_place() -> None:
-    assert cut("Step 1 Step 2", r"(?=Step)") == ["Step 1 ", "Step 2"]
-    assert cut("One. Two.", r"(?<=\.\s)", "ends") == ["One. ", "Two."]
-    assert split_steps("ab", StepPattern("(?=a)", "is")) == [Step(0, 2, matched=False)]
-
-
-def test_no_match_is_one_step_that_says_so() -> None:
-    assert split_steps("abc", StepPattern("zzz")) == [Step(0, 3, matched=False)]
-    assert split_steps("", StepPattern("zzz")) == [Step(0, 0, matched=False)]
-    assert split_steps(" \n ", StepPattern("\n", "ends")) == [Step(0, 3, matched=False)]
-
-
-def test_odd_characters_are_text_like_any_other() -> None:
-    text = "\x00STEP: \ud800\u202e\u2028STEP: \u200d</textarea>"
-    assert cut(text, "STEP:") == ["STEP: \ud800\u202e\u2028", "STEP: \u200d</textarea>"]
+@pytest.mark.parametrize(
+    ("text", "regex", "kind"),
+    [("ab", "(?=a)", "is"), ("abc", "zzz", "starts"), ("", "zzz", "starts"), (" \n ", "\n", "ends")],
+)
+def test_no_match_is_one_step_that_says_so(text: str, regex: str, kind: Any) -> None:
+    assert split_steps(text, StepPattern(regex, kind)) == [Step(0, len(text), matched=False)]
 
 
 PIECES = {
@@ -128,48 +120,45 @@ def test_a_preset_cuts_its_sample(name: str) -> None:
     assert all(step.matched for step in steps)
 
 
-def test_openers_that_a_chat_template_wrote_into_the_prompt_may_be_missing() -> None:
-    think, working = PRESETS["think-answer"].pattern, PRESETS["working-out"].pattern
-    assert cut("so 24.</think>24", think.regex, think.kind) == ["so 24.</think>", "24"]
-    assert cut("so 24.<end_working_out>\n<SOLUTION>24</SOLUTION>", working.regex, working.kind) == [
-        "so 24.<end_working_out>",
-        "<SOLUTION>24</SOLUTION>",
-    ]
-    assert cut("Well. <start_working_out>24<end_working_out>", working.regex, working.kind) == [
-        "<start_working_out>24<end_working_out>"
-    ]
-
-
-def test_sentences_end_neither_in_mathematics_nor_after_a_number_or_a_short_form() -> None:
-    pattern = PRESETS["sentence"].pattern
-    text = "1. See Eq. 2 and 3.5 of \\begin{align} a. b \\end{align} ok. Next $$x. y$$ too?\n 2. Done."
-    assert cut(text, pattern.regex, pattern.kind) == [
-        "1. See Eq. 2 and 3.5 of \\begin{align} a. b \\end{align} ok. ",
-        "Next $$x. y$$ too?\n ",
-        "2. Done.",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("preset", "text", "expected"),
     [
-        ("one\n\ntwo", ["one\n\n", "two"]),
-        ("one\r\n\r\ntwo", ["one\r\n\r\n", "two"]),
-        ("one\n \t\ntwo", ["one\n \t\n", "two"]),
-        ("one\n\n\n  two", ["one\n\n\n", "  two"]),
-        ("one\ntwo", ["one\ntwo"]),
-        ("```python\na = 1\n\nb = 2\n```\n\ntwo", ["```python\na = 1\n\nb = 2\n```\n\n", "two"]),
-        ("~~~\r\na\r\n\r\nb\r\n~~~\r\n\r\ntwo", ["~~~\r\na\r\n\r\nb\r\n~~~\r\n\r\n", "two"]),
-        ("````\n```\n\n```\n\n````\n\ntwo", ["````\n```\n\n```\n\n````\n\n", "two"]),
-        ("one\n\n```\na\n\nb", ["one\n\n", "```\na\n\nb"]),
-        ("so \\[ x\n\n= 1 \\] holds\n\ntwo", ["so \\[ x\n\n= 1 \\] holds\n\n", "two"]),
-        ("$$x\n\n= 1$$\n\ntwo", ["$$x\n\n= 1$$\n\n", "two"]),
-        ("a \\[ b\n\ntwo", ["a \\[ b\n\n", "two"]),  # not closed: no mathematics
-        ("`a`\n\nuse ``` in a line\n\ntwo", ["`a`\n\n", "use ``` in a line\n\n", "two"]),
+        # Openers that a chat template wrote into the prompt may be missing.
+        ("think-answer", "so 24.</think>24", ["so 24.</think>", "24"]),
+        (
+            "working-out",
+            "so 24.<end_working_out>\n<SOLUTION>24</SOLUTION>",
+            ["so 24.<end_working_out>", "<SOLUTION>24</SOLUTION>"],
+        ),
+        (
+            "working-out",
+            "Well. <start_working_out>24<end_working_out>",
+            ["<start_working_out>24<end_working_out>"],
+        ),
+        # Sentences end neither in mathematics nor after a number or a short form.
+        (
+            "sentence",
+            "1. See Eq. 2 and 3.5 of \\begin{align} a. b \\end{align} ok. Next $$x. y$$ too?\n 2. Done.",
+            ["1. See Eq. 2 and 3.5 of \\begin{align} a. b \\end{align} ok. ", "Next $$x. y$$ too?\n ", "2. Done."],
+        ),
+        # Paragraphs end at blank lines outside code and mathematics.
+        ("paragraph", "one\n\ntwo", ["one\n\n", "two"]),
+        ("paragraph", "one\r\n\r\ntwo", ["one\r\n\r\n", "two"]),
+        ("paragraph", "one\n \t\ntwo", ["one\n \t\n", "two"]),
+        ("paragraph", "one\n\n\n  two", ["one\n\n\n", "  two"]),
+        ("paragraph", "one\ntwo", ["one\ntwo"]),
+        ("paragraph", "```python\na = 1\n\nb = 2\n```\n\ntwo", ["```python\na = 1\n\nb = 2\n```\n\n", "two"]),
+        ("paragraph", "~~~\r\na\r\n\r\nb\r\n~~~\r\n\r\ntwo", ["~~~\r\na\r\n\r\nb\r\n~~~\r\n\r\n", "two"]),
+        ("paragraph", "````\n```\n\n```\n\n````\n\ntwo", ["````\n```\n\n```\n\n````\n\n", "two"]),
+        ("paragraph", "one\n\n```\na\n\nb", ["one\n\n", "```\na\n\nb"]),
+        ("paragraph", "so \\[ x\n\n= 1 \\] holds\n\ntwo", ["so \\[ x\n\n= 1 \\] holds\n\n", "two"]),
+        ("paragraph", "$$x\n\n= 1$$\n\ntwo", ["$$x\n\n= 1$$\n\n", "two"]),
+        ("paragraph", "a \\[ b\n\ntwo", ["a \\[ b\n\n", "two"]),  # not closed: no mathematics
+        ("paragraph", "`a`\n\nuse ``` in a line\n\ntwo", ["`a`\n\n", "use ``` in a line\n\n", "two"]),
     ],
 )
-def test_paragraphs_end_at_blank_lines_outside_code_and_mathematics(text: str, expected: list[str]) -> None:
-    pattern = PRESETS["paragraph"].pattern
+def test_what_a_preset_cuts(preset: str, text: str, expected: list[str]) -> None:
+    pattern = PRESETS[preset].pattern
     assert cut(text, pattern.regex, pattern.kind) == expected
 
 

@@ -135,29 +135,25 @@ def test_both_ways_agree_on_text_of_whole_characters(text: str) -> None:
     assert cuts == _window_cuts(lambda a, b: tokenizer.decode(ids[a:b]) if a < b else "", len(ids), text)
 
 
-def test_a_split_character_belongs_to_the_token_that_completes_it() -> None:
-    tokenizer = byte_level()
-    ids = tokenizer.convert_tokens_to_ids(["a", *"ä¸Ń", *"ðŁĻĤ", "b"])  # 中 is E4 B8 AD, 🙂 is F0 9F 99 82
-    assert token_texts(tokenizer, ids) == ["a", "", "", "中", "", "", "", "🙂", "b"]
-
-
-def test_bytes_that_never_become_a_character_show_where_they_end() -> None:
-    tokenizer = byte_level()
-    # E4 B8 with no third byte is one U+FFFD, known when "a" comes; FF is one by itself; the last E4 is cut off.
-    ids = tokenizer.convert_tokens_to_ids(["ä", "¸", "a", "ÿ", "ä"])
-    assert token_texts(tokenizer, ids) == ["", "\ufffd", "a", "\ufffd", "\ufffd"]
-
-
-def test_special_tokens_are_spelled_out() -> None:
-    tokenizer = byte_level()
-    ids = tokenizer.convert_tokens_to_ids(["<特殊 é>", "a", "<|end|>"])
-    assert token_texts(tokenizer, ids) == ["<特殊 é>", "a", "<|end|>"]
-
-
-def test_byte_fallback_completes_a_character_with_its_last_byte() -> None:
-    tokenizer = llama_like()
-    ids = tokenizer.convert_tokens_to_ids(["▁", "1", "<0xE4>", "<0xB8>", "<0xAD>", "▁", "2", "</s>"])
-    assert token_texts(tokenizer, ids) == ["", "1", "", "", "中", " ", "2", "</s>"]
+@pytest.mark.parametrize(
+    ("make", "tokens", "expected"),
+    [
+        # 中 is E4 B8 AD, 🙂 is F0 9F 99 82: a split character belongs to the token that completes it.
+        (byte_level, ["a", *"ä¸Ń", *"ðŁĻĤ", "b"], ["a", "", "", "中", "", "", "", "🙂", "b"]),
+        # E4 B8 with no third byte is one U+FFFD, known when "a" comes; FF is one by itself; the last E4 is cut off.
+        (byte_level, ["ä", "¸", "a", "ÿ", "ä"], ["", "\ufffd", "a", "\ufffd", "\ufffd"]),
+        (byte_level, ["<特殊 é>", "a", "<|end|>"], ["<特殊 é>", "a", "<|end|>"]),
+        (byte_level, [], []),
+        # Byte fallback completes a character with its last byte.
+        (
+            llama_like,
+            ["▁", "1", "<0xE4>", "<0xB8>", "<0xAD>", "▁", "2", "</s>"],
+            ["", "1", "", "", "中", " ", "2", "</s>"],
+        ),
+    ],
+)
+def test_which_text_is_a_tokens(make: Callable[[], Any], tokens: list[str], expected: list[str]) -> None:
+    assert token_texts(make(), make().convert_tokens_to_ids(tokens)) == expected
 
 
 def test_a_word_piece_carries_the_space_before_it_but_at_the_beginning() -> None:
@@ -182,10 +178,6 @@ def test_a_decoder_that_looks_ahead_is_still_cut_into_its_own_text() -> None:
     assert texts[120:] == ["ABC" * 40 + "Z", "A", "B", "C"]
 
 
-def test_no_ids_no_texts() -> None:
-    assert token_texts(byte_level(), []) == []
-
-
 # --- alignment ----------------------------------------------------------------------------------------------------
 
 
@@ -200,31 +192,26 @@ def test_invariant_a_straddling_token_belongs_to_the_step_whose_last_character_i
     assert align_steps(["Step 1:", "12\nS", "tep 2:", "4"], [Step(0, 10), Step(10, 18)]) == [(0, 1), (2, 3)]
 
 
-def test_a_token_with_the_ends_of_two_steps_is_the_end_of_both() -> None:
-    assert align_steps(["a|", "b|c|d", "e"], [Step(0, 2), Step(2, 4), Step(4, 6), Step(6, 8)]) == [
-        (0, 0),
-        (1, 1),
-        (1, 1),
-        (2, 2),
-    ]
-
-
-def test_a_token_that_straddles_outside_text_and_a_step_is_the_steps() -> None:
-    # "o S" ends the preamble and begins the step; "2)" ends the step and begins text that is in none.
-    assert align_steps(["S", "o S", "tep 1", "2)", " well"], [Step(3, 10)]) == [(1, 3)]
-
-
-def test_parts_of_a_character_go_with_the_token_that_completes_it() -> None:
-    # 中 at character 2 begins the second step: its first two tokens complete nothing and are that step's too.
-    assert align_steps(["a", "b", "", "", "中", "c"], [Step(0, 2), Step(2, 4)]) == [(0, 1), (2, 5)]
-    assert align_steps(["", "", "中", "c"], [Step(0, 2)]) == [(0, 3)]
-    # Here 中 is the second character of "b中": the parts before that token helped with "b", which is in no step.
-    assert align_steps(["", "b中", "c"], [Step(1, 3)]) == [(1, 2)]
-
-
-def test_a_completion_without_a_match_is_one_step_over_all_tokens() -> None:
-    assert align_steps(["a", "b", "<eos>"], [Step(0, 2, matched=False)]) == [(0, 2)]
-    assert align_steps(["<eos>"], [Step(0, 0, matched=False)]) == [(0, 0)]
+@pytest.mark.parametrize(
+    ("texts", "steps", "expected"),
+    [
+        # A token with the ends of two steps is the end of both.
+        (["a|", "b|c|d", "e"], [(0, 2), (2, 4), (4, 6), (6, 8)], [(0, 0), (1, 1), (1, 1), (2, 2)]),
+        # "o S" ends the preamble and begins the step; "2)" ends the step and begins text that is in none.
+        (["S", "o S", "tep 1", "2)", " well"], [(3, 10)], [(1, 3)]),
+        # 中 at character 2 begins the second step: its first two tokens complete nothing and are that step's too.
+        (["a", "b", "", "", "中", "c"], [(0, 2), (2, 4)], [(0, 1), (2, 5)]),
+        (["", "", "中", "c"], [(0, 2)], [(0, 3)]),
+        # Here 中 is the second character of "b中": the parts before that token helped with "b", which is in no step.
+        (["", "b中", "c"], [(1, 3)], [(1, 2)]),
+        # A completion without a match is one step over all tokens.
+        (["a", "b", "<eos>"], [(0, 2, False)], [(0, 2)]),
+        (["<eos>"], [(0, 0, False)], [(0, 0)]),
+        ([], [], []),
+    ],
+)
+def test_which_tokens_are_a_steps(texts: list[str], steps: list[Any], expected: list[tuple[int, int]]) -> None:
+    assert align_steps(texts, [Step(*step) for step in steps]) == expected
 
 
 @pytest.mark.parametrize("steps", [[Step(0, 3)], [Step(1, 1)], [Step(0, 2), Step(1, 2)], [Step(1, 2), Step(0, 1)]])
@@ -234,7 +221,6 @@ def test_steps_that_do_not_fit_are_refused(steps: list[Step]) -> None:
 
 
 def test_a_completion_without_tokens_has_no_steps() -> None:
-    assert align_steps([], []) == []
     with pytest.raises(ValueError, match="at least one token"):
         align_steps([], [Step(0, 0, matched=False)])
 
