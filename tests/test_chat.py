@@ -75,17 +75,12 @@ def test_a_prompt_is_put_as_its_section_says_and_twice_is_as_once() -> None:
         assert section.of(section.of(prompt)) == wanted  # type: ignore[arg-type]
 
 
-def test_a_template_s_switch_is_no_text() -> None:
-    assert PromptSection.parse({"template_kwargs": {"enable_thinking": "False", "effort": "low"}}).template_kwargs == {
-        "enable_thinking": False,
-        "effort": "low",
-    }
-
-
 def test_an_argument_that_the_template_does_not_read_is_refused() -> None:
     marked = "{% generation %}" + TEMPLATE + "{%- endgeneration -%}{% set inner = outer %}{{ inner }}"
     assert arguments_of(marked) == {"messages", "add_generation_prompt", "enable_thinking", "outer"}
     check_template_kwargs(TEMPLATE, {"enable_thinking": True})
+    switches = PromptSection.parse({"template_kwargs": {"enable_thinking": "False", "effort": "low"}}).template_kwargs
+    assert switches == {"enable_thinking": False, "effort": "low"}
     with pytest.raises(PolicyError, match=r"reads no 'enable_thinkin' .* did you mean 'enable_thinking'"):
         check_template_kwargs(TEMPLATE, {"enable_thinkin": True})
 
@@ -201,9 +196,6 @@ def test_a_stop_string_is_found_across_tokens_and_inside_of_them() -> None:
     ids = list("ça é!".encode())
     assert [stops.ends(ids[: n + 1]) for n in range(len(ids))] == [None] * (len(ids) - 1) + ["é!"]
     assert StopStrings(Bytes(), []).ends(ids) is None
-
-
-def test_an_empty_stop_string_is_refused() -> None:
     with pytest.raises(ConfigError, match="stop: an empty text would end every completion"):
         SamplingConfig.parse({"stop": ["x", ""]})
 

@@ -128,15 +128,13 @@ def test_tiny_tools_is_small_and_calls_the_calculator_greedily_right():
     assert all(len(rollout.turn_spans) > 1 for group in groups for rollout in group.rollouts)
 
 
-def test_observations_carry_no_loss_when_tiny_tools_is_taught(tiny):
+def test_build_tiny_tools_teaches_and_saves_a_loadable_policy_twice_the_same(tiny, tmp_path):
+    """Observations carry no loss."""
     lesson = [("Start with 7.\n", False), ("call: 7*8\n", True), ("= 56\n", False), ("Answer: 56", True)]
     batch = _batch(tiny.tokenizer, [lesson, lesson[:2]])
     taught = batch["input_ids"][0][batch["labels"][0] != -100]
     assert tiny.tokenizer.decode(taught) == "call: 7*8\nAnswer: 56<|end|>"
     assert (batch["labels"][batch["attention_mask"] == 0] == -100).all()
-
-
-def test_build_tiny_tools_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
     rounds = (Round(steps=2, batch_size=2), Round(steps=1, decay_steps=2, batch_size=2, seed=1))
     for folder in ("one", "two"):
         build_tiny_tools(tmp_path / folder, rounds)

@@ -47,22 +47,17 @@ def test_it_samples_what_the_sampler_samples_and_tells_how_far_it_is(worker, tin
     assert growing
     for event in growing:  # what was shown while sampling is how the rollouts begin
         assert len(event["texts"]) == len(event["finished"]) == 3
-        assert all(r.text.startswith(text) for r, text in zip(group.rollouts, event["texts"], strict=True))
-    assert worker.status().state == "ready"
-
-
-def test_warming_tells_what_was_loaded(worker):
+        shown = zip(group.rollouts, event["texts"], strict=True)
+        assert all(rollout.text.startswith(text) for rollout, text in shown)
     status = worker.warm("tiny")
-    assert (status.state, status.policy) == ("ready", "tiny")
-    assert status.parameters > 100_000
-    assert status.device
-
-
-def test_a_cancelled_group_is_no_group(worker):
+    assert (status.state, status.policy, status.parameters > 100_000, status.device != "") == (
+        "ready",
+        "tiny",
+        True,
+        True,
+    )
     heard = []
-    group = worker.sample("tiny", EXAMPLE, SAMPLING, on_event=heard.append, cancelled=lambda: bool(heard))
-    assert group is None
-    assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
+    assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=heard.append, cancelled=lambda: bool(heard)) is None
 
 
 def test_a_policy_that_is_not_there_is_said_and_the_worker_lives_on(worker):

@@ -12,6 +12,7 @@ from workbench import cli, places, runs
 from workbench.assets import EMBEDDED
 from workbench.config.run import RunConfig
 from workbench.errors import RunError, WorkbenchError
+from workbench.policies.find import policy_path
 from workbench.runs import devices
 from workbench.runs.check import checked
 
@@ -126,7 +127,9 @@ def test_an_adapters_folder_is_looked_at_with_its_base(tmp_path: Path) -> None:
         checked(RunConfig.parse({"policy": {"path": str(folder), "adapter": "tiny"}}))
 
 
-def test_every_problem_is_named_at_once_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_problem_is_named_at_once_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(devices, "gpus", list)
     monkeypatch.setattr(devices, "_DRIVERS", ())
     run = {"device": "cuda"}
@@ -139,6 +142,10 @@ def test_every_problem_is_named_at_once_and_nothing_is_made(tmp_path: Path, monk
     starts = ("run.device:", "there is no folder", "task.name:", "method.pattern:")
     assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 4
     assert not (tmp_path / "runs").exists()
+    with pytest.raises(WorkbenchError) as refused:
+        checked(RunConfig(policy="./gone"))
+    assert cli.main(["train", "--policy", "./gone", "--workspace", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {refused.value}\n"  # the command line refuses in the same words
 
 
 def test_ranks_without_a_gpu_each_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +154,6 @@ def test_ranks_without_a_gpu_each_are_refused(monkeypatch: pytest.MonkeyPatch) -
         checked(RunConfig.parse({"run": {"ranks": 2}}))
     with pytest.raises(RunError, match=r"run\.ranks: 2 ranks"):
         devices.check_count(["GPU-a"], 2)
-
-
-def test_the_command_line_refuses_in_the_same_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(WorkbenchError) as refused:
-        checked(RunConfig(policy="./gone"))
-    assert cli.main(["train", "--policy", "./gone", "--workspace", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"error: {refused.value}\n"
 
 
 def test_what_works_passes(tmp_path: Path) -> None:
@@ -195,6 +195,9 @@ def test_a_name_that_can_only_be_a_path_is_not_looked_up_on_the_hub(tmp_path: Pa
     message = places.no_folder("models/llama")
     assert "not looked for on the Hub, as the folder 'models' is here" in message
     assert message.endswith("did you mean 'models/llama-3'?")
+    os.symlink(tmp_path / "loop", tmp_path / "loop")
+    assert places.local_path("loop") is None
+    assert policy_path("tiny") == str(EMBEDDED["tiny"])  # from anywhere
     for name in (
         "./a",
         "/a",
@@ -236,12 +239,3 @@ def test_the_hub_is_asked_once_and_silence_is_no_refusal(monkeypatch: pytest.Mon
     assert places.hub_problem("somebody/silent") is None
     assert places.hub_problem("somebody/model") is None
     assert not answers
-
-
-def test_the_embedded_policy_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.symlink(tmp_path / "loop", tmp_path / "loop")
-    assert places.local_path("loop") is None
-    from workbench.policies.find import policy_path
-
-    assert policy_path("tiny") == str(EMBEDDED["tiny"])

@@ -113,7 +113,14 @@ def test_processors_keep_only_what_generate_would(random_policy):
 
 
 def test_invariant_same_seed_same_samples(random_policy):
-    first = rows_of(random_policy, PROMPTS * 2, seed=3)
+    streamed = {}
+
+    def stream(tokens):
+        for row, token in tokens:
+            streamed.setdefault(row, []).append(token)
+
+    first = rows_of(random_policy, PROMPTS * 2, seed=3, on_tokens=stream)
+    assert [streamed[i] for i in range(4)] == [row.token_ids for row in first]
     assert rows_of(random_policy, PROMPTS * 2, seed=3) == first
     assert rows_of(random_policy, PROMPTS * 2, seed=4) != first
 
@@ -156,16 +163,6 @@ def test_finished_rows_end_in_end_of_sequence_and_others_are_truncated(random_po
         assert row.finished == (row.token_ids[-1] in eos)
         assert not eos & set(row.token_ids[:-1])
         assert row.finished or len(row.token_ids) == 60
-
-
-def test_tokens_are_streamed_as_they_come(random_policy):
-    streamed = {}
-    rows = rows_of(
-        random_policy,
-        PROMPTS,
-        on_tokens=lambda tokens: [streamed.setdefault(row, []).append(token) for row, token in tokens],
-    )
-    assert [streamed[i] for i in range(2)] == [row.token_ids for row in rows]
 
 
 def test_a_cancelled_group_comes_back_as_far_as_it_got(random_policy):

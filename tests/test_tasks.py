@@ -24,15 +24,8 @@ def test_a_chain_is_worked_as_its_prompt_says():
     assert chain_arithmetic.render(chain, chain.values) == f"{answer}\nAnswer: 20"
     tags = chain_arithmetic.render(chain, chain.values, "tags")
     assert tags == f"<reasoning>\n{answer}\n</reasoning>\n<answer>20</answer>"
-
-
-def test_later_steps_go_on_from_a_wrong_value():
-    chain = chain_arithmetic.Chain(7, (("add", 5), ("multiply by", 2)))
-    assert chain_arithmetic.render(chain, [13, 26]).splitlines() == [
-        "Step 1: 7 + 5 = 13",
-        "Step 2: 13 * 2 = 26",
-        "Answer: 26",
-    ]
+    wrong = "Step 1: 7 + 5 = 13\nStep 2: 13 * 2 = 26\nStep 3: 26 - 4 = 22\nAnswer: 22"  # goes on from a wrong value
+    assert chain_arithmetic.render(chain, [13, 26, 22]) == wrong
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -189,6 +182,7 @@ def test_answers_worked_as_gsm8ks_bring_its_rewards_and_the_split_of_the_hub_is_
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("nothing", "no task or file called 'nothing'; tasks are chain-arithmetic"),
         ("hub:sums", "names no data set of the Hub; the form is hub:OWNER/NAME"),
         ("hub:../sums", "names no data set of the Hub"),
         ("hub:owner/none", "hub:owner/none: the data set cannot be loaded .*check its name and the network"),
@@ -231,8 +225,3 @@ def test_a_row_of_the_hub_without_a_prompt_is_named(hub):
     hub("train.jsonl", [{"text": "1 + 1 ="}])
     with pytest.raises(TaskError, match="hub:owner/sums training row 1: every row must be an object with a 'prompt'"):
         load_task("hub:owner/sums")[0]
-
-
-def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(TaskError, match="no task or file called 'nothing'; tasks are chain-arithmetic"):
-        load_task("nothing")
