@@ -141,8 +141,9 @@ def _found(text: str, form: Form) -> tuple[int, str] | None:
             marks = said
         elif last is None:
             in_last_line = list(_BOLD.finditer(text, text.rstrip().rfind("\n") + 1))[-MOST_BOLD:]
-            if bold := [match for match in in_last_line if _is_answer(match)]:
-                return bold[-1].start(), bold[-1][1]
+            for bold in reversed(in_last_line):
+                if read_number(bold[1]) is not None or not text[bold.end() :].strip(" \n.!"):
+                    return bold.start(), bold[1]
     return (marks[-1].start(), _marked(marks[-1])) if marks else None
 
 
@@ -156,11 +157,6 @@ def _marked(match: re.Match[str]) -> str:
             start += 1
     line = text[start : start + LONGEST_LINE].partition("\n")[0]
     return _SENTENCE.split(line, maxsplit=1)[0]
-
-
-def _is_answer(bold: re.Match[str]) -> bool:
-    """Whether bold text is a number, or ends the text."""
-    return read_number(bold[1]) is not None or not bold.string[bold.end() :].strip(" \n.!")
 
 
 def boxed_answers(text: str) -> list[tuple[int, str]]:

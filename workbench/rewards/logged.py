@@ -55,7 +55,7 @@ class Log:
         """TRL's arguments for a function that sees ``count`` completions at once."""
 
         def log_extra(column: str, values: Sequence[Any]) -> None:
-            listed = _listed(values)
+            listed = as_list(values)
             if listed is None or len(listed) != count:
                 got = type(values).__name__ if listed is None else f"{len(listed)} values"
                 raise ValueError(f"log_extra({column!r}) got {got} for {count} completions; give a list of {count}")
@@ -67,7 +67,7 @@ class Log:
         """TRL's arguments for a function that sees one step, the one at ``place``."""
 
         def log_extra(column: str, values: Any) -> None:
-            listed = _listed(values)
+            listed = as_list(values)
             if listed is not None and len(listed) != 1:
                 raise ValueError(f"log_extra({column!r}) got {len(listed)} values for one step; give one")
             rows = self.extra.setdefault(column, [[None] * len(texts) for texts in steps])
@@ -108,12 +108,13 @@ def plain(value: Any, *, nested: bool = True) -> Any:
         return value if not isinstance(value, int) or value.bit_length() < 64 else str(value)[:LONGEST_TEXT]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if nested and (listed := _listed(value)) is not None:
+    if nested and (listed := as_list(value)) is not None:
         return [plain(entry, nested=False) for entry in listed]
     return str(value)[:LONGEST_TEXT]
 
 
-def _listed(values: Any) -> list[Any] | None:
+def as_list(values: Any) -> list[Any] | None:
+    """Return a list of a list, a tuple or an array (numpy, torch, pandas); None for anything else."""
     if isinstance(values, list | tuple):
         return list(values)
     return list(values.tolist()) if getattr(values, "ndim", 0) >= 1 and hasattr(values, "tolist") else None

@@ -36,7 +36,7 @@ from functools import cache, partial, wraps
 from typing import Any, Literal, Protocol
 
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
-from workbench.rewards.logged import ARGUMENTS, Log, preview_state
+from workbench.rewards.logged import ARGUMENTS, Log, as_list, preview_state
 from workbench.schema import RewardKind
 from workbench.steps import Split, StepPattern
 
@@ -360,7 +360,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def check_outcome(name: str, returned: Any, count: int) -> list[Score]:
     """Raises RewardValueError unless ``returned`` is ``count`` finite numbers or Nones."""
-    values = _as_list(returned)
+    values = as_list(returned)
     if values is None:
         raise RewardValueError(
             f"reward {name!r} returned {shown_value(returned)}; return a list with one score for each of the {count} "
@@ -376,7 +376,7 @@ def check_outcome(name: str, returned: Any, count: int) -> list[Score]:
 
 def check_steps(name: str, returned: Any, steps: Sequence[Sequence[str]]) -> list[list[Score]]:
     """Raises RewardValueError unless ``returned`` has a list for each completion, and it a score for each step."""
-    rows = _as_list(returned)
+    rows = as_list(returned)
     if rows is None or len(rows) != len(steps):
         what = shown_value(returned) if rows is None else f"{len(rows)} lists"
         raise RewardValueError(
@@ -386,7 +386,7 @@ def check_steps(name: str, returned: Any, steps: Sequence[Sequence[str]]) -> lis
         )
     scores = []
     for i, (row, texts) in enumerate(zip(rows, steps, strict=True)):
-        values = _as_list(row)
+        values = as_list(row)
         if values is None or len(values) != len(texts):
             what = shown_value(row) if values is None else f"{len(values)} scores"
             raise RewardValueError(
@@ -397,14 +397,6 @@ def check_steps(name: str, returned: Any, steps: Sequence[Sequence[str]]) -> lis
             )
         scores.append([score_of(name, value, i, k, texts[k]) for k, value in enumerate(values)])
     return scores
-
-
-def _as_list(value: Any) -> list[Any] | None:
-    if isinstance(value, list | tuple):
-        return list(value)
-    if getattr(value, "ndim", 0) >= 1 and hasattr(value, "tolist"):  # numpy, torch, pandas
-        return list(value.tolist())
-    return None
 
 
 def score_of(name: str, value: Any, rollout: int, step: int | None = None, text: str = "") -> Score:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from workbench.config import ModelConfig, Reduction, RewardConfig
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
-from workbench.rewards.builtin import Builtin, OptionValue, find_builtin
+from workbench.rewards.builtin import find_builtin
 from workbench.rewards.judges import judge_function, shared_judges
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import (
@@ -119,7 +119,7 @@ def load_reward(
     if isinstance(spec, Reward):
         return spec
     if isinstance(spec, str):
-        return _from_builtin(find_builtin(spec), None, 1.0, {}, worker)
+        spec = RewardConfig(name=spec, kind=find_builtin(spec).kind)
     if isinstance(spec, RewardConfig):
         reward = _of_config(spec, worker, models, pattern)
         return replace(reward, schedule=spec.points).at(0) if spec.schedule else reward
@@ -138,64 +138,45 @@ def load_reward(
 def _of_config(
     spec: RewardConfig, worker: Sandbox | None, models: Models | None, pattern: StepPattern | None
 ) -> Reward:
+    name, kind, weight = spec.name, spec.kind, spec.weight
     if spec.model is not None:
-        return _of_model(spec, models, pattern, worker)
+        if models is None:
+            from workbench.rewards.models.load import shared_models  # imports torch
+
+            models = shared_models()
+        try:
+            models.prepare(spec.model)
+        except RewardError as error:
+            error.reward = error.reward or name
+            raise
+        return Reward(
+            name, kind, model_function(name, kind, spec.model, models, pattern, worker), weight, judges_all=True
+        )
     if spec.judge is not None:
         judges = (worker and worker.judges) or shared_judges()
-        function = judge_function(spec.name, spec.kind, spec.judge, judges)
-        return Reward(spec.name, spec.kind, function, spec.weight, waits=True, judges_all=True)
+        return Reward(name, kind, judge_function(name, kind, spec.judge, judges), weight, waits=True, judges_all=True)
     if spec.monte_carlo is not None:
         raise RewardCodeError(
-            f"reward {spec.name!r} samples from the policy, which this call does not have; use it in a training "
-            "run, or see workbench.policies.monte_carlo",
-            reward=spec.name,
+            f"reward {name!r} samples from the policy, which this call does not have; use it in a training run, or see "
+            "workbench.policies.monte_carlo",
+            reward=name,
         )
-    if spec.code is None:
-        return _from_builtin(find_builtin(spec.name), spec.kind, spec.weight, spec.options, worker)
-    if spec.options:
+    code = spec.code
+    if code is None:
+        builtin = find_builtin(name)
+        builtin.check(spec.options)
+        if builtin.called is not None and not builtin.in_worker:
+            called = partial(builtin.called, **spec.options) if spec.options else builtin.called
+            return Reward(name, kind, called, weight)
+        code = builtin.source_with(spec.options)
+    elif spec.options:
         raise RewardCodeError(
-            f"reward {spec.name!r} is your own code and options are for built-in ones; write "
-            f"{', '.join(spec.options)} into the code",
-            reward=spec.name,
+            f"reward {name!r} is your own code and options are for built-in ones; write {', '.join(spec.options)} into "
+            "the code",
+            reward=name,
         )
-    return _in_worker(spec.name, spec.kind, spec.code, spec.weight, worker, spec.folder)
-
-
-def _from_builtin(
-    builtin: Builtin,
-    kind: RewardKind | None,
-    weight: float,
-    options: Mapping[str, OptionValue],
-    worker: Sandbox | None,
-) -> Reward:
-    kind = kind or builtin.kind
-    if builtin.in_worker or builtin.called is None:
-        return _in_worker(builtin.name, kind, builtin.source_with(options), weight, worker)
-    builtin.check(options)
-    function = partial(builtin.called, **options) if options else builtin.called
-    return Reward(builtin.name, kind, function, weight)
-
-
-def _in_worker(
-    name: str, kind: RewardKind, code: str, weight: float, worker: Sandbox | None, folder: str | None = None
-) -> Reward:
-    function = (worker or shared_sandbox()).function(code, name, folder)
+    function = (worker or shared_sandbox()).function(code, name, spec.folder)
     return Reward(name, kind, function, weight, code, waits=function.concurrent)
-
-
-def _of_model(spec: RewardConfig, models: Models | None, pattern: StepPattern | None, worker: Sandbox | None) -> Reward:
-    assert spec.model is not None
-    if models is None:
-        from workbench.rewards.models.load import shared_models  # imports torch
-
-        models = shared_models()
-    try:
-        models.prepare(spec.model)
-    except RewardError as error:
-        error.reward = error.reward or spec.name
-        raise
-    function = model_function(spec.name, spec.kind, spec.model, models, pattern, worker)
-    return Reward(spec.name, spec.kind, function, spec.weight, judges_all=True)
 
 
 class Models(Protocol):

@@ -30,6 +30,9 @@ from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup,
 from workbench.steps import Split, StepPattern, split_leniently, split_preview
 from workbench.steps.split import align_rollout, rollout_texts, split_rollouts
 
+Spec = str | Callable[..., Any] | RewardConfig | Reward
+"""A built-in's name, a function, a configuration or a reward."""
+
 
 @dataclass(frozen=True)
 class _Scored:
@@ -43,7 +46,7 @@ class _Scored:
 def score_group(
     group: Group,
     pattern: StepPattern,
-    rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
+    rewards: Sequence[Spec],
     *,
     worker: Sandbox | None = None,
     models: Models | None = None,
@@ -68,7 +71,7 @@ def split_group(group: Group, pattern: StepPattern, *, worker: Sandbox | None = 
 def score_split(
     group: Group,
     splits: Sequence[Split],
-    rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
+    rewards: Sequence[Spec],
     *,
     worker: Sandbox | None = None,
     models: Models | None = None,
@@ -253,9 +256,6 @@ def settle(scored: Sequence[StepScores], rewards: Sequence[RewardSummary]) -> tu
         )
         for row in scored
     )
-
-
-Spec = str | Callable[..., Any] | RewardConfig | Reward
 
 
 def score_both(
