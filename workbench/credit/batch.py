@@ -11,7 +11,7 @@ import operator
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from workbench.credit.normalise import z_within
 from workbench.errors import CreditError, shown
-from workbench.schema import ScoredGroup
+from workbench.schema import RewardKind, ScoredGroup
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -79,8 +79,10 @@ class GroupRewards:
         ``each_reward``: rewards are sums of scores that were normalised on their own, function by function.
         """
         counted = np.array([not drop_duplicates or first is None for first in scored.group.copy_of], dtype=bool)
-        steps = summed_steps(scored, counted) if each_reward else scored.step_rewards
-        outcomes = summed_outcomes(scored, counted) if each_reward else scored.outcomes
+        steps, outcomes = scored.step_rewards, scored.outcomes
+        if each_reward:
+            steps = _summed(scored, "step", counted)
+            outcomes = outcomes and [row[0] for row in _summed(scored, "outcome", counted)]
         for i in np.flatnonzero(~counted).tolist():
             steps[i] = [None] * len(steps[i])
             if outcomes is not None:
@@ -301,34 +303,19 @@ def _numbers(values: Iterable[float | None]) -> Floats:
 NOTE = "each reward function's scores were normalised over the group before they were summed (normalize_then_sum)"
 
 
-def summed_steps(scored: ScoredGroup, counted: npt.NDArray[np.bool_]) -> list[list[float | None]]:
-    """r' of each step, None where no function scored it; completions that are not ``counted`` are in no mean or std."""
-    rows = scored.scored
-    ends = np.cumsum([len(row.rewards) for row in rows]).tolist()
-    names = [reward.name for reward in scored.rewards if reward.kind == "step"]
-    scores = {name: list(chain.from_iterable(row.scores[name] for row in rows)) for name in names}
-    known = np.array([reward is not None for row in rows for reward in row.rewards], dtype=bool)
-    sums = _summed(scored, scores, np.repeat(counted, np.diff(ends, prepend=0)) & known)
-    flat = [total if there else None for total, there in zip(sums, known, strict=True)]
-    return [flat[first:after] for first, after in zip([0, *ends], ends, strict=False)]
+def _summed(scored: ScoredGroup, kind: RewardKind, counted: npt.NDArray[np.bool_]) -> list[list[float | None]]:
+    """Return r' of each completion's steps, or R' of each completion, None where no function scored it.
 
-
-def summed_outcomes(scored: ScoredGroup, counted: npt.NDArray[np.bool_]) -> list[float | None] | None:
-    """R' of each completion, None where it is unscored; None where there is no outcome reward function."""
-    if scored.outcomes is None:
-        return None
-    names = [reward.name for reward in scored.rewards if reward.kind == "outcome"]
-    scores = {name: [row.outcome_scores[name] for row in scored.scored] for name in names}
-    sums = _summed(scored, scores, counted & np.array([outcome is not None for outcome in scored.outcomes]))
-    return [None if outcome is None else total for outcome, total in zip(scored.outcomes, sums, strict=True)]
-
-
-def _summed(scored: ScoredGroup, scores: dict[str, list[float | None]], counted: npt.NDArray[np.bool_]) -> list[float]:
-    """The weighted sum of each function's normalised scores; a score that is not there adds nothing."""
-    pool, sums = np.zeros(len(counted), dtype=np.int64), np.zeros(len(counted))
+    Completions that are not ``counted`` are in no mean or std; a score that is not there adds nothing.
+    """
+    totals = [list(row.rewards) if kind == "step" else [row.outcome] for row in scored.scored]
+    known = np.array([total is not None for row in totals for total in row], dtype=bool)
+    counted = np.repeat(counted, [len(row) for row in totals]) & known
+    pool, sums = np.zeros(len(known), dtype=np.int64), np.zeros(len(known))
     for reward in scored.rewards:
-        if reward.name in scores:
-            raw = _numbers(scores[reward.name])
+        if reward.kind == kind:
+            raw = _numbers(scored.scores(reward))
             z = z_within(np.where(counted, raw, np.nan), pool, np.arange(len(raw)), "pooled", scale=True)
             sums += reward.weight * np.nan_to_num(z.value)
-    return sums.tolist()
+    flat = iter(sums.tolist())
+    return [[None if total is None else here for total, here in zip(row, flat, strict=False)] for row in totals]
