@@ -127,7 +127,10 @@ def test_what_is_on_screen_is_explained_and_taken_along(page: Page, browser: Bro
 def help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
     page.get_by_role("tab", name="Help").click()
     expect(page.locator("#help-live")).to_contain_text("the first token")
-    page.get_by_role("tab", name="Inspect").click()
+    expect(page).to_have_url(re.compile("tab=help"))
+    page.go_back()  # from the first change of tabs on
+    expect(page.get_by_role("tab", name="Inspect")).to_have_attribute("aria-selected", "true")
+    expect(page).not_to_have_url(re.compile("tab=help"))
     page.locator(f"{CARDS}[data-g='2'] .chip").nth(1).click()
     total = page.locator("#heatmap .sum-of tfoot td").text_content()
     assert total

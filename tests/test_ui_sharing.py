@@ -215,8 +215,16 @@ def test_files_hold_the_numbers_on_screen() -> None:
     assert "difference" not in last
     assert steps[0]["text"].startswith("Step 1:")
 
+    for told in (steps[0]["source"], tokens[0]["source"], str(whole["source"])):
+        for part in ("Start with 7, add 3", "tiny, temperature 1, seed 0", "answer_correctness (outcome)", "process"):
+            assert part in told
+    assert "pattern: " in steps[0]["source"]
+    assert "Process-GRPO workbench" in tokens[0]["source"]
+    assert {row["source"] for row in tokens[1:]} == {""}
+
     page = export(credit, "html").text
     assert page.startswith("<!doctype html>")
+    assert "<title>Start with 7, add 3" in page
     assert "default-src 'none'" in page
 
 

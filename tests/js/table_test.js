@@ -1,4 +1,4 @@
-import { csvOf, orderOf, tabbed } from "../../workbench/ui/assets/table.js";
+import { orderOf } from "../../workbench/ui/assets/table.js";
 import { equal } from "./assert.js";
 
 const headings = [{ title: "text", numeric: false }, { title: "score", numeric: true }];
@@ -9,9 +9,4 @@ Deno.test("a column is sorted by its numbers, what has none last both ways; text
   equal(orderOf(rows, headings, { column: 1, down: false }), [3, 0, 2, 1]);
   equal(orderOf(rows, headings, { column: 1, down: true }), [2, 0, 3, 1]);
   equal(orderOf(rows, headings, { column: 0, down: false }), [3, 2, 1, 0]);
-});
-
-Deno.test("what is saved holds no formula, what is copied no line break", () => {
-  equal(csvOf([["a", "-0.5"], ['=1+"2"', "3 of 4"]]), '"a",-0.5\n"\'=1+""2""","3 of 4"\n');
-  equal(tabbed([["a\tb", "c\nd"], ["1", "2"]]), "a b\tc d\n1\t2");
 });

@@ -94,6 +94,8 @@ OTHER_SCHEMES = ("outcome", "step", "process")
 """Schemes under which a step's advantage is said beside that under the drawn one."""
 WITH_ANSWER = "answer"
 """What stands among them for the drawn scheme with the final answer counted."""
+TITLE_CHARACTERS = 80
+"""Of a prompt, in the title of a page of its own."""
 SOURCE_CHARACTERS = 400
 """Of a prompt, in what says where a drawing comes from."""
 
@@ -141,7 +143,8 @@ def heatmap(
     spread = "" if shown.spread else ", no spread"
     about = f"{len(scored.group)} rollouts, {steps} steps, scheme {shown.scheme!r}{spread}"
     draw = partial(credit_payload, shown, matches, other=other, loss=loss)
-    return Heatmap(f"{shown.scheme} credit", about, draw)
+    first = prompt_text(scored.group.prompt).strip().split("\n")[0][:TITLE_CHARACTERS]
+    return Heatmap(f"{first}: {scored.group.policy}, {shown.scheme}", about, draw)
 
 
 def credit_payload(

@@ -40,6 +40,7 @@ export function help(handles) {
     const sections = sectionsOf(value, numbers);
     root.append(contentsOf(sections), ...sections);
   });
+  if (new URL(location.href).searchParams.get("tab") === "help") document.getElementById("help-tab-button")?.click();
   new IntersectionObserver((entries) => {
     if (entries.some((entry) => entry.isIntersecting)) ask();
   }).observe(numbers);

@@ -6,16 +6,15 @@ const LARGEST_SIDE = 16384; // pixels that browsers draw into one canvas
 const LARGEST_AREA = 120e6;
 const MARGIN = 16;
 const NOT_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
-const NO_PICTURE = ".details, .hand, .tip, [hidden], label:has(input[type=checkbox]), .finder :is(button, input)";
-const WHOLE =
-  ".wh .rollout { content-visibility: visible; } .wh .legend { position: static; } .wh .overview { max-height: none; }";
+const NO_PICTURE = ".details, .hand, .tip, [hidden], .popover, .act, .finder";
+const WHOLE = ".wh .rollout { content-visibility: visible; } .wh .overview { max-height: none; }";
 
 /** @param {HTMLElement} drawing @returns {Promise<Blob>} a PNG */
 export async function picture(drawing) {
-  const { width, top } = drawing.getBoundingClientRect();
-  const bottom = drawing.querySelector(".cards")?.getBoundingClientRect().bottom ?? top; // without what is pinned below
-  const [w, h] = [Math.ceil(width) + 2 * MARGIN, Math.ceil(bottom - top) + 2 * MARGIN];
-  const foreign = svg("foreignObject", { width: "100%", height: "100%" }, boxed(drawing, Math.ceil(width)));
+  const width = Math.ceil(drawing.getBoundingClientRect().width);
+  const copy = still(drawing);
+  const [w, h] = [width + 2 * MARGIN, heightOf(copy, width) + 2 * MARGIN];
+  const foreign = svg("foreignObject", { width: "100%", height: "100%" }, boxed(copy, width));
   const image = await rasterised(svg("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}` }, foreign));
   const scale = scaleOf(w, h);
   const canvas = el("canvas", { width: Math.floor(w * scale), height: Math.floor(h * scale) });
@@ -25,30 +24,38 @@ export async function picture(drawing) {
   return pngOf(canvas, "the group is too large for a picture; take the HTML file");
 }
 
+/** @param {HTMLElement} copy @param {number} width How high it is, laid out where nobody sees it. */
+function heightOf(copy, width) {
+  const place = `position: absolute; left: -99999px; top: 0; width: ${width}px`;
+  const holder = el("div", { style: place, "aria-hidden": "true" }, el("style", {}, WHOLE), copy);
+  document.body.append(holder);
+  const { height } = copy.getBoundingClientRect();
+  holder.remove();
+  return Math.ceil(height);
+}
+
 /** @param {number} width @param {number} height Pixels of the picture for each of the page, as far as canvases reach. */
 export const scaleOf = (width, height) =>
   Math.min(2, LARGEST_SIDE / Math.max(width, height), Math.sqrt(LARGEST_AREA / (width * height)));
 
-/** @param {HTMLElement} drawing @param {number} width A copy of the drawing with its style, on a ground of its theme. */
-function boxed(drawing, width) {
+/** @param {HTMLElement} copy @param {number} width The copy with its style, on a ground of its theme. */
+function boxed(copy, width) {
   const dark = document.body.classList.contains("dark");
   const sheets = [...document.styleSheets].filter((sheet) => sheet.href?.includes("heatmap.css"));
   const rules = sheets.flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText);
   const ground = `padding: ${MARGIN}px; background: ${dark ? "#0e1013" : "#fff"}; width: ${width}px;`;
   const style = el("style", {}, [...rules, WHOLE].join("\n"));
-  return el("div", { class: dark ? "dark" : "", style: ground }, style, still(drawing));
+  return el("div", { class: dark ? "dark" : "", style: ground }, style, copy);
 }
 
 /** @param {HTMLElement} drawing A copy in which controls are the text they show, and every text may stand in XML. */
 function still(drawing) {
   const copy = /** @type {HTMLElement} */ (drawing.cloneNode(true));
   const selects = drawing.querySelectorAll("select");
-  const end = /** @type {HTMLInputElement | null} */ (drawing.querySelector(".range-end"));
   copy.querySelectorAll("select").forEach((select, i) => {
     select.replaceWith(el("b", {}, selects[i].selectedOptions[0]?.textContent ?? ""));
   });
   for (const node of copy.querySelectorAll(NO_PICTURE)) node.remove();
-  for (const input of copy.querySelectorAll("input")) input.replaceWith(end?.value || input.placeholder);
   const walker = document.createTreeWalker(copy, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = /** @type {Text} */ (walker.currentNode);

@@ -15,6 +15,7 @@ import { picture } from "./picture.js";
 import { answerOf, follow } from "./widget.js";
 
 const LINK_TITLE = "A link that opens this task, group, pattern, scheme, colours and pin";
+const SAID_FOR = 8000; // milliseconds
 const FILES = [
   ["html", "Save as HTML", "the heatmap as a page that stands alone"],
   ["png", "Save as PNG", "a picture of the heatmap as it is drawn"],
@@ -36,7 +37,11 @@ export function tools(handles) {
   const message = el("span", { class: "said", role: "status" });
   const say = async (/** @type {Promise<string>} */ said) => {
     message.textContent = "…";
-    message.textContent = await said;
+    const text = await said;
+    message.textContent = text;
+    setTimeout(() => {
+      if (message.textContent === text) message.textContent = "";
+    }, SAID_FOR);
   };
   const share = menu("Share", [
     { id: "copy-link", label: "Copy link", title: LINK_TITLE, chosen: () => say(copyLink(server)) },

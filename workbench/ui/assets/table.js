@@ -1,14 +1,12 @@
-// A compact table of texts: sorted by a click on a heading, walked with the arrow keys, copied or saved as CSV.
+// A compact table of texts: sorted by a click on a heading, walked with the arrow keys.
 
 /** @import { Handles } from "./payloads.js" */
 /** @typedef {{ title: string, numeric: boolean }} Heading */
 /** @typedef {{ name: string, picks: boolean, headings: Heading[] }} TableSpec `picks`: a row can be chosen */
 /** @typedef {{ column: number, down: boolean } | null} Order */
 
-import { copy, download, el, fileName } from "../../views/dom.js";
-import { follow, link } from "./widget.js";
-
-const SAID_FOR = 2000; // milliseconds
+import { el } from "../../views/dom.js";
+import { follow } from "./widget.js";
 
 /** @param {string} text The first number of a text, NaN where there is none. */
 const numberIn = (text) => parseFloat(/-?\d[\d.]*/.exec(text)?.[0] ?? "");
@@ -29,17 +27,6 @@ export function orderOf(rows, headings, order) {
     return down ? y - x : x - y;
   });
 }
-
-/** @param {string} text A cell of CSV; what a spreadsheet would take for a formula is led by an apostrophe. */
-const csvCell = (text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-
-/** @param {string[][]} rows As CSV; numbers stay numbers. */
-export const csvOf = (rows) =>
-  rows.map((row) => `${row.map((text) => (/^-?\d+(\.\d+)?$/.test(text) ? text : csvCell(text))).join(",")}\n`).join("");
-
-/** @param {string[][]} rows As a spreadsheet takes them from the clipboard. */
-export const tabbed = (rows) =>
-  rows.map((row) => row.map((text) => text.replace(/[\t\r\n]+/g, " ")).join("\t")).join("\n");
 
 /** @param {Handles<any>} handles @param {TableSpec} spec */
 export function table(handles, spec) {
@@ -80,13 +67,7 @@ class Table {
     );
     const scrolled = { class: "scroller", tabindex: spec.picks ? null : 0, role: "region", "aria-label": spec.name };
     this.scrolled = el("div", scrolled, whole);
-    this.said = el("span", { role: "status" });
-    this.node = el(
-      "div",
-      { class: "texts", hidden: true },
-      this.scrolled,
-      el("p", {}, link("Copy", () => this.copy()), link("Save as CSV", () => this.save()), this.said),
-    );
+    this.node = el("div", { class: "texts", hidden: true }, this.scrolled);
     if (!spec.picks) return;
     this.body.addEventListener("click", ({ target }) => this.pick(target));
     this.body.addEventListener("keydown", (event) => this.pressed(event));
@@ -164,22 +145,5 @@ class Table {
       to.focus();
     } else return;
     event.preventDefault();
-  }
-
-  /** What is shown, its headings first. */
-  texts() {
-    const { headings } = this.spec;
-    return [headings.map(({ title }) => title), ...orderOf(this.rows, headings, this.order).map((i) => this.rows[i])];
-  }
-
-  async copy() {
-    this.said.textContent = await copy(tabbed(this.texts())) ? "copied" : "the browser refused the clipboard";
-    setTimeout(() => {
-      this.said.textContent = "";
-    }, SAID_FOR);
-  }
-
-  save() {
-    download(`${fileName(this.spec.name)}.csv`, new Blob([csvOf(this.texts())], { type: "text/csv" }));
   }
 }

@@ -3,6 +3,7 @@
 import { listenToControls } from "./controls.js";
 import { takeDrops } from "./opening.js";
 import { restoreTheme } from "./page.js";
+import { followHistory } from "./train/train.js";
 
 export { findings, probes, strip } from "./checks.js";
 export { code, keep, tools } from "./share.js";
@@ -20,3 +21,4 @@ export { train } from "./train/train.js";
 restoreTheme();
 listenToControls();
 takeDrops();
+followHistory();

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.schema import Credit
 from workbench.ui.handlers.csv_text import csv_text
-from workbench.views.heatmap import even_shares, heatmap
+from workbench.views.heatmap import even_shares, heatmap, source_of
 
 STEP_COLUMNS = ("text", "first_token", "last_token", "scores", "reward")
 """What ``credit_data`` says of a step."""
@@ -54,6 +54,7 @@ def _html(credit: Credit, other: Credit | None) -> str:
 def _json(credit: Credit, other: Credit | None) -> str:
     """The group as ``wb.Group.from_json`` reads it, the reward functions, and each scheme's credit."""
     whole: dict[str, Any] = {
+        "source": dict(source_of(credit, other)),
         "group": credit.scored.group.to_json(),
         "rewards": [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in credit.scored.rewards],
         "outcomes": [dict(step_scores.outcome_scores) for step_scores in credit.scored.scored],
@@ -100,7 +101,7 @@ def _steps(credit: Credit, other: Credit | None) -> str:
             scores = [row["scores"][name] for name in names]
             values = [*places, *scores, row["reward"], row["normalised"], *drawn.of(i, row["last_token"])]
             rows.append([*values, row["text"]])
-    return csv_text([*head, "text"], rows)
+    return _table([*head, "text"], rows, credit, other)
 
 
 def _tokens(credit: Credit, other: Credit | None) -> str:
@@ -118,7 +119,13 @@ def _tokens(credit: Credit, other: Credit | None) -> str:
             known = rollout.is_sampled(t)
             measured = [values[t] if values and known else None for values in sampled]
             rows.append([i + 1, t, token, step_of.get(t), *measured, *drawn.of(i, t), rollout.texts[t]])
-    return csv_text([*head, "text"], rows)
+    return _table([*head, "text"], rows, credit, other)
+
+
+def _table(head: list[str], rows: list[list[Any]], credit: Credit, other: Credit | None) -> str:
+    """The rows as CSV; a last column says in the first row where they come from."""
+    source = "; ".join(f"{name}: {text}" for name, text in source_of(credit, other))
+    return csv_text([*head, "source"], [[*row, "" if i else source] for i, row in enumerate(rows)])
 
 
 class _Drawn:

@@ -18,15 +18,16 @@ from workbench.views.heatmap import no_spread_payload, why_payload
 
 SHORTCUTS = (
     ("Ctrl+Enter, ⌘+Enter", "Sample & score, from any field of Inspect"),
-    ("Tab", "from control to control, to the overview, and to the first step of the heatmap"),
-    ("← → ↑ ↓ Home End, in the overview", "to another rollout, to another step, to the first or last rollout"),
+    ("Tab", "from control to control; the page's first link skips the controls"),
+    ("↑ ↓", "in map and cards: to the step above or below"),
+    ("← →", "to the rollout before or after; what is explained goes along while its panel is open"),
+    ("Home End", "to the first or the last rollout"),
+    ("Enter, Space", "pin the step: why this colour"),
+    (", .", "to the token before or after the pinned one"),
+    ("y n u", "label the pinned step right, wrong or neutral by hand"),
     ("/", "search the answers and what they were answered"),
-    ("← →", "to the step before or after, across rollouts"),
-    ("↑ ↓", "to the same step of the rollout above or below"),
-    ("Home End", "to the first or the last step"),
-    ("Enter, Space", "pin the step, and scroll to its card: why this colour"),
     ("Tab, then Enter or Space", "show all of a long observation, or fold it"),
-    ("Esc", "unpin; in the code editor, lets Tab leave it"),
+    ("Esc", "close the panel; in the code editor, lets Tab leave it"),
     ("← → Home End, on a curve", "read the values of a step; on Train, Enter shows its rollouts"),
     ("+ − 0, on a curve", "zoom in and out about that step, and show all"),
 )

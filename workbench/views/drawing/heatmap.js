@@ -71,6 +71,7 @@ export class Heatmap {
     this.about = el("div", { class: "summary" });
     this.notices = el("div", { class: "notices" });
     this.cards = el("div", { class: "cards" });
+    this.source = el("footer", { class: "source" });
     this.tip = makeTip();
     this.legend = this.makeLegend();
     this.lens = new Lens(() => {
@@ -95,7 +96,7 @@ export class Heatmap {
     const side = el("div", { class: "side" }, about, legend.node, lens.node, finder.node);
     const head = el("div", { class: "lead" }, overview.node, side);
     const board = el("div", { class: "board" }, el("div", {}, cards, pinning.details));
-    root.replaceChildren(said, notices, head, finder.nothing, board, tip.node);
+    root.replaceChildren(said, notices, head, finder.nothing, board, this.source, tip.node);
     this.listen();
     Object.assign(root, { heatmap: this });
   }
@@ -175,6 +176,9 @@ export class Heatmap {
     const facts = (data.glance ?? []).map((fact) => factElement(fact, follow, this.actions));
     this.about.replaceChildren(...(data.facts ? rowSummary(data.facts) : facts), ...(data.glance ? this.facts : []));
     this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
+    this.source.replaceChildren(
+      ...(data.source ?? []).map(([name, text]) => el("span", {}, el("em", {}, name), ` ${text}`)),
+    );
     this.cards.classList.toggle("two", Boolean(data.other || data.measures));
     this.cards.classList.toggle("pair", Boolean(data.measures && data.rollouts.length > 1));
     this.cards.classList.toggle("short", isShort(data));
@@ -240,7 +244,7 @@ export class Heatmap {
     this.legend.node.hidden = this.finder.node.hidden = true;
     this.finder.sayNothing("");
     this.overview.hide();
-    for (const node of [this.said, this.about, this.notices]) node.replaceChildren();
+    for (const node of [this.said, this.about, this.notices, this.source]) node.replaceChildren();
     this.root.classList.remove("dim");
     this.streams = beginStreams(total);
     this.cards.replaceChildren(...this.streams.map(({ card }) => card));

@@ -26,6 +26,7 @@ const HEIGHT = 210; // of a large chart
 const TABS = "#pages [role=tab][id$='-tab-button']";
 const LIST_EVERY = 5; // ticks between two looks at the list of runs
 const TAB = "train-tab-button";
+const HELP = "help-tab-button"; // the only tab whose address says no more than that it is shown
 const ACTIVE = ["queued", "starting", "running"];
 const PRESSED = "workbench-start"; // in the tab's storage: the runs there were when Start was pressed, until its answer
 const PATIENCE = 20; // looks at the list for the run of a Start whose answer was lost with the connection
@@ -36,11 +37,14 @@ const NO_ANSWER = "The workbench did not answer; try again.";
 /** @param {string} tab the tab of the new entry @param {string} before that of the present one */
 function newEntry(tab, before = tab) {
   history.replaceState({ ...history.state, tab: before }, "");
-  history.pushState({ tab }, "", location.href);
+  const url = new URL(location.href);
+  if (tab === HELP) url.searchParams.set("tab", "help");
+  else if (url.searchParams.get("tab") === "help") url.searchParams.delete("tab");
+  history.pushState({ tab }, "", url);
 }
 
 /** Makes an entry of each tab that is shown, and shows that of an entry that is gone back or forward to. */
-function followHistory() {
+export function followHistory() {
   let going = false; // through the history
   document.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest(TABS) : null;
@@ -60,7 +64,6 @@ function followHistory() {
 /** @param {Handles<TrainServer & LabelServer>} handles */
 export function train(handles) {
   const tab = new Train(handles);
-  followHistory();
   tabs.showTrain = (name) => tab.open(name);
 }
 
