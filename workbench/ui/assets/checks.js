@@ -27,7 +27,8 @@ export function checkFacts() {
 /** @param {number} place @param {string} text @param {string} detail @param {string} action @param {string} opens a selector */
 function tellFact(place, text, detail, action, opens) {
   const open = () => /** @type {HTMLElement | null} */ (document.querySelector(opens))?.click();
-  const more = el("p", {}, detail ? `${detail} · ` : "", link(action, open, { class: "link act" }));
+  const act = el("span", { class: "act" }, detail ? " · " : "", link(action, open));
+  const more = el("p", { class: "more-said" }, detail, act);
   checkFacts()[place].replaceChildren(el("p", {}, text), more);
 }
 

@@ -132,11 +132,11 @@ function partsTable(data, rollout, why, t) {
       { class: isWrong(term.step) ? "wrong" : null },
       el(
         "th",
-        { scope: "row", title: termName(term) },
+        { scope: "row", colspan: term.step === null ? 2 : null },
         isWrong(term.step) ? el("b", { class: "sign" }, `${WRONG} `) : null,
         term.step === null ? termName(term) : term.step + 1,
       ),
-      el("td", { class: "of" }, term.step === null ? "" : stepTextOf(rollout, term.step)),
+      term.step === null ? null : el("td", { class: "of" }, stepTextOf(rollout, term.step)),
       el("td", {}, term.reward === null ? "" : score(term.reward)),
       el("td", {}, signed(term.value, 2)),
     )

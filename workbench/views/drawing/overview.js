@@ -6,7 +6,7 @@
 
 import { el } from "../dom.js";
 import { stepLabel } from "./cards.js";
-import { named } from "./copies.js";
+import { equalTo, named } from "./copies.js";
 import { ofWhole, tint } from "./measures.js";
 
 const SIZES = [[12, "wide"], [24, "middle"], [40, "narrow"]]; // most columns of a size; "least" beyond
@@ -125,11 +125,12 @@ export class Overview {
     }
   }
 
-  /** @param {Place | null} pinned Marks the step of the pinned token. */
+  /** @param {Place | null} pinned Marks the step of the pinned token, and the same of exact copies. */
   mark(pinned) {
-    this.node.querySelector(".pinned")?.classList.remove("pinned");
-    const k = pinned ? this.data?.rollouts[pinned.g]?.stepOf[pinned.t] ?? -1 : -1;
-    if (pinned) this.find({ g: pinned.g, k })?.classList.add("pinned");
+    for (const node of this.node.querySelectorAll(".pinned")) node.classList.remove("pinned");
+    if (!pinned || !this.data) return;
+    const k = this.data.rollouts[pinned.g]?.stepOf[pinned.t] ?? -1;
+    for (const g of equalTo(this.data, pinned.g)) this.find({ g, k })?.classList.add("pinned");
   }
 
   /** @param {Cell} cell @returns {HTMLElement | null} */

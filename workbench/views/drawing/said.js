@@ -16,8 +16,9 @@ export function sentence(parts, follow) {
     const go = target === null ? null : follow(target);
     return text.split("**").map((piece, i) => {
       if (i) isBold = !isBold;
-      const link = { type: "button", class: "link", "data-target": target, onclick: go ?? undefined };
-      const words = piece && go ? [el("button", link, piece)] : withCode(piece);
+      const words = piece && go
+        ? [el("button", { type: "button", class: "link", "data-target": target, onclick: go }, piece)]
+        : withCode(piece);
       return isBold ? el("b", {}, ...words) : el("span", {}, ...words);
     });
   });
@@ -32,9 +33,15 @@ const withCode = (text) => text.split("`").map((part, i) => i % 2 ? el("code", {
  * @param {Record<string, () => void>} actions
  */
 export function factElement({ said, detail, action, label }, follow, actions) {
-  const parts = (/** @type {GlancePayload["said"]} */ of) => sentence(/** @type {SaidPart[]} */ (of), follow);
+  const parts = (/** @type {SaidPart[]} */ of) => sentence(of, follow);
   const act = actions[action];
-  const button = act ? el("button", { type: "button", class: "link act", onclick: act }, label) : null;
-  const more = el("span", {}, ...parts(detail), detail.length && button ? " · " : null, button);
-  return el("div", {}, el("p", {}, ...parts(said)), el("p", { class: "more-said" }, more));
+  const button = act
+    ? el(
+      "span",
+      { class: "act" },
+      detail.length ? " · " : null,
+      el("button", { type: "button", class: "link", onclick: act }, label),
+    )
+    : null;
+  return el("div", {}, el("p", {}, ...parts(said)), el("p", { class: "more-said" }, ...parts(detail), button));
 }
