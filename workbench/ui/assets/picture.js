@@ -1,4 +1,4 @@
-// A picture of the heatmap: its element, laid out by the browser itself inside an SVG image; nothing is fetched for it.
+// A picture of the heatmap: its element, laid out by the browser itself inside an SVG image.
 
 import { el, pngOf, rasterised, svg } from "../../views/dom.js";
 
@@ -15,8 +15,11 @@ const WHOLE = ".wh .rollout { content-visibility: visible; } .wh .overview { max
 export async function picture(drawing) {
   const width = Math.ceil(drawing.getBoundingClientRect().width);
   const copy = still(drawing);
+  const sheet = [...document.styleSheets].find(({ href }) => href?.includes("heatmap.css"));
+  // The text itself: rules read from a sheet lose a font that is said by a variable.
+  const rules = sheet?.href ? await (await fetch(sheet.href)).text() : "";
   const [w, h] = [width + 2 * MARGIN, heightOf(copy, width) + 2 * MARGIN];
-  const foreign = svg("foreignObject", { width: "100%", height: "100%" }, boxed(copy, width));
+  const foreign = svg("foreignObject", { width: "100%", height: "100%" }, boxed(copy, width, rules));
   const image = await rasterised(svg("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}` }, foreign));
   const scale = scaleOf(w, h);
   const canvas = el("canvas", { width: Math.floor(w * scale), height: Math.floor(h * scale) });
@@ -40,13 +43,11 @@ function heightOf(copy, width) {
 export const scaleOf = (width, height) =>
   Math.min(2, LARGEST_SIDE / Math.max(width, height), Math.sqrt(LARGEST_AREA / (width * height)));
 
-/** @param {HTMLElement} copy @param {number} width The copy with its style, on a ground of its theme. */
-function boxed(copy, width) {
+/** @param {HTMLElement} copy @param {number} width @param {string} rules The copy with its style, on a ground of its theme. */
+function boxed(copy, width, rules) {
   const dark = document.body.classList.contains("dark");
-  const sheets = [...document.styleSheets].filter((sheet) => sheet.href?.includes("heatmap.css"));
-  const rules = sheets.flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText);
   const ground = `padding: ${MARGIN}px; background: ${dark ? "#0e1013" : "#fff"}; width: ${width}px;`;
-  const style = el("style", {}, [...rules, WHOLE].join("\n"));
+  const style = el("style", {}, rules + WHOLE);
   return el("div", { class: dark ? "dark" : "", style: ground }, style, copy);
 }
 
