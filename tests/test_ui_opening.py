@@ -250,3 +250,34 @@ def test_labels_of_steps_give_a_first_error_f1(tmp_path, worker):
         ("answer_correctness", "completions", "1.000", "–"),
     ]
     assert view.worst == ()
+
+
+# ── a file's own advantages ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def drawn(tmp_path, worker, advantages, **how):
+    rows = [
+        {"prompt": "2 + 2?", "completion": str(n), "reward": float(n == 4), "logged_advantage": advantage}
+        for n, advantage in zip((4, 5), advantages, strict=True)
+    ]
+    draft = with_opened(draft_of(), opened(tmp_path, write(tmp_path, *rows))[-1])
+    return json.loads(rescore(replace(draft, **how), worker).drawing)["show"]
+
+
+def said(payload):
+    return ["".join(text for text, _ in parts) for parts in payload["said"]]
+
+
+def test_the_files_own_advantages_are_said_where_they_are_the_same(tmp_path, worker):
+    payload = drawn(tmp_path, worker, (0.7070, -0.7070))  # 0.5 / (0.70711 + 1e-4), rounded
+    assert said(payload)[-1] == "The file's own advantages are the same, equal within 1e-5."
+    assert "other" not in payload
+
+
+def test_the_files_own_advantages_are_drawn_beside_others(tmp_path, worker):
+    payload = drawn(tmp_path, worker, (-0.5, 0.5))
+    assert payload["other"]["names"] == ["outcome", "logged"]
+    assert payload["rollouts"][0]["twin"]["advantages"][0] == -0.5
+    assert "`logged` flips the sign of 100 % of the tokens" in said(payload)[-1]
+    second = drawn(tmp_path, worker, (-0.5, 0.5), compare={"scheme": "process"})
+    assert second["other"]["scheme"] == "process"  # what somebody chose goes before

@@ -727,25 +727,12 @@ def about_opened(
     return _sentence(f"opened {'; '.join(said)}.", by.get(tokens, f"Tokens by `{tokens}`'s tokenizer."))
 
 
-def about_logged(credit: Credit, logged: Sequence[Sequence[float | None]]) -> list[Sentence]:
-    """How the advantages that a file logged, one a token or None, compare with a credit's."""
-    pairs = [
-        (i, ours, theirs)
-        for i, row in enumerate(logged)
-        for ours, theirs in zip(credit.of(i).tolist(), row, strict=True)
-        if theirs is not None
-    ]
-    if not pairs:
-        return []
-    off = [abs(ours - theirs) for _, ours, theirs in pairs]
-    if max(off) <= LOGGED:
-        return [_sentence(f"the file's own advantages are these, equal within {_bound(max(off))}.")]
-    flips = [i for i, ours, theirs in pairs if ours * theirs < 0]
-    most = max(set(flips), key=flips.count) if flips else pairs[off.index(max(off))][0]
-    how = (
-        f"{_percent(len(flips) / len(pairs))} of the tokens have the other sign, most" if flips else "they differ most"
-    )
-    return [_sentence(f"the file's own advantages are others: {how} in {_names('rollout', [most])}.")]
+def about_logged(credit: Credit, logged: Credit) -> Sentence | None:
+    """That the advantages that a file logged are a credit's own; None where they are not."""
+    off = max(map(float, abs(credit.advantages - logged.advantages).ravel()), default=0.0)
+    if off > LOGGED:
+        return None
+    return _sentence(f"the file's own advantages are the same, equal within {_bound(off)}.")
 
 
 def _bound(value: float) -> str:

@@ -4,6 +4,7 @@ from workbench.credit.assign import assign_credit, credit_group, credit_groups
 from workbench.credit.batch import GroupRewards
 from workbench.credit.critic import GAE, GAEOptions, Measured, credit_by_gae, gae
 from workbench.credit.explain import (
+    LOGGED,
     Comparison,
     GradientShare,
     NoSpread,
@@ -11,6 +12,7 @@ from workbench.credit.explain import (
     StepDifference,
     compare_credits,
     gradient_shares,
+    logged_credit,
     unused_rewards,
     why_no_spread,
 )
@@ -34,6 +36,7 @@ from workbench.schema import Credit, Explanation, Term
 __all__ = [
     "GAE",
     "LENS_LOSSES",
+    "LOGGED",
     "LOSS_TYPES",
     "NORMALISATIONS",
     "SCHEMES",
@@ -65,6 +68,7 @@ __all__ = [
     "group_losses",
     "group_normalisers",
     "length_normalisers",
+    "logged_credit",
     "loss_weights",
     "pass_losses",
     "token_losses",

@@ -221,6 +221,30 @@ class Comparison:
     steps: tuple[StepDifference, ...]
 
 
+LOGGED = "logged"
+"""What a credit made of a file's own advantages has for its scheme's name."""
+
+
+def logged_credit(credit: Credit) -> Credit | None:
+    """Return the advantages that the group's file logged as another credit of it, 0 where it logged none.
+
+    ``logged_advantage`` of a rollout is a number for all tokens that were sampled, or one a token (None for unknown).
+    None where no rollout has such a column.
+    """
+    rollouts = credit.scored.group.rollouts
+    logged = [rollout.columns.get("logged_advantage") for rollout in rollouts]
+    if all(value is None for value in logged):
+        return None
+    advantages = np.zeros_like(credit.advantages)
+    for i, (rollout, value) in enumerate(zip(rollouts, logged, strict=True)):
+        row = value if isinstance(value, list) else [value] * len(rollout)
+        for t, one in enumerate(row[: len(rollout)]):
+            advantages[i, t] = one if one is not None and rollout.is_sampled(t) else 0.0
+    unscored = [[None] * len(row.steps) for row in credit.scored.scored]
+    spread = bool(advantages.any())
+    return Credit(credit.scored, LOGGED, {}, advantages, unscored, None, None, spread)
+
+
 def compare_credits(a: Credit, b: Credit) -> Comparison:
     """Raises CreditError unless both credit the same token ids."""
     ids = [[rollout.token_ids for rollout in credit.scored.group.rollouts] for credit in (a, b)]

@@ -28,11 +28,13 @@ import numpy.typing as npt
 from workbench.credit import (
     GAE,
     LENS_LOSSES,
+    LOGGED,
     SCHEMES,
     Comparison,
     compare_credits,
     credit_group,
     group_normalisers,
+    logged_credit,
     pass_losses,
     why_no_spread,
 )
@@ -57,6 +59,7 @@ from workbench.sentences import (
     about_comparison,
     about_explanation,
     about_group,
+    about_logged,
     answers_right,
     find_surprises,
     group_facts,
@@ -187,6 +190,8 @@ def credit_payload(
         rollout["loss"] = loss.of_rollout(credit, i)
         rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
     flipped = None
+    if other is None and (logged := logged_credit(credit)) is not None and (same := about_logged(credit, logged)):
+        payload["said"].append(same.parts)
     if other is not None:
         penalties = shared_penalties(other)
         compared = compare_credits(credit, other)
@@ -195,7 +200,7 @@ def credit_payload(
         payload["said"].append(about_comparison(compared.names[1], by_rollout, tokens, compared.correlation).parts)
         flipped = (compared.names[1], compared.flipped_share)
         for i, rollout in enumerate(payload["rollouts"]):
-            rollout["twin"] = _credited_payload(other, i, (), explained)
+            rollout["twin"] = _credited_payload(other, i, (), explained and other.scheme != LOGGED)
             for step, later in zip(rollout["twin"]["steps"], penalties[i], strict=True):
                 step["later"] = later
     elif (name := next((name for name in ("outcome", "process") if name in under), None)) is not None:

@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 from workbench.checks import Finding, preflight_of
 from workbench.config import RewardConfig
-from workbench.credit import SCHEMES, credit_group, unused_rewards, why_no_spread
+from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
 from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError, redact
 from workbench.rewards import Reward, Sandbox, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
+from workbench.sentences import about_logged
 from workbench.steps import PRESETS, Split, StepPattern
 from workbench.steps.split import MAX_STEPS
 from workbench.ui.handlers.credit import Section, credit_config, for_scheme, shown_values, with_settings
@@ -126,7 +127,8 @@ def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
 def score(
     draft: Draft, group: Group, splits: Sequence[Split], worker: Sandbox, models: Models | None = None
 ) -> tuple[Credit, Credit | None]:
-    """The group's credit under the draft's scheme, and under its second scheme if it has one.
+    """The group's credit under the draft's scheme, and under its second scheme if it has one, or else the advantages
+    of the group's file where they are others.
 
     Raises WorkbenchError for a reward function or a scheme that cannot be used.
     """
@@ -141,7 +143,8 @@ def score(
     scored = score_split(group, splits, rewards, **options)
     credit = credit_group(scored, **scheme.keywords())
     if draft.compare is None:
-        return credit, None
+        logged = logged_credit(credit)
+        return credit, None if logged is None or about_logged(credit, logged) is not None else logged
     return credit, credit_group(scored, **credit_config(draft.compare, "page.compare").keywords())
 
 
@@ -207,7 +210,7 @@ def explain_token(credit: Credit | None, rollout: Any, token: Any) -> WhyPayload
     """Why a token of the drawn credit has its advantage; None where there is no such token."""
     if credit is None or not isinstance(rollout, int) or not isinstance(token, int):
         return None
-    if not 0 <= rollout < len(credit.scored.group):
+    if not 0 <= rollout < len(credit.scored.group) or credit.scheme == LOGGED:
         return None
     try:
         return why_payload(credit, rollout, token)
