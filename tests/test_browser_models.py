@@ -132,7 +132,6 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     expect_reward(page, 2, "judge · model", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     unfold(page, "Exploit probes: would a cheating answer earn more?")
-    choose(page, "#probe-schemes", "outcome")
     page.keyboard.press("Escape")
     page.locator("#probe").click()
     expect(page.locator("#probe-table td").first).to_be_visible()

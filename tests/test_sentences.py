@@ -16,6 +16,8 @@ from workbench.sentences import (
     Sentence,
     about_comparison,
     about_group,
+    about_opened,
+    about_probes,
     about_run,
     about_token,
     answers_right,
@@ -203,3 +205,21 @@ def test_every_count_share_and_extreme_that_is_said_is_the_arrays(scheme: str) -
 
 def test_a_sentence_without_its_links_is_text():
     assert str(Sentence("[4 of 8](filter:right) right.")) == "4 of 8 right."
+
+
+def test_what_probes_found_names_the_edit_that_gains_most():
+    paying = [("repeat a step", 0, 0.5, 0.75), ("split a step", 2, -5.16, -3.38)]
+    assert str(about_probes("process", 9, paying, 11, 18)) == (
+        "`process` can be gamed by 2 of 9 edits that add no content: “split a step” raises rollout 3 by 1.78 "
+        "(−5.16 → −3.38). 11 of 18 schemes resist all 9."
+    )
+    assert str(about_probes("outcome", 9, [], 1, 1)) == "`outcome` resists all 9 edits that add no content."
+
+
+def test_what_was_opened_of_a_log():
+    said = about_opened(4, 16, "an ms-swift log", ("`outcome` ÷ std", 7e-7), ["a", "b", "c"], "tiny")
+    assert str(said) == (
+        "Opened 4 groups (16 answers) of an ms-swift log; its advantages are `outcome` ÷ std, equal within 1e-6; "
+        "3 columns were not used (a, b, c). Tokens by `tiny`'s tokenizer."
+    )
+    assert str(about_opened(1, 1, tokens="words")) == "Opened 1 group (1 answer). Tokens are words."

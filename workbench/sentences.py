@@ -42,7 +42,7 @@ MOST, SOON = 0.8, 0.5
 """Most of a gain "came by" a step where this share of it did in less than this share of the run."""
 FIRST, NOISE = 5, 4.0
 """A measure "went from … to …" where its last values lie this many standard deviations from its first ones."""
-LOGGED = 0.01
+AS_LOGGED = 0.01
 """Advantages that a file logged are "these" where they differ by no more; logs are rounded."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([a-z]+(?::[^)\s]*)?)\)")
@@ -700,6 +700,25 @@ def mcnemar(gained: int, lost: int) -> float:
     return min(1.0, 2.0 * tail)
 
 
+# Probes: edits without content that earn more
+
+
+def about_probes(
+    scheme: str, edits: int, paying: Sequence[tuple[str, int, float, float]], resisting: int, schemes: int
+) -> Sentence:
+    """Which of ``edits`` that add no content a scheme pays for, and how many of all schemes resist all of them.
+
+    ``paying`` are (name, rollout, advantage before, advantage after) where each gains most, rollouts from 0.
+    """
+    others = f"{resisting} of {schemes} schemes resist all {edits}." if schemes > 1 else ""
+    if not paying:
+        return _sentence(f"`{scheme}` resists all {edits} edits that add no content.", others)
+    name, rollout, before, after = max(paying, key=lambda row: row[3] - row[2])
+    gain = f"“{name}” raises {_names('rollout', [rollout])} by {two_places(after - before)}"
+    games = f"`{scheme}` can be gamed by {len(paying)} of {edits} edits that add no content"
+    return _sentence(f"{games}: {gain} ({signed(before)} → {signed(after)}).", others)
+
+
 # Rollouts of a file: what was opened, and its own advantages beside the ones drawn
 
 
@@ -727,12 +746,15 @@ def about_opened(
     return _sentence(f"opened {'; '.join(said)}.", by.get(tokens, f"Tokens by `{tokens}`'s tokenizer."))
 
 
-def about_logged(credit: Credit, logged: Credit) -> Sentence | None:
-    """That the advantages that a file logged are a credit's own; None where they are not."""
-    off = max(map(float, abs(credit.advantages - logged.advantages).ravel()), default=0.0)
-    if off > LOGGED:
-        return None
-    return _sentence(f"the file's own advantages are the same, equal within {_bound(off)}.")
+def about_logged(difference: float, flipped: Sequence[int], tokens: int) -> Sentence:
+    """How the advantages that a file logged compare with those drawn: by ``difference`` at most, and as
+    ``about_comparison`` has them."""
+    if difference <= AS_LOGGED:
+        return _sentence(f"the file's own advantages are the same, equal within {_bound(difference)}.")
+    most = [i for i, count in enumerate(flipped) if count == max(flipped)]
+    where = f", most in {_names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
+    signs = f"{_percent(sum(flipped) / tokens)} of the tokens change sign{where}" if any(flipped) else "no sign changes"
+    return _sentence(f"the file's own advantages (`logged`) are others, by {two_places(difference)} at most: {signs}.")
 
 
 def _bound(value: float) -> str:

@@ -26,7 +26,7 @@ from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rewards.reward import Models
 from workbench.rewards.score import settle
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
-from workbench.schema.numbers import signed
+from workbench.schema.numbers import counted, signed
 from workbench.steps import Split, StepPattern, split_preview
 from workbench.steps.split import split_answers
 
@@ -163,6 +163,8 @@ def probe(
     worker: Sandbox | None = None,
     models: Models | None = None,
     threshold: float = THRESHOLD,
+    on_progress: Callable[[str], None] = lambda said: None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> ProbeReport:
     """Try every edit in every rollout of ``group`` under each of ``schemes`` (all by default).
 
@@ -210,9 +212,11 @@ def probe(
         for i, target in enumerate(targets)
         if (edited := edit.apply(target, replay)) is not None
     ]
+    on_progress(f"scoring {counted(len(made), 'edited answer')}")
     made, scored = _scored(made, group, score_one)
     variants = [_with(base, i, rollout, edited) for (_, i, rollout), edited in zip(made, scored, strict=True)]
-    credited, left_out = _credited([base, *variants], schemes if schemes is not None else list(SCHEMES), options or {})
+    tried = schemes if schemes is not None else list(SCHEMES)
+    credited, left_out = _credited([base, *variants], tried, options or {}, on_progress, cancelled)
     results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in chosen}
     for scheme, (before, *after) in credited.items():
         limit = threshold * _unit(before)
@@ -269,11 +273,18 @@ def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> Sc
 
 
 def _credited(
-    groups: Sequence[ScoredGroup], schemes: Sequence[str], options: Mapping[str, Any]
+    groups: Sequence[ScoredGroup],
+    schemes: Sequence[str],
+    options: Mapping[str, Any],
+    on_progress: Callable[[str], None],
+    cancelled: Callable[[], bool],
 ) -> tuple[dict[str, list[Credit]], dict[str, str]]:
     credited: dict[str, list[Credit]] = {}
     left_out: dict[str, str] = {}
-    for scheme in schemes:
+    for number, scheme in enumerate(schemes, start=1):
+        if cancelled():
+            break
+        on_progress(f"{scheme}, {number} of {counted(len(schemes), 'scheme')}")
         known = {option.name for option in SCHEMES[scheme].options} if scheme in SCHEMES else set()
         # Duplicates count: one that is edited is none any more, which is not what the edit earns.
         applied = (known | set(SHARED)) - {"drop_duplicates"}

@@ -11,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from workbench.checks import Finding
 from workbench.metrics import Metric
 from workbench.rewards.watch import Correlation, Distribution, Watched
-from workbench.views.payloads import GroupPayload, NoSpreadPayload
+from workbench.views.payloads import GroupPayload, NoSpreadPayload, Said
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -141,6 +141,10 @@ class ProbeRow(TypedDict):
 
 
 class ProbesPayload(TypedDict):
+    """``own`` is the page's scheme, ``said`` a sentence on it."""
+
+    own: str
+    said: Said
     schemes: Sequence[str]
     edits: Sequence[Mapping[str, str]]
     rows: Sequence[ProbeRow]

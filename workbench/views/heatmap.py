@@ -189,25 +189,28 @@ def credit_payload(
             rollout["values"] = {name: _shortest(values[i]) for name, values in credit.values.items()}
         rollout["loss"] = loss.of_rollout(credit, i)
         rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
-    flipped = None
-    if other is None and (logged := logged_credit(credit)) is not None and (same := about_logged(credit, logged)):
-        payload["said"].append(same.parts)
+    flipped, tokens = None, sum(credit.scored.lengths)
+    if (logged := logged_credit(credit)) is not None:
+        between = compare_credits(credit, logged)
+        off, turned = float(abs(between.difference).max(initial=0)), between.flipped.sum(axis=1).tolist()
+        payload["said"].append(about_logged(off, turned, tokens).parts)
     if other is not None:
         penalties = shared_penalties(other)
         compared = compare_credits(credit, other)
         payload["other"] = _scheme_payload(other) | {"names": list(compared.names)}
-        by_rollout, tokens = compared.flipped.sum(axis=1).tolist(), sum(credit.scored.lengths)
-        payload["said"].append(about_comparison(compared.names[1], by_rollout, tokens, compared.correlation).parts)
-        flipped = (compared.names[1], compared.flipped_share)
         for i, rollout in enumerate(payload["rollouts"]):
             rollout["twin"] = _credited_payload(other, i, (), explained and other.scheme != LOGGED)
             for step, later in zip(rollout["twin"]["steps"], penalties[i], strict=True):
                 step["later"] = later
+    if other is not None and other.scheme != LOGGED:
+        by_rollout = compared.flipped.sum(axis=1).tolist()
+        payload["said"].append(about_comparison(compared.names[1], by_rollout, tokens, compared.correlation).parts)
+        flipped = (compared.names[1], compared.flipped_share)
     elif (name := next((name for name in ("outcome", "process") if name in under), None)) is not None:
         flipped = (name, compare_credits(credit, under[name]).flipped_share)
     payload["glance"] = [
         {"said": fact.said.parts, "detail": fact.detail.parts, "action": fact.action, "label": fact.label}
-        for fact in group_facts(credit, flipped, compared=other is not None)
+        for fact in group_facts(credit, flipped, compared=other is not None and other.scheme != LOGGED)
     ]
     return payload
 

@@ -3,10 +3,12 @@
 /** @import { FindingPayload, FindingsPayload, ProbePair, ProbeRow, ProbesPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
+/** @typedef {{ busy: string, rows?: undefined }} Busy What is drawn while probes run */
 
 import { el } from "../../views/dom.js";
 import { count, precise, signed } from "../../views/numbers.js";
 import { mount } from "../../views/drawing/heatmap.js";
+import { sentence } from "../../views/drawing/said.js";
 import { address } from "./address.js";
 import { answerOf, follow, link } from "./widget.js";
 
@@ -19,7 +21,7 @@ let made;
 export function checkFacts() {
   if (!made) {
     made = [el("div"), el("div")];
-    tellFact(1, ...probesFact(null, ""), "#probes > button"); // whose panel is not made before it is opened
+    tellFact(1, ...probesFact(null), "#probes > button"); // whose panel is not made before it is opened
   }
   return made;
 }
@@ -32,7 +34,7 @@ function tellFact(place, text, detail, action, opens) {
   checkFacts()[place].replaceChildren(el("p", {}, text), more);
 }
 
-/** @param {FindingPayload[]} findings */
+/** @param {FindingPayload[]} findings The worst first. */
 function listOf(findings) {
   const item = (/** @type {FindingPayload} */ { name, level, value, meaning, advice }) =>
     el(
@@ -43,7 +45,9 @@ function listOf(findings) {
       el("b", {}, value),
       el("span", { class: "meaning" }, meaning, ...(advice ? ["; ", el("em", {}, advice)] : [])),
     );
-  return el("ul", { class: "findings" }, ...findings.map(item));
+  const rank = (/** @type {FindingPayload} */ { level }) => ["stop", "check", "ok"].indexOf(level);
+  const worstFirst = [...findings].sort((a, b) => rank(a) - rank(b));
+  return el("ul", { class: "findings" }, ...worstFirst.map(item));
 }
 
 /** @param {FindingPayload[]} findings The worst level there is, and the findings of that level in one line. */
@@ -52,7 +56,10 @@ export function verdict(findings) {
   const names = (/** @type {FindingPayload[]} */ some) => some.map(({ name, value }) => `${name} ${value}`).join(", ");
   const [stop, check] = [of("stop"), of("check")];
   if (stop.length) return { level: "stop", text: `nothing would be learnt: ${names(stop)}` };
-  if (check.length) return { level: "check", text: `${count(check.length, "thing")} to check: ${names(check)}` };
+  if (check.length) {
+    const need = check.length === 1 ? "needs" : "need";
+    return { level: "check", text: `${check.length} of ${findings.length} ${need} a look: ${names(check)}` };
+  }
   return { level: "ok", text: `${findings.length} of ${findings.length} checks pass` };
 }
 
@@ -96,9 +103,14 @@ export function findings(handles) {
 
 /** @param {Handles<{ pair: Call<ProbeAsked, ProbePair | null> }>} handles What each edit without content gains. */
 export function probes(handles) {
-  follow(handles, (root, /** @type {ProbesPayload | null} */ value) => {
-    tellFact(1, ...probesFact(value, address.drawing?.data.scheme ?? ""), "#probes > button");
-    if (!value?.rows) {
+  follow(handles, (root, /** @type {ProbesPayload | Busy | null} */ value) => {
+    root.setAttribute("aria-live", "polite");
+    if (value && !value.rows) {
+      root.replaceChildren(el("p", { class: "busy" }, value.busy));
+      return;
+    }
+    tellFact(1, ...probesFact(value), "#probes > button");
+    if (!value) {
       root.replaceChildren();
       return;
     }
@@ -106,20 +118,27 @@ export function probes(handles) {
     const sides = el("div", { class: "sides" });
     const tell = async (/** @type {ProbeRow} */ row) => {
       const { edit, scheme } = row;
-      verdict.textContent = `${edit} under ${scheme}: pays for no content: ${row.verdict}.`;
+      verdict.textContent = `${edit} under ${scheme}: ${row.verdict}.`;
       const pair = await answerOf(handles.server.pair({ tab: address.tab, edit, scheme })).catch(() => null);
       sides.replaceChildren(...(pair ? drawnPair(pair) : []));
     };
     const leftOut = Object.entries(value.leftOut).map(([scheme, why]) =>
       el("p", { class: "left-out" }, `${scheme} left out: ${why}`)
     );
-    const said = [probeSummary(value), el("p", { class: "remedy" }, remedyOf(value))];
-    root.replaceChildren(...said, probeTable(value, tell), verdict, sides, ...leftOut);
+    root.replaceChildren(
+      el("p", { class: "headline" }, ...sentence(value.said.map(([text, to]) => [text, to]), () => null)),
+      el("p", { class: "remedy" }, remedyOf(value)),
+      ownTable(value, tell),
+      verdict,
+      sides,
+      el("details", {}, el("summary", {}, "Each edit under every scheme"), probeTable(value, tell), ...leftOut),
+    );
   });
 }
 
-/** @param {ProbesPayload | null} value @param {string} scheme @returns {[string, string, string]} Fact, detail, action. */
-export function probesFact(value, scheme) {
+/** @param {ProbesPayload | null} value @returns {[string, string, string]} Fact, detail, action. */
+export function probesFact(value) {
+  const scheme = value?.own ?? "";
   const rows = value?.rows?.filter((row) => row.scheme === scheme) ?? [];
   if (!rows.length) return ["Cheating edits not tried", "would one earn more?", "Probes"];
   const paid = rows.filter((row) => row.pays_for_no_content).length;
@@ -161,32 +180,48 @@ export function remedyOf({ schemes, rows }) {
   return "Every scheme here pays for some: a reward function has to tell the edit from the work, or take its gain away.";
 }
 
-/** @param {ProbesPayload} value Edits, those that the most schemes pay for first, and of these the one that gains most. */
-export function byGain({ edits, rows }) {
-  const most = (/** @type {Record<string, string>} */ { name }) =>
-    Math.max(...rows.filter((row) => row.edit === name).map((row) => row.largest_gain ?? -Infinity));
-  const paid = (/** @type {Record<string, string>} */ { name }) =>
-    rows.filter((row) => row.edit === name && row.pays_for_no_content).length;
-  return [...edits].sort((a, b) => {
-    const [x, y] = [most(a), most(b)];
-    return paid(b) - paid(a) || (x === y ? 0 : y - x);
+/** @param {ProbesPayload} value Edits, those that gain most under the page's own scheme first. */
+export function byGain({ own, edits, rows }) {
+  const gain = (/** @type {Record<string, string>} */ { name }) =>
+    rows.find((row) => row.edit === name && row.scheme === own)?.largest_gain ?? -Infinity;
+  return [...edits].sort((a, b) => gain(a) === gain(b) ? 0 : gain(b) - gain(a));
+}
+
+/** @param {ProbesPayload} value @param {(row: ProbeRow) => void} tell What edits gain under the page's own scheme. */
+function ownTable(value, tell) {
+  const { own, rows } = value;
+  const body = byGain(value).map(({ name, summary }) => {
+    const row = rows.find((row) => row.edit === name && row.scheme === own);
+    const paying = rows.filter((row) => row.edit === name && row.scheme !== own && row.pays_for_no_content);
+    const [before, after] = [row?.first_token_before ?? null, row?.first_token_after ?? null];
+    return el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, name, el("span", { class: "gloss" }, summary)),
+      probeCell(row, tell),
+      el("td", {}, before === null ? "" : `${signed(before, 2)} → ${signed(after, 2)}`),
+      el(
+        "td",
+        { class: "others", title: paying.map(({ scheme }) => scheme).join(", ") },
+        count(paying.length, "other"),
+      ),
+    );
   });
+  const head = ["edit that adds no content", `largest gain under ${own}`, "first token", "schemes that pay"];
+  return el(
+    "table",
+    { class: "own", "aria-label": `What each edit gains under ${own}` },
+    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)))),
+    el("tbody", {}, ...body),
+  );
 }
 
-/** @param {ProbesPayload} value */
-function probeSummary({ schemes, rows, threshold }) {
-  const paying = schemes.filter((scheme) => rows.some((row) => row.scheme === scheme && row.pays_for_no_content));
-  const meaning = ` pay for some edit that adds no content (▲, gains over ${threshold} of the group's own spread). ` +
-    "Click a number for its verdict and the answer before and after.";
-  return el("p", {}, el("b", {}, `${paying.length} of ${count(schemes.length, "scheme")}`), meaning);
-}
-
-/** @param {ProbesPayload} value @param {(row: ProbeRow) => void} tell */
+/** @param {ProbesPayload} value @param {(row: ProbeRow) => void} tell The page's own scheme is the first. */
 function probeTable(value, tell) {
-  const { schemes, rows } = value;
+  const { own, schemes, rows } = value;
   const cell = (/** @type {string} */ edit, /** @type {string} */ scheme) =>
     probeCell(rows.find((row) => row.edit === edit && row.scheme === scheme), tell);
-  const head = ["edit", ...schemes].map((name) => el("th", { scope: "col" }, name));
+  const head = schemes.map((name) => el("th", { scope: "col", class: name === own ? "own" : null }, name));
   const body = byGain(value).map(({ name, summary }) =>
     el("tr", {}, el("th", { scope: "row", title: summary }, name), ...schemes.map((scheme) => cell(name, scheme)))
   );
@@ -194,7 +229,12 @@ function probeTable(value, tell) {
   return el(
     "div",
     { class: "probe-table", tabindex: 0, role: "region", "aria-label": label },
-    el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)),
+    el(
+      "table",
+      {},
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "edit"), ...head)),
+      el("tbody", {}, ...body),
+    ),
   );
 }
 

@@ -20,6 +20,7 @@ from workbench.errors import ConfigError, RewardError, WorkbenchError
 from workbench.rewards import Sandbox
 from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
+from workbench.sentences import about_probes
 from workbench.ui.handlers.credit import changed, credit_config
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task, with_group
@@ -74,33 +75,45 @@ class RewardCheckView:
     places: tuple[tuple[int, int], ...] = ()
 
 
-def probe_setup(
-    draft: Draft,
-    schemes: Sequence[str],
-    worker: Sandbox,
-    models: Models | None = None,
-    keep: Callable[[ProbeReport], None] = lambda report: None,
-) -> CheckView:
-    """What each edit without content would earn in the group on screen under ``schemes`` (all where none is chosen).
-
-    ``keep`` is given the report.
-    """
+def probe_setup(draft: Draft, services: Services, tab: str) -> Iterator[CheckView]:
+    """Try each edit without content in the group on screen, under the page's own scheme and then all others."""
     if draft.group is None:
-        return CheckView("", Note("There is no group to probe; sample one first."))
-    try:
-        report = probe(
-            draft.group,
+        yield CheckView("", Note("There is no group to probe; sample one first."))
+        return
+    cancel = services.probing.begin(tab)
+    if cancel is None:  # the button is off meanwhile
+        return
+    group, own = draft.group, draft.credit["scheme"]
+    worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
+
+    def work(report: Callable[[str], None]) -> ProbeReport:
+        return probe(
+            group,
             draft.pattern(),
             _rewards(draft),
-            [scheme for scheme in schemes if scheme in SCHEMES] or list(SCHEMES),
+            [own, *(scheme for scheme in SCHEMES if scheme != own)],
             options=changed(draft.credit),
             worker=worker,
-            models=models,
+            models=services.models,
+            on_progress=report,
+            cancelled=cancel.is_set,
         )
+
+    try:
+        yield CheckView(to_json({"busy": "probing"}), running=True)
+        with BackgroundWork(work, cancel) as running:
+            for line in running:
+                yield CheckView(to_json({"busy": line}), running=True)
+            report = running.result()
+        if cancel.is_set():
+            yield CheckView("", Note("Cancelled.", level="info"))
+            return
+        services.probing.keep(tab, report)
+        yield CheckView(probe_json(report, own))
     except WorkbenchError as error:
-        return CheckView("", Note(str(error)))
-    keep(report)
-    return CheckView(probe_json(report))
+        yield CheckView("", Note(str(error)))
+    finally:
+        services.probing.end(tab)
 
 
 def probe_pair(report: ProbeReport | None, edit: str, scheme: str) -> ProbePair | None:
@@ -122,10 +135,22 @@ def probe_pair(report: ProbeReport | None, edit: str, scheme: str) -> ProbePair 
     }
 
 
-def probe_json(report: ProbeReport) -> str:
-    """A report as ``checks.js`` draws it."""
+def probe_json(report: ProbeReport, own: str) -> str:
+    """A report as ``checks.js`` draws it; ``own`` is the page's scheme."""
+    own = next((scheme for scheme in (own, *report.schemes) if scheme in report.schemes), own)
+    cells = [by_scheme[own] for by_scheme in report.results.values() if own in by_scheme]
+    paying = []
+    for cell in cells:
+        if cell.pays and (worst := cell.worst) is not None:
+            paying.append(
+                (cell.edit, worst.rollout, *max(worst.first, worst.at_edit, key=lambda pair: pair[1] - pair[0]))
+            )
+    resisting = [scheme for scheme in report.schemes if not any(row[scheme].pays for row in report.results.values())]
+    said = about_probes(own, len(cells), paying, len(resisting), len(report.schemes))
     return to_json(
         {
+            "own": own,
+            "said": said.parts,
             "schemes": report.schemes,
             "edits": [{"name": name, "summary": ALL_EDITS[name].summary} for name in report.results],
             "rows": report.rows(),

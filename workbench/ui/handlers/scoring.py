@@ -18,7 +18,7 @@ from workbench.rewards import Reward, Sandbox, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
-from workbench.sentences import about_logged
+from workbench.sentences import AS_LOGGED
 from workbench.steps import PRESETS, Split, StepPattern
 from workbench.steps.split import MAX_STEPS
 from workbench.ui.handlers.credit import Section, credit_config, for_scheme, shown_values, with_settings
@@ -144,7 +144,8 @@ def score(
     credit = credit_group(scored, **scheme.keywords())
     if draft.compare is None:
         logged = logged_credit(credit)
-        return credit, None if logged is None or about_logged(credit, logged) is not None else logged
+        differs = logged is not None and abs(logged.advantages - credit.advantages).max(initial=0) > AS_LOGGED
+        return credit, logged if differs else None
     return credit, credit_group(scored, **credit_config(draft.compare, "page.compare").keywords())
 
 
@@ -263,7 +264,7 @@ def unused_notes(view: ScoringView) -> dict[str, tuple[str, str]]:
     if view.credit is None:
         return {}
     first = unused_rewards(view.credit)
-    second = first if view.other is None else unused_rewards(view.other)
+    second = first if view.other is None or view.other.scheme == LOGGED else unused_rewards(view.other)
     said = {name: ("Not counted by B", why) for name, why in second.items()}
     said |= {name: ("Not counted by A", why) for name, why in first.items()}
     return said | {name: ("Shown, not counted", first[name]) for name in first.keys() & second.keys()}

@@ -63,7 +63,7 @@ class Services:
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
         self._credits: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
-        self._probes: Recent[str, ProbeReport] = Recent(KEPT_PROBES)
+        self.probing: Kept[ProbeReport] = Kept(KEPT_PROBES)
         self._call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
 
     def start(self, config: RunConfig) -> Run:
@@ -102,15 +102,6 @@ class Services:
         with self._lock:
             self._credits[tab] = (credit, other)
 
-    def keep_probes(self, tab: str, report: ProbeReport) -> None:
-        """Remember what a tab's probes gave, to draw a cell of the table when asked."""
-        with self._lock:
-            self._probes[tab] = report
-
-    def probes(self, tab: str) -> ProbeReport | None:
-        with self._lock:
-            return self._probes.get(tab)
-
     def credit(self, tab: str, *, second: bool = False) -> Credit | None:
         """What a tab has drawn last, or the second scheme's credit of it."""
         with self._lock:
@@ -126,10 +117,10 @@ class Services:
         """A tab was closed: what it was at is cancelled and its worker ends."""
         for works in (self.sampling, self.preflight, self.estimating):
             works.cancel(tab)
-        self.openings.forget(tab)
+        for kept in (self.openings, self.probing):
+            kept.forget(tab)
         with self._lock:
             self._credits.pop(tab, None)
-            self._probes.pop(tab, None)
             self._call_times.pop(tab, None)
         self._rewards.end(tab)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from workbench.credit import SCHEMES
 from workbench.ui.handlers import checks as handlers
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import ProbePair
@@ -18,30 +16,30 @@ from workbench.ui.tabs.widgets import Form, PreflightWidgets, ProbeWidgets
 
 
 def build_probes(services: Services) -> ProbeWidgets:
-    """A folded panel above the group: a button, which schemes, and the table of gains."""
+    """A folded panel above the group: buttons, and what each edit gains."""
     with gr.Accordion("Exploit probes: would a cheating answer earn more?", open=False, elem_id="probes"):
         with gr.Row(elem_classes=["fields"]):
-            schemes = gr.Dropdown(
-                list(SCHEMES), value=[], multiselect=True, label="Schemes (all, if none is chosen)",
-                elem_id="probe-schemes", min_width=0,
-            )  # fmt: skip
             go = gr.Button("Probe this group", elem_id="probe", min_width=0)
+            cancel = gr.Button("Cancel", elem_id="probe-cancel", min_width=0, interactive=False)
             demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
         said = note("probe-note")
         table = drawn("probe-table", "probes", server_functions=[_pair(services)])
-    return ProbeWidgets(schemes, go, demo, said, table)
+    return ProbeWidgets(go, cancel, demo, said, table)
 
 
 def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    def run(request: gr.Request, chosen: list[str], *held: Any) -> list[Any]:
-        tab = request.session_hash or ""
-        draft, keep = read(*held), partial(services.keep_probes, tab)
-        worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
-        view = handlers.probe_setup(draft, chosen or [], worker, services.models, keep)
-        return [view.drawing, note_value(view.note)]
+    def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
+        for view in handlers.probe_setup(read(*held), services, request.session_hash or ""):
+            yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
 
-    outputs = [probes.table, probes.note]
-    probes.go.click(run, [probes.schemes, *form.inputs], outputs, concurrency_limit=2, **PRIVATE)
+    def stop(request: gr.Request) -> None:
+        if services.probing.cancel(request.session_hash or ""):
+            services.judges.cancel()
+
+    probes.go.click(
+        run, form.inputs, [probes.table, probes.note, probes.go, probes.cancel], concurrency_limit=2, **PRIVATE
+    )
+    probes.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
     def demo(*held: Any) -> Updates:
         draft = read(*held)
@@ -54,7 +52,7 @@ def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score
 def _pair(services: Services) -> Any:
     def pair(payload: dict[str, Any]) -> ProbePair | None:
         edit, scheme = (str(payload.get(name, "")) for name in ("edit", "scheme"))
-        return handlers.probe_pair(services.probes(tab_of(payload)), edit, scheme)
+        return handlers.probe_pair(services.probing.of(tab_of(payload)), edit, scheme)
 
     return pair
 

@@ -210,8 +210,8 @@ class ShareWidgets:
 
 @dataclass(frozen=True)
 class ProbeWidgets:
-    schemes: gr.Dropdown
     go: gr.Button
+    cancel: gr.Button
     demo: gr.Button
     note: gr.HTML
     table: gr.HTML
