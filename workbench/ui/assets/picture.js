@@ -18,8 +18,9 @@ export async function picture(drawing) {
   const sheet = [...document.styleSheets].find(({ href }) => href?.includes("heatmap.css"));
   // The text itself: rules read from a sheet lose a font that is said by a variable.
   const rules = sheet?.href ? await (await fetch(sheet.href)).text() : "";
-  const [w, h] = [width + 2 * MARGIN, heightOf(copy, width) + 2 * MARGIN];
-  const foreign = svg("foreignObject", { width: "100%", height: "100%" }, boxed(copy, width, rules));
+  const box = boxed(copy, width, rules);
+  const [w, h] = [width + 2 * MARGIN, await heightOf(box, width + 2 * MARGIN)];
+  const foreign = svg("foreignObject", { width: "100%", height: "100%" }, box);
   const image = await rasterised(svg("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}` }, foreign));
   const scale = scaleOf(w, h);
   const canvas = el("canvas", { width: Math.floor(w * scale), height: Math.floor(h * scale) });
@@ -29,13 +30,21 @@ export async function picture(drawing) {
   return pngOf(canvas, "the group is too large for a picture; take the HTML file");
 }
 
-/** @param {HTMLElement} copy @param {number} width How high it is, laid out where nobody sees it. */
-function heightOf(copy, width) {
-  const place = `position: absolute; left: -99999px; top: 0; width: ${width}px`;
-  const holder = el("div", { style: place, "aria-hidden": "true" }, el("style", {}, WHOLE), copy);
-  document.body.append(holder);
-  const { height } = copy.getBoundingClientRect();
-  holder.remove();
+/** @param {HTMLElement} box @param {number} width How high it is in a document of its own, as it will be in the image. */
+async function heightOf(box, width) {
+  const place = `position: absolute; left: -99999px; top: 0; width: ${width}px; height: 10px`;
+  const frame = el("iframe", {
+    style: place,
+    "aria-hidden": "true",
+    srcdoc: '<!doctype html><body style="margin: 0">',
+  });
+  const loaded = new Promise((resolve) => frame.addEventListener("load", resolve, { once: true }));
+  document.body.append(frame);
+  await loaded;
+  frame.contentDocument?.body.append(box);
+  const { height } = box.getBoundingClientRect();
+  document.adoptNode(box);
+  frame.remove();
   return Math.ceil(height);
 }
 
