@@ -128,8 +128,8 @@ export class Overview {
   /** @param {Place | null} pinned Marks the step of the pinned token, and the same of exact copies. */
   mark(pinned) {
     for (const node of this.node.querySelectorAll(".pinned")) node.classList.remove("pinned");
-    if (!pinned || !this.data) return;
-    const k = this.data.rollouts[pinned.g]?.stepOf[pinned.t] ?? -1;
+    if (!pinned || !this.data?.rollouts[pinned.g]) return; // it may be of the group before
+    const k = this.data.rollouts[pinned.g].stepOf[pinned.t] ?? -1;
     for (const g of equalTo(this.data, pinned.g)) this.find({ g, k })?.classList.add("pinned");
   }
 
