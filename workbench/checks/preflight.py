@@ -498,25 +498,25 @@ def _tables(xs: Sequence[Sequence[float | None]], ys: Sequence[Sequence[float]])
 
 def _pearson(tables: Sequence[Table]) -> tuple[float | None, float]:
     """Return r within groups, and the least |r| there is without one of the completions; None where one is equal."""
-    moments = [_moments(table) for table in tables]
-    total = sum(moments, np.zeros(3))
-    if sum(map(len, tables)) < LEAST_FOR_CORRELATION or not total[0] or not total[1]:
+    parts = [_centred(table) for table in tables]
+    r = _r(parts)
+    if r is None or sum(map(len, tables)) < LEAST_FOR_CORRELATION:
         return None, 0.0
-    without = []
-    for table, moment in zip(tables, moments, strict=True):
-        for i in range(len(table)):
-            left = total - moment + _moments(np.delete(table, i, axis=0))
-            without.append(_r(np.where(np.abs(left) > 1e-9 * np.abs(total), left, 0.0)))  # without what rounding left
-    r = _r(total)
-    return r, max(0.0, min(other * np.sign(r) for other in without))
+    without = [
+        _r([*parts[:g], _centred(np.delete(table, i, axis=0)), *parts[g + 1 :]])
+        for g, table in enumerate(tables)
+        for i in range(len(table))
+    ]
+    return r, max(0.0, min((other or 0.0) * np.sign(r) for other in without))
 
 
-def _moments(table: Table) -> Table:
-    """Sums of x², y² and xy over a group, both centred; 0 for what differs by rounding alone."""
-    x, y = np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0).T
-    return np.array([x @ x, y @ y, x @ y])
+def _centred(table: Table) -> Table:
+    """What a group's values are above its mean; 0 for values that differ by rounding alone."""
+    return np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0)
 
 
-def _r(moments: Table) -> float:
-    x, y, both = moments
-    return float(both / np.sqrt(x * y)) if x > 0 and y > 0 else 0.0
+def _r(parts: Sequence[Table]) -> float | None:
+    """Pearson's r of centred values; None where one does not vary."""
+    x, y = np.concatenate([*parts, np.zeros((0, 2))]).T
+    size = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / size) if size > 0 else None
