@@ -33,12 +33,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
 from workbench.rewards.logged import ARGUMENTS, Log, as_list, preview_state
 from workbench.schema import RewardKind
-from workbench.steps import Split, StepPattern
 
 Form = Literal["outcome", "step", "steps"]
 EXPECTED: dict[Form, str] = {
@@ -95,12 +94,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.completions)
-
-
-class Splitter(Protocol):
-    """Who cuts texts into steps elsewhere than in this process: ``sandbox.Sandbox``."""
-
-    def split(self, texts: Sequence[str], pattern: StepPattern, *, leniently: bool = False) -> list[Split]: ...
 
 
 def as_reward(function: Any) -> Any:

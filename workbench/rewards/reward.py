@@ -21,7 +21,6 @@ from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import (
     Batch,
     Score,
-    Splitter,
     as_reward,
     call_reward,
     check_kind,
@@ -199,7 +198,7 @@ def model_function(
     config: ModelConfig,
     models: Models,
     pattern: StepPattern | None,
-    worker: Splitter | None = None,
+    worker: Sandbox | None = None,
 ) -> Callable[..., Any]:
     """The reward function of a model, in the ``steps`` or the ``outcome`` form of ``protocol``.
 

@@ -129,16 +129,13 @@ def position(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = Tru
 
 def _turn_warnings(batch: Batch) -> dict[int, str]:
     """The groups whose episodes differ in their number of turns."""
-    warnings = {}
-    for group in np.unique(batch.group).tolist():
-        turns = batch.turns[batch.group == group]
-        if turns.min() < turns.max():
-            warnings[group] = (
-                f"episodes have from {turns.min()} to {turns.max()} turns: under 'position' what a late one is "
-                "compared with depends on the turns before it, which biases the gradient; choose gigpo, process or "
-                "return"
-            )
-    return warnings
+    turns = {group: batch.turns[batch.group == group] for group in np.unique(batch.group).tolist()}
+    return {
+        group: f"episodes have from {counts.min()} to {counts.max()} turns: under 'position' what a late one is "
+        "compared with depends on the turns before it, which biases the gradient; choose gigpo, process or return"
+        for group, counts in turns.items()
+        if counts.min() < counts.max()
+    }
 
 
 def mean_suffix(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
@@ -183,22 +180,23 @@ def min_form(
 
 def _sign_warnings(batch: Batch, signed: bool) -> dict[int, str]:
     """The groups whose rewards are not what ``min`` (or ``min`` with ``signed``) is made for."""
-    warnings = {}
-    for group in np.unique(batch.step_group).tolist():
-        rewards = batch.rewards[batch.step_group == group]
-        low, high = np.nanmin(rewards, initial=np.inf), np.nanmax(rewards, initial=-np.inf)
-        if signed and (low < 0 or high > 1):
-            outside = low if low < 0 else high
-            warnings[group] = (
-                f"signed maps rewards from 0 to 1 onto -1 to 1 and the group has {outside:g}; "
-                "turn it off where wrong steps have negative rewards already"
-            )
-        elif not signed and 0 <= low < np.inf:
-            warnings[group] = (
-                "no step reward of the group is negative, and under 'min' a wrong step of reward 0 carries next to "
-                "nothing; set signed for rewards from 0 to 1 (2r - 1), or give wrong steps negative rewards"
-            )
-    return warnings
+    rewards = {group: batch.rewards[batch.step_group == group] for group in np.unique(batch.step_group).tolist()}
+    low = {group: np.nanmin(row, initial=np.inf) for group, row in rewards.items()}
+    high = {group: np.nanmax(row, initial=-np.inf) for group, row in rewards.items()}
+    if signed:
+        return {
+            group: f"signed maps rewards from 0 to 1 onto -1 to 1 and the group has "
+            f"{low[group] if low[group] < 0 else high[group]:g}; turn it off where wrong steps have negative rewards "
+            "already"
+            for group in rewards
+            if low[group] < 0 or high[group] > 1
+        }
+    return {
+        group: "no step reward of the group is negative, and under 'min' a wrong step of reward 0 carries next to "
+        "nothing; set signed for rewards from 0 to 1 (2r - 1), or give wrong steps negative rewards"
+        for group in rewards
+        if 0 <= low[group] < np.inf
+    }
 
 
 def progress(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:
