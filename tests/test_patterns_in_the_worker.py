@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,11 +12,9 @@ from workbench.checks import preflight_of
 from workbench.errors import PatternError, PatternSyntaxError
 from workbench.rewards import Sandbox, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
-from workbench.steps import Split, StepPattern
+from workbench.steps import StepPattern
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import ScoringView, rescore
-
-LONG = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +67,6 @@ def test_no_match_is_a_warning_and_one_step(worker: Sandbox) -> None:
     one = preview(worker, "a", "ab", "cd").pattern
     assert one is not None
     assert one.text == "no match in rollout 2, where all text is one step"
-
-
-class Stopping(Sandbox):
-    """Its process is stopped before it sees a text called "hang": as if a match never came to look at its time."""
-
-    def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
-        if "hang" in texts:
-            super()._split([], pattern, leniently, LONG)
-            os.kill(self.pid or 0, signal.SIGSTOP)
-        return super()._split(texts, pattern, leniently, limit)
 
 
 def test_in_a_run_a_text_that_cannot_be_split_is_unscored_and_the_others_are_not(worker: Sandbox) -> None:

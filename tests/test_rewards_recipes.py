@@ -74,18 +74,98 @@ def test_gsm8k_correctness_is_two_for_the_right_answer(text: str, answer: Any, e
     assert score("gsm8k_correctness", text, answer=answer) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        # gsm8k_integer
+        ("gsm8k_integer", "<answer>72</answer>", 0.5),
+        ("gsm8k_integer", "<answer> 72\n</answer>", 0.5),
+        ("gsm8k_integer", "<answer>-5</answer>", 0.5),
+        ("gsm8k_integer", "<answer>1,200</answer>", 0.5),
+        ("gsm8k_integer", "<answer>7.5</answer>", 0.0),
+        ("gsm8k_integer", "<answer>x</answer>", 0.0),
+        ("gsm8k_integer", "<answer></answer>", 0.0),
+        ("gsm8k_integer", "<answer>1,2</answer>", 0.0),
+        # gsm8k_strict_format
+        ("gsm8k_strict_format", GOOD, 0.5),
+        ("gsm8k_strict_format", GOOD.rstrip(), 0.5),
+        ("gsm8k_strict_format", GOOD + "\n", 0.0),
+        ("gsm8k_strict_format", "So:\n" + GOOD, 0.0),
+        ("gsm8k_strict_format", GOOD.replace("\n", ""), 0.0),
+        ("gsm8k_strict_format", GOOD.replace("\n72\n", "\n \n"), 0.0),
+        ("gsm8k_strict_format", GOOD + GOOD, 0.0),
+        ("gsm8k_strict_format", GOOD.replace("72\n<", "72\n</answer>\n<answer>\n72\n<"), 0.0),
+        # gsm8k_soft_format
+        ("gsm8k_soft_format", GOOD, 0.5),
+        ("gsm8k_soft_format", "<reasoning>a</reasoning><answer>b</answer>", 0.5),
+        ("gsm8k_soft_format", " <reasoning>a</reasoning>\n\n<answer>b</answer> done", 0.5),
+        ("gsm8k_soft_format", "Sure: <reasoning>a</reasoning><answer>b</answer>", 0.0),
+        ("gsm8k_soft_format", "<reasoning>a</reasoning> so <answer>b</answer>", 0.0),
+        ("gsm8k_soft_format", "<answer>b</answer><reasoning>a</reasoning>", 0.0),
+        ("gsm8k_soft_format", "<reasoning></reasoning><answer></answer>", 0.0),
+        ("gsm8k_soft_format", "<reasoning>a</reasoning><answer>b", 0.0),
+        # gsm8k_xml_count
+        ("gsm8k_xml_count", GOOD, 0.5),
+        ("gsm8k_xml_count", GOOD.rstrip(), 0.5),
+        ("gsm8k_xml_count", "<reasoning>\n", 0.125),
+        ("gsm8k_xml_count", "\n</reasoning>\n", 0.125),
+        ("gsm8k_xml_count", "\n<answer>\n", 0.125),
+        ("gsm8k_xml_count", "\n</answer>", 0.125),
+        ("gsm8k_xml_count", "<reasoning>\na\n</reasoning>\n", 0.25),
+        ("gsm8k_xml_count", "", 0.0),
+        # Ten characters more cost 0.001 each, twice: 0.5 - 0.02.
+        ("gsm8k_xml_count", GOOD + "0123456789", 0.48),
+        # 0.5 - 0.002 * 1000 is below 0.
+        ("gsm8k_xml_count", GOOD + "x" * 1000, 0.0),
+        # Every tag is there twice.
+        ("gsm8k_xml_count", GOOD + GOOD, 0.0),
+        # qwen3_format_exact
+        ("qwen3_format_exact", WORKED, 3.0),
+        ("qwen3_format_exact", WORKED + "\n", 3.0),
+        ("qwen3_format_exact", WORKED.replace("<SOL", "\n\n<SOL"), 3.0),
+        ("qwen3_format_exact", WORKED.replace("<SOL", " so <SOL"), 0.0),
+        ("qwen3_format_exact", WORKED + " I am sure.", 0.0),
+        ("qwen3_format_exact", "Well. " + WORKED, 0.0),
+        ("qwen3_format_exact", WORKED.replace("72</", "</"), 0.0),
+        ("qwen3_format_exact", WORKED.removesuffix("</SOLUTION>"), 0.0),
+        ("qwen3_format_exact", "", 0.0),
+        # qwen3_format_approximate
+        ("qwen3_format_approximate", WORKED, 1.5),  # 3 * 0.5
+        ("qwen3_format_approximate", WORKED.removesuffix("</SOLUTION>"), 0.0),  # 2 * 0.5 - 1
+        ("qwen3_format_approximate", "<SOLUTION>", -1.5),  # 0.5 - 2
+        ("qwen3_format_approximate", "72", -3.0),
+        ("qwen3_format_approximate", WORKED + WORKED, -3.0),
+        # repetition
+        ("repetition", "a b c d", 0.0),
+        # "a b c", "b c a", "c a b", "a b c": one of four is a repeat.
+        ("repetition", "a b c a b c", -0.25),
+        ("repetition", "A a A a a", -2 / 3),  # three trigrams, all the same
+        ("repetition", "a b", 0.0),
+        ("repetition", "", 0.0),
+        # think_format
+        ("think_format", "<think>a</think>b", 1.0),
+        ("think_format", "a</think>b", 1.0),
+        ("think_format", "\n<think>\na\n</think>\n\nb\n", 1.0),
+        ("think_format", "<think>a</think>", 0.0),
+        ("think_format", "<think></think>b", 0.0),
+        ("think_format", "<think>a", 0.0),
+        ("think_format", "<think>a</think>b</think>c", 0.0),
+        ("think_format", "<think>a<think>b</think>c", 0.0),
+        ("think_format", "b", 0.0),
+        ("length_target", "a" * 50, 0.0),
+        ("length_target", "", -50.0),
+        ("length_target", "a" * 49, -1.0),
+        ("length_target", "a" * 80, -30.0),
+    ],
+)
+def test_what_a_text_is_worth_by_its_form(name: str, text: str, expected: float) -> None:
+    assert score(name, text) == pytest.approx(expected)
+
+
 def test_a_text_without_tags_is_no_answer() -> None:
     assert theirs_extract("72") == "72"  # so that the recipe pays 2.0 and 0.5 for it
     assert score("gsm8k_correctness", "72", answer="72") == 0.0
     assert score("gsm8k_integer", "72") == 0.0
-
-
-@pytest.mark.parametrize(
-    ("given_answer", "expected"),
-    [("72", 0.5), (" 72\n", 0.5), ("-5", 0.5), ("1,200", 0.5), ("7.5", 0.0), ("x", 0.0), ("", 0.0), ("1,2", 0.0)],
-)
-def test_gsm8k_integer_is_a_half_for_a_whole_number(given_answer: str, expected: float) -> None:
-    assert score("gsm8k_integer", f"<answer>{given_answer}</answer>") == expected
 
 
 def test_a_digit_is_one_of_ten() -> None:
@@ -93,23 +173,6 @@ def test_a_digit_is_one_of_ten() -> None:
     assert not "-5".isdigit()
     assert score("gsm8k_integer", "<answer>²</answer>") == 0.0
     assert score("gsm8k_integer", "<answer>٧٢</answer>") == 0.0
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (GOOD, 0.5),
-        (GOOD.rstrip(), 0.5),
-        (GOOD + "\n", 0.0),
-        ("So:\n" + GOOD, 0.0),
-        (GOOD.replace("\n", ""), 0.0),
-        (GOOD.replace("\n72\n", "\n \n"), 0.0),
-        (GOOD + GOOD, 0.0),
-        (GOOD.replace("72\n<", "72\n</answer>\n<answer>\n72\n<"), 0.0),
-    ],
-)
-def test_gsm8k_strict_format_is_a_half_for_tags_on_their_lines(text: str, expected: float) -> None:
-    assert score("gsm8k_strict_format", text) == expected
 
 
 def test_reasoning_of_two_lines_and_no_last_newline_is_strict_format_too() -> None:
@@ -120,52 +183,12 @@ def test_reasoning_of_two_lines_and_no_last_newline_is_strict_format_too() -> No
     assert score("gsm8k_strict_format", GOOD) == score("gsm8k_strict_format", GOOD.rstrip()) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (GOOD, 0.5),
-        ("<reasoning>a</reasoning><answer>b</answer>", 0.5),
-        (" <reasoning>a</reasoning>\n\n<answer>b</answer> done", 0.5),
-        ("Sure: <reasoning>a</reasoning><answer>b</answer>", 0.0),
-        ("<reasoning>a</reasoning> so <answer>b</answer>", 0.0),
-        ("<answer>b</answer><reasoning>a</reasoning>", 0.0),
-        ("<reasoning></reasoning><answer></answer>", 0.0),
-        ("<reasoning>a</reasoning><answer>b", 0.0),
-    ],
-)
-def test_gsm8k_soft_format_is_a_half_for_tags_in_order(text: str, expected: float) -> None:
-    assert score("gsm8k_soft_format", text) == expected
-
-
 def test_a_repeated_tag_is_not_the_format() -> None:
     twice = "<reasoning>a</reasoning><answer>71</answer><answer>72</answer>"
     assert theirs_soft(twice) == 0.5  # two guesses for the price of one
     assert score("gsm8k_soft_format", twice) == 0.0
     assert theirs_soft(GOOD) == 0.0  # and `.` again
     assert score("gsm8k_soft_format", GOOD) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (GOOD, 0.5),
-        (GOOD.rstrip(), 0.5),
-        ("<reasoning>\n", 0.125),
-        ("\n</reasoning>\n", 0.125),
-        ("\n<answer>\n", 0.125),
-        ("\n</answer>", 0.125),
-        ("<reasoning>\na\n</reasoning>\n", 0.25),
-        ("", 0.0),
-        # Ten characters more cost 0.001 each, twice: 0.5 - 0.02.
-        (GOOD + "0123456789", 0.48),
-        # 0.5 - 0.002 * 1000 is below 0.
-        (GOOD + "x" * 1000, 0.0),
-        # Every tag is there twice.
-        (GOOD + GOOD, 0.0),
-    ],
-)
-def test_gsm8k_xml_count_is_an_eighth_a_tag_less_what_follows(text: str, expected: float) -> None:
-    assert score("gsm8k_xml_count", text) == pytest.approx(expected)
 
 
 @given(st.text(max_size=60).filter(lambda text: "<" not in text))
@@ -188,24 +211,6 @@ THEIRS_FIRST_FORMAT = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (WORKED, 3.0),
-        (WORKED + "\n", 3.0),
-        (WORKED.replace("<SOL", "\n\n<SOL"), 3.0),
-        (WORKED.replace("<SOL", " so <SOL"), 0.0),
-        (WORKED + " I am sure.", 0.0),
-        ("Well. " + WORKED, 0.0),
-        (WORKED.replace("72</", "</"), 0.0),
-        (WORKED.removesuffix("</SOLUTION>"), 0.0),
-        ("", 0.0),
-    ],
-)
-def test_qwen3_format_exact_is_three(text: str, expected: float) -> None:
-    assert score("qwen3_format_exact", text) == expected
-
-
 def test_an_opening_tag_that_the_prompt_had_is_not_missed() -> None:
     prefilled = WORKED.removeprefix("<start_working_out>")
     assert THEIRS_FIRST_FORMAT.search(prefilled) is None  # the recipe's first version scores 0
@@ -223,20 +228,6 @@ def test_a_second_solution_and_lines_after_it_are_not_the_format() -> None:
     assert THEIRS_FORMAT.search(WORKED + "\nOr 73.") is not None  # `$` matches before any newline
     assert score("qwen3_format_exact", twice) == 0.0
     assert score("qwen3_format_exact", WORKED + "\nOr 73.") == 0.0
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (WORKED, 1.5),  # 3 * 0.5
-        (WORKED.removesuffix("</SOLUTION>"), 0.0),  # 2 * 0.5 - 1
-        ("<SOLUTION>", -1.5),  # 0.5 - 2
-        ("72", -3.0),
-        (WORKED + WORKED, -3.0),
-    ],
-)
-def test_qwen3_format_approximate_counts_three_tags(text: str, expected: float) -> None:
-    assert score("qwen3_format_approximate", text) == expected
 
 
 @pytest.mark.parametrize(
@@ -282,11 +273,6 @@ def test_zero_can_be_the_right_answer() -> None:
 # ── the shape of a completion ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("length", "expected"), [(50, 0.0), (0, -50.0), (49, -1.0), (80, -30.0)])
-def test_length_target_is_minus_the_distance(length: int, expected: float) -> None:
-    assert score("length_target", "a" * length) == expected
-
-
 def test_length_target_has_its_target_as_an_option() -> None:
     assert BUILTINS["length_target"].options == {"target_length": 50}
     assert BUILTINS["length_target"].function(["p"], ["a" * 70], target_length=80) == [-10.0]
@@ -304,43 +290,10 @@ def test_overlong_is_trls_soft_punishment_at_every_length() -> None:
     assert hard == [0.0] * 129 + [-1.0] * 11
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a b c d", 0.0),
-        # "a b c", "b c a", "c a b", "a b c": one of four is a repeat.
-        ("a b c a b c", -0.25),
-        ("A a A a a", -2 / 3),  # three trigrams, all the same
-        ("a b", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_repetition_is_the_share_of_repeated_trigrams(text: str, expected: float) -> None:
-    assert score("repetition", text) == pytest.approx(expected)
-
-
 def test_repetition_takes_size_and_penalty() -> None:
     # Bigrams "a b", "b a", "a b": a third repeated.
     given_scores = BUILTINS["repetition"].function(["p"], ["a b a b"], ngram_size=2, max_penalty=-0.6)
     assert given_scores == [pytest.approx(-0.2)]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<think>a</think>b", 1.0),
-        ("a</think>b", 1.0),
-        ("\n<think>\na\n</think>\n\nb\n", 1.0),
-        ("<think>a</think>", 0.0),
-        ("<think></think>b", 0.0),
-        ("<think>a", 0.0),
-        ("<think>a</think>b</think>c", 0.0),
-        ("<think>a<think>b</think>c", 0.0),
-        ("b", 0.0),
-    ],
-)
-def test_think_format_is_one(text: str, expected: float) -> None:
-    assert score("think_format", text) == expected
 
 
 # ── mathematics ──────────────────────────────────────────────────────────────────────────────────────────────────

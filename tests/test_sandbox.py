@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 import subprocess
 import sys
 import threading
@@ -370,37 +369,6 @@ def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(one: Hostile
         assert isinstance(errors[0], RewardTimeout)
         hanging.deadline = 60
         assert in_a_run(hanging, HARMLESS) == [(2.0, 2.0), (2.0,)]
-
-
-# --- the filter, on both machines -----------------------------------------------------------------------------------
-
-ALLOW, KILL = 0x7FFF0000, 0x80000000
-EPERM, EACCES, ENOSYS, ENETDOWN = (0x50000 | number for number in (1, 13, 38, 100))
-
-
-def verdict(machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
-    """What the filter of a process 42 says of a call: a BPF interpreter of the six instructions that it is made of."""
-    column = 0 if machine == "x86_64" else 1
-    program = isolate._program(machine, column, 42)
-    padded = (*arguments, *[0] * 6)[:6]
-    arch = isolate._ARCHITECTURES[machine] if architecture is None else architecture
-    data = struct.pack("<iIQ6Q", number, arch, 0, *padded)
-    at = word = 0
-    for _ in range(len(program)):
-        code, yes, no, operand = program[at]
-        at += 1
-        match code:
-            case 0x20:  # load
-                (word,) = struct.unpack_from("<I", data, operand)
-            case 0x06:  # return
-                return operand
-            case 0x15:  # equal
-                at += yes if word == operand else no
-            case 0x35:  # at least
-                at += yes if word >= operand else no
-            case 0x45:  # any bit
-                at += yes if word & operand else no
-    raise AssertionError("the program runs off its end")
 
 
 def test_what_was_refused_is_found_behind_other_errors() -> None:
