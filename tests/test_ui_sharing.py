@@ -224,7 +224,7 @@ def test_files_hold_the_numbers_on_screen() -> None:
 
     page = export(credit, "html").text
     assert page.startswith("<!doctype html>")
-    assert "<title>Start with 7, add 3" in page
+    assert '"source":[["prompt","Start with 7, add 3' in page
     assert "default-src 'none'" in page
 
 

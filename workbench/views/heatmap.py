@@ -97,8 +97,6 @@ OTHER_SCHEMES = ("outcome", "step", "process")
 """Schemes under which a step's advantage is said beside that under the drawn one."""
 WITH_ANSWER = "answer"
 """What stands among them for the drawn scheme with the final answer counted."""
-TITLE_CHARACTERS = 80
-"""Of a prompt, in the title of a page of its own."""
 SOURCE_CHARACTERS = 400
 """Of a prompt, in what says where a drawing comes from."""
 
@@ -146,8 +144,7 @@ def heatmap(
     spread = "" if shown.spread else ", no spread"
     about = f"{len(scored.group)} rollouts, {steps} steps, scheme {shown.scheme!r}{spread}"
     draw = partial(credit_payload, shown, matches, other=other, loss=loss)
-    first = prompt_text(scored.group.prompt).strip().split("\n")[0][:TITLE_CHARACTERS]
-    return Heatmap(f"{first}: {scored.group.policy}, {shown.scheme}", about, draw)
+    return Heatmap(f"{shown.scheme} credit", about, draw)
 
 
 def credit_payload(
