@@ -165,6 +165,32 @@ def expect_reward(page: Page, place: int, label: str, kind: str) -> None:
     expect(switch).to_contain_text(label)
 
 
+def add_reward(page: Page, name: str) -> None:
+    """Choose what to add to the list of rewards."""
+    page.locator("#add-reward input").click()
+    page.get_by_role("option", name=name).click()
+
+
+def write_reward(page: Page, code: str) -> None:
+    """Put this code into the open editor, in place of what it holds."""
+    page.locator("#reward-code .cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(code)
+
+
+def add_own_reward(page: Page, code: str) -> None:
+    """Add a reward of one's own, and leave its editor open."""
+    add_reward(page, "Your own step function")
+    expect(page.locator("#reward-code .cm-content")).to_contain_text("def my_step_reward")
+    write_reward(page, code)
+
+
+def close_editor(page: Page) -> None:
+    """Have the cards in the editor's place again."""
+    page.locator("#editor-done").click()
+    expect(page.locator("#reward-editor")).to_have_count(0)
+
+
 def show_more(page: Page) -> None:
     """Unfold More, below the controls, if it is folded."""
     more = page.locator("#more > button")

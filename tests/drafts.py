@@ -9,17 +9,17 @@ from workbench.schema import RewardKind
 from workbench.ui.handlers.credit import credit_section
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
-from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, padded
+from workbench.ui.handlers.reward_rows import RewardRow, builtin_row
 
 PATTERN = r"(?m)^(?:Step \d+|Answer):"
 
 
 def draft_of(
-    *rows: RewardRow | None, regex: str = PATTERN, kind: str = "starts", scheme: str = "process", **options: Any
+    *rows: RewardRow, regex: str = PATTERN, kind: str = "starts", scheme: str = "process", **options: Any
 ) -> Draft:
     """The page as it opens, with these rows (its own, if none), this pattern and this scheme."""
     listed = rows or (builtin_row("step_correctness"), builtin_row("answer_correctness"))
-    draft = replace(first_draft(), rows=padded(listed), credit=credit_section(scheme, **options))
+    draft = replace(first_draft(), rows=tuple(listed), credit=credit_section(scheme, **options))
     return draft.with_pattern(regex, kind)
 
 
@@ -28,4 +28,4 @@ def own_row(
 ) -> RewardRow:
     """A row whose editor holds ``code``; what it is called and scores is what the code says, as after typing it."""
     row = RewardRow({"name": name, "kind": kind, "code": ""})
-    return row.with_values(on, weight, code)
+    return row.with_edits({"on": on, "weight": weight, "code": code})

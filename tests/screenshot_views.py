@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from playwright.sync_api import Page, expect
 
-from tests.browsing import open_by_name, unfold_more
+from tests.browsing import add_own_reward, add_reward, open_by_name
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.watched import before_and_now
@@ -70,17 +70,19 @@ def presets(page: Page) -> None:
 
 def reward_error(page: Page) -> None:
     _unfold(page)
-    page.locator("#add-reward input").click()
-    page.get_by_role("option", name="Your own step function").click()
-    page.locator("#reward-code-2 .cm-content").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(FAILING)
-    expect(page.locator("#reward-note-2")).to_contain_text("ZeroDivisionError")
+    add_own_reward(page, FAILING)
+    expect(page.locator("#editor-said")).to_contain_text("ZeroDivisionError")
+
+
+def reward_editor(page: Page) -> None:
+    _unfold(page)
+    page.locator("#reward-edit-0").click()
+    expect(page.locator("#editor-results")).to_contain_text("Rollout 1")
 
 
 def reward_model_form(page: Page) -> None:
     _unfold(page)
-    unfold_more(page, "Add a reward model …")
+    add_reward(page, "A reward model")
     page.locator("#model-path").get_by_role("textbox").fill("/nowhere/at/all")
     page.locator("#model-add").click()
     expect(page.locator("#model-note .drawn.error")).to_be_visible()
@@ -88,7 +90,7 @@ def reward_model_form(page: Page) -> None:
 
 def step_values(page: Page) -> None:
     _unfold(page)
-    unfold_more(page, "Step values by sampling …")
+    add_reward(page, "Step values")
     page.locator("#values-k input").fill("1")
     page.locator("#values-estimate").click()
     expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo")
@@ -129,7 +131,7 @@ def probe_chosen(page: Page) -> None:
 def weight_by_step(page: Page) -> None:
     _unfold(page)
     page.locator("#reward-edit-1").click()
-    field = page.locator("#reward-schedule-1").get_by_role("textbox")
+    field = page.locator("#reward-schedule").get_by_role("textbox")
     field.fill("0:1,60:0")
     field.press("Enter")
     expect(page.locator("#reward-on-1")).to_contain_text("0 at step 60")
@@ -193,7 +195,7 @@ def offline(page: Page) -> None:
 
 
 INSPECT: tuple[View, ...] = (
-    inspect, pinned, hovered, entropy, no_match, bad_pattern, slow_pattern, presets, reward_error,
+    inspect, pinned, hovered, entropy, no_match, bad_pattern, slow_pattern, presets, reward_error, reward_editor,
     reward_model_form, step_values, two_schemes, no_spread, probes, probe_chosen, own_rollouts,
     weight_by_step, episode, sampling, notebook_code,
     help_page, glossary,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, expect_rollouts, heard, stopped, visit
+from tests.browsing import App, add_own_reward, close_editor, expect_rollouts, heard, stopped, visit, write_reward
 from workbench.rundir import RunDir
 
 pytestmark = pytest.mark.browser
@@ -26,18 +26,6 @@ def set_regex(page: Page, text: str) -> None:
 
 def drawn(page: Page, holder: str) -> list[list[float]]:
     return page.evaluate("id => document.querySelector(id).heatmap.data.rollouts.map(r => r.advantages)", holder)
-
-
-def add_reward(page: Page, name: str, place: int, code: str) -> None:
-    page.locator("#add-reward input").click()
-    page.get_by_role("option", name=name).click()
-    edit_reward(page, place, code)
-
-
-def edit_reward(page: Page, place: int, code: str) -> None:
-    page.locator(f"#reward-code-{place} .cm-content").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(code)
 
 
 # ── Inspect ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,14 +88,16 @@ def a_preset_is_chosen_by_what_it_finds(page: Page) -> None:
 
 
 def a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page: Page) -> None:
-    add_reward(page, "Your own step function", 2, "def longer(prompt, step, **columns):\n    return 7.0\n")
+    add_own_reward(page, "def longer(prompt, step, **columns):\n    return 7.0\n")
+    close_editor(page)
     expect(page.locator(f"{CARDS} .chip .r").first).to_have_text("8")  # 1 for being right and 7 from this one
     expect(page.locator("#reward-on-2")).to_contain_text("longer")
-    edit_reward(page, 2, "def longer(prompt, step, **columns):\n    return 1 / 0\n")
-    note = page.locator("#reward-note-2")
+    page.locator("#reward-edit-2").click()
+    write_reward(page, "def longer(prompt, step, **columns):\n    return 1 / 0\n")
+    note = page.locator("#editor-said")
     expect(note).to_contain_text("ZeroDivisionError")
     expect(note).to_contain_text("rollout 1, step 1")
-    failing = page.locator("#reward-code-2 .cm-line").nth(1)
+    failing = page.locator("#reward-code .cm-line").nth(1)
     expect(failing).to_have_css("background-color", re.compile(r"rgba\(164, 38, 44"))
     expect(page.locator("#drawing .stale")).to_be_visible()
     page.locator("#reward-remove-2").click()
@@ -116,15 +106,16 @@ def a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page: Pag
 
 
 def equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
-    add_reward(page, "Your own step function", 2, "def same(prompt, step, **columns):\n    return 1.0\n")
+    add_own_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
+    close_editor(page)
     page.locator("#reward-on-0 input").uncheck()
     notices = page.locator("#drawing .notices")
     expect(notices).to_contain_text("the outcome reward (answer_correctness) differs")
-    expect(page.locator("#reward-note-1")).to_contain_text("Shown, not counted: 4 of 8 answers right")
+    expect(page.locator("#reward-note-1")).to_contain_text("4 of 8 answers right · shown, not counted")
     notices.get_by_role("button", name="Outcome weight 1").click()
     expect(page.locator("#credit-outcome-weight input")).to_have_value("1")
     expect(notices).to_be_empty()
-    expect(page.locator("#reward-note-1")).not_to_contain_text("Shown")
+    expect(page.locator("#reward-note-1")).not_to_contain_text("shown")
     expect(page.locator("#reward-note-1")).to_contain_text("4 of 8 answers right")
     expect(page.locator(f"{CARDS} .text i.p").first).to_be_visible()
     page.locator("#reward-on-1 input").uncheck()
@@ -327,7 +318,7 @@ def a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> None:
 
 
 def a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page) -> None:
-    add_reward(page, "Your own step function", 2, "def broken(prompt, step, **columns):\n    return 1 / 0\n")
+    add_own_reward(page, "def broken(prompt, step, **columns):\n    return 1 / 0\n")
     expect(page.locator("#drawing .stale")).to_contain_text("Showing the last valid result: ")
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("4")

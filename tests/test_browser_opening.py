@@ -69,8 +69,6 @@ NO_FRAME = "() => { const asked = window.framesAsked; window.framesAsked = 0; re
 
 
 PARTS = [
-    ("#add-model > button", "#model-path :is(input, textarea)"),
-    ("#step-values > button", "#values-k input"),
     ("#train-tab-button", "#steps input"),
 ]
 

@@ -15,7 +15,18 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, children, expect_rollouts, serious, share, stopped, visit
+from tests.browsing import (
+    App,
+    add_own_reward,
+    add_reward,
+    children,
+    close_editor,
+    expect_rollouts,
+    serious,
+    share,
+    stopped,
+    visit,
+)
 from workbench.schema import Group
 
 pytestmark = pytest.mark.browser
@@ -91,11 +102,8 @@ def a_link_shows_the_same_in_another_browser(page: Page, browser: Browser) -> No
 
 
 def a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
-    page.locator("#add-reward input").click()
-    page.get_by_role("option", name="Your own step function").click()
-    page.locator("#reward-code-2 .cm-content").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text("def mine(prompt, step, **columns):\n    return len(step) / 8\n")
+    add_own_reward(page, "def mine(prompt, step, **columns):\n    return len(step) / 8\n")
+    close_editor(page)
     expect(page.locator("#reward-on-2")).to_contain_text("mine")
     choose(page, "#scheme", "step")
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
@@ -215,9 +223,8 @@ def test_everybody_can_use_every_part(browser: Browser, app: App, workspace: Pat
         expect_rollouts(page, 8)
         assert page.evaluate("getComputedStyle(document.querySelector('.wh .cards')).transitionDuration") == "0s"
         every_control_can_be_reached_by_keyboard_and_shows_its_focus(page)
-        page.locator("#add-reward input").click()
-        page.get_by_role("option", name="Your own step function").click()
-        expect(page.locator("#reward-code-2 .cm-content[tabindex='0']")).to_be_visible()
+        add_reward(page, "Your own step function")
+        expect(page.locator("#reward-code .cm-content[tabindex='0']")).to_be_visible()
         page.set_viewport_size({"width": 390, "height": 844})
         page.get_by_role("button", name="Show controls").locator("visible=true").click()
         expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))

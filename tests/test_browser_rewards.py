@@ -7,29 +7,13 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, expect_no_sideways_scroll, expect_reward, show_more, unfold_more
+from tests.browsing import App, add_own_reward, add_reward, close_editor, expect_reward, write_reward
 
 pytestmark = pytest.mark.browser
 
 CHIPS = "#drawing .rollout:not(.streaming) .chip"
 FAILING = re.compile(r"rgba\(164, 38, 44")
 OWN = "def brief(prompt, step, **columns):\n    return 1.0 if len(step) < 20 else 0.0\n"
-
-
-def add(page: Page, name: str) -> None:
-    page.locator("#add-reward input").click()
-    page.get_by_role("option", name=name).click()
-
-
-def write(page: Page, place: int, code: str) -> None:
-    page.locator(f"#reward-code-{place} .cm-content").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(code)
-
-
-def add_own(page: Page, code: str, place: int = 2) -> None:
-    add(page, "Your own step function")
-    write(page, place, code)
 
 
 def remove(page: Page, place: int) -> None:
@@ -41,27 +25,25 @@ def test_functions_are_watched_written_saved_and_limited(page: Page, app: App) -
     each_row_says_what_its_function_gave_and_took_from_the_start(page)
     a_weight_by_step_is_written_refused_kept_and_undone(page)
     watching_shows_scores_positions_correlation_and_each_rollout(page)
-    unfold_more(page, "Saved functions")
-    expect_no_sideways_scroll(page, "#saved-choice")
     a_builtins_error_is_marked_in_the_source_that_is_shown(page)
     an_outcome_function_pasted_into_a_step_row_is_one(page)
     a_failing_line_far_down_is_the_one_that_is_marked(page)
     a_function_is_saved_and_found_after_a_reload(page, app)
-    twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page)
+    results_stand_beside_the_code_and_prints_under_them(page)
+    there_may_be_any_number(page)
 
 
 def each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> None:
     expect(page.locator("#reward-note-0")).to_contain_text("85 % of steps right")
     expect(page.locator("#reward-note-0 pre")).to_be_hidden()
-    page.locator("#reward-edit-0").click()
-    expect(page.locator("#reward-note-0 pre")).to_contain_text("0 to 1  ·  chain-arithmetic task")
 
 
 def a_weight_by_step_is_written_refused_kept_and_undone(page: Page) -> None:
-    field = page.locator("#reward-schedule-0").get_by_role("textbox")
+    page.locator("#reward-edit-0").click()
+    field = page.locator("#reward-schedule").get_by_role("textbox")
     field.fill("5:1,2:0")
     field.press("Enter")
-    expect(page.locator("#reward-saved-0")).to_contain_text("step 2 follows step 5")
+    expect(page.locator("#editor-saved")).to_contain_text("step 2 follows step 5")
     field.fill("0:2, 60:0")
     field.press("Tab")
     expect(page.locator("#reward-on-0")).to_contain_text("2 at step 0 → 0 at step 60")
@@ -71,12 +53,14 @@ def a_weight_by_step_is_written_refused_kept_and_undone(page: Page) -> None:
     expect(page.locator("#reward-note-0")).to_contain_text("drawn with its weight at step 0")
     page.get_by_role("button", name="Undo").first.click()
     expect(page.locator("#reward-weight-0 input")).to_be_enabled()
-    expect(field).to_have_value("")
+    expect(field).to_have_value("")  # the editor shows the row that came back
+    page.keyboard.press("Escape")
+    close_editor(page)
 
 
 def an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:
     code = "def right(prompts, completions, answer, **kwargs) -> list[float]:\n    return [0.25] * len(answer)\n"
-    add_own(page, code)
+    add_own_reward(page, code)
     expect_reward(page, 2, "right", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean 0.25")
     remove(page, 2)
@@ -85,16 +69,16 @@ def an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:
 def a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
     """The editor draws only the lines in sight: the 150th is found after scrolling to it, and no other is marked."""
     lines = ["def mine(prompt, step, **columns):", *(f"    x{i} = {i}" for i in range(2, 150)), "    return 1 / 0"]
-    add_own(page, "\n".join(lines))
-    expect(page.locator("#reward-note-2")).to_contain_text("at line 150")
-    scroller = page.locator("#reward-code-2 .cm-scroller")
-    last = page.locator("#reward-code-2 .cm-line", has_text="return 1 / 0")
+    add_own_reward(page, "\n".join(lines))
+    expect(page.locator("#editor-said")).to_contain_text("at line 150")
+    scroller = page.locator("#reward-code .cm-scroller")
+    last = page.locator("#reward-code .cm-line", has_text="return 1 / 0")
     scroller.evaluate("node => node.scrollTo(0, 0)")
-    expect(page.locator("#reward-code-2 .cm-line").first).to_have_text(lines[0])
-    expect(page.locator("#reward-code-2 .cm-line").first).not_to_have_css("background-color", FAILING)
+    expect(page.locator("#reward-code .cm-line").first).to_have_text(lines[0])
+    expect(page.locator("#reward-code .cm-line").first).not_to_have_css("background-color", FAILING)
     scroller.evaluate("node => node.scrollTo(0, node.scrollHeight)")
     expect(last).to_have_css("background-color", FAILING)
-    marked = page.locator("#reward-code-2 .cm-line").evaluate_all(
+    marked = page.locator("#reward-code .cm-line").evaluate_all(
         "nodes => nodes.filter((node) => getComputedStyle(node).boxShadow !== 'none').map((node) => node.textContent)"
     )
     assert marked == ["    return 1 / 0"]
@@ -102,41 +86,40 @@ def a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
 
 
 def a_builtins_error_is_marked_in_the_source_that_is_shown(page: Page) -> None:
-    add(page, "gsm8k_integer")
+    add_reward(page, "gsm8k_integer")
     page.locator("#reward-edit-2").click()
     expect(page.locator("#reward-note-2")).to_contain_text("mean 0")
     code = "def gsm8k_integer(prompts, completions, **columns):\n    first = completions[0]\n    return first.nothing\n"
-    write(page, 2, code)
-    expect(page.locator("#reward-note-2")).to_contain_text("AttributeError at line 3")
-    failing = page.locator("#reward-code-2 .cm-line", has_text="first.nothing")
+    write_reward(page, code)
+    expect(page.locator("#editor-said")).to_contain_text("AttributeError at line 3")
+    failing = page.locator("#reward-code .cm-line", has_text="first.nothing")
     expect(failing).to_have_css("background-color", FAILING)
     remove(page, 2)
 
 
 def a_function_is_saved_and_found_after_a_reload(page: Page, app: App) -> None:
-    add_own(page, OWN)
+    add_own_reward(page, OWN)
     expect_reward(page, 2, "brief", "step")
-    page.locator("#reward-save-2").click()
-    expect(page.locator("#reward-saved-2")).to_contain_text("rewards/brief.py")
-    write(page, 2, OWN.replace("20", "15"))
-    expect(page.locator("#reward-saved-2 .drawn")).to_be_hidden()
+    page.locator("#editor-save").click()
+    expect(page.locator("#editor-saved")).to_contain_text("rewards/brief.py")
+    write_reward(page, OWN.replace("20", "15"))
+    expect(page.locator("#editor-saved .drawn")).to_be_hidden()
     assert (app.workspace / "rewards" / "brief.py").read_text() == OWN
 
     page.reload()
     expect(page.locator(CHIPS).first).to_be_visible()
-    unfold_more(page, "Saved functions")
-    page.locator("#saved-choice input").click()
-    page.get_by_role("option", name="brief").click()
-    page.locator("#saved-load").click()
-    expect(page.locator("#reward-code-2 .cm-content")).to_contain_text("len(step) < 20")  # the reload brought back 15
     expect_reward(page, 2, "brief", "step")
+    add_reward(page, "A file")
+    expect(page.locator("#saved-choice input")).to_have_value("brief")
+    page.locator("#saved-load").click()
+    expect(page.locator("#reward-editor")).to_have_count(0)
     page.locator("#reward-edit-2").click()
+    expect(page.locator("#reward-code .cm-content")).to_contain_text("len(step) < 20")  # the reload brought back 15
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
     remove(page, 2)
 
 
 def watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> None:
-    show_more(page)
     page.locator("#watch summary").click()
     tables = page.locator("#watch table")
     expect(tables).to_have_count(4)
@@ -145,16 +128,28 @@ def watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> 
     expect(tables.nth(1).locator("tbody td")).to_have_count(6)
     expect(tables.nth(2)).to_contain_text("0.48")
     expect(tables.nth(3).locator("tbody tr")).to_have_count(8)
-    add(page, "trl:think_format_reward")
+    add_reward(page, "trl:think_format_reward")
     expect(tables.nth(0)).to_contain_text("trl:think_format_reward")
     expect(page.locator("#watch details")).to_have_attribute("open", "")
     page.locator("#reward-remove-2").click()
     expect(tables.nth(0)).not_to_contain_text("trl:think_format_reward")
 
 
-def twelve_functions_fit_and_a_thirteenth_is_refused_in_words(page: Page) -> None:
-    for place in range(2, 12):
-        add(page, "Your own step function")
+def results_stand_beside_the_code_and_prints_under_them(page: Page) -> None:
+    page.locator("#reward-edit-0").click()
+    expect(page.locator("#editor-said")).to_contain_text("scores 41 of 48 steps 1 and 7 steps 0. None changed since")
+    expect(page.locator("#editor-results tr.wrong")).to_have_count(7)
+    expect(page.locator("#drawing .cards")).to_be_hidden()
+    write_reward(page, "def step_correctness(prompt, step, **columns):\n    print('seen')\n    return 1.0\n")
+    expect(page.locator("#editor-said")).to_contain_text("7 changed since you opened it")
+    expect(page.locator("#editor-results pre").first).to_contain_text("seen")
+    page.locator("#editor-undo").click()
+    expect(page.locator("#editor-said")).to_contain_text("None changed since")
+    close_editor(page)
+    expect(page.locator("#drawing .cards")).to_be_visible()
+
+
+def there_may_be_any_number(page: Page) -> None:
+    for place in range(2, 15):
+        add_reward(page, "Your own step function")
         expect(page.locator(f"#reward-on-{place}")).to_contain_text("my_step_reward")
-    add(page, "Your own step function")
-    expect(page.locator("#add-note")).to_contain_text("12 functions are the most")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import SECONDS, App, expect_reward, open_config, unfold_more, visit
+from tests.browsing import SECONDS, App, add_reward, close_editor, expect_reward, open_config, visit
 from tests.judge_server import serving, steps_answer
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
@@ -49,7 +49,7 @@ def test_a_judge_says_why_on_the_chip(page: Page) -> None:
         return steps_answer(*(0.5 for _ in texts), reason="it <b>adds</b> up", quote="Step")
 
     with serving(answer) as endpoint:
-        unfold_more(page, "Add a judge …")
+        add_reward(page, "A judge")
         page.locator("#judge-base-url").get_by_role("textbox").fill(endpoint.url)
         page.locator("#judge-model").get_by_role("textbox").fill("small")
         page.locator("#judge-add").click()
@@ -57,7 +57,8 @@ def test_a_judge_says_why_on_the_chip(page: Page) -> None:
         expect(page.locator("#drawing .chip .r").first).to_contain_text(".5")  # whole numbers before
         expect(page.locator("#judge-model")).to_be_hidden()  # the form folds once it is there
     page.locator("#reward-edit-1").click()
-    expect(page.locator("#reward-facts-1 dd").first).to_have_text(f"small at {endpoint.url}")
+    expect(page.locator("#judge-base-url").get_by_role("textbox")).to_have_value(endpoint.url)
+    close_editor(page)
     chip = page.locator("#drawing .chip").first
     chip.hover()
     expect(page.locator("#drawing .tip .remark").first).to_have_text("judge, reason it <b>adds</b> up")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, expect_rollouts, visit
+from tests.browsing import App, add_own_reward, expect_rollouts, visit
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ALL, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config.run import RunConfig
@@ -127,8 +127,8 @@ def controls_answer_in_text(page: Page) -> None:
     expect(page.locator("#pattern-note")).to_contain_text("does not compile")
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
     code = f"def mine(prompt, step, **columns):\n    print({ALL!r})\n    raise ValueError({ALL!r})\n"
-    own_reward(page, 2, code)
-    expect(page.locator("#reward-note-2")).to_contain_text("<img src=x onerror")
+    add_own_reward(page, code)
+    expect(page.locator("#editor-said")).to_contain_text("<img src=x onerror")
     page.locator("#prompt textarea").fill(f"{PAYLOADS[2]} {PAYLOADS[0]} {PAYLOADS[23]}\n")
     page.locator("#max-tokens input").fill("4")
     page.locator("#generations input").fill("2")
@@ -148,14 +148,6 @@ def controls_answer_in_text(page: Page) -> None:
     expect(page.locator("#start-note")).to_contain_text("use 1 to 80 letters")
     expect(page.locator("#inherited")).to_contain_text("<img src=x onerror")
     check(page)
-
-
-def own_reward(page: Page, place: int, code: str) -> None:
-    page.locator("#add-reward input").click()
-    page.get_by_role("option", name="Your own step function").click()
-    page.locator(f"#reward-code-{place} .cm-content").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(code)
 
 
 def test_an_exported_heatmap_full_of_payloads_is_text(browser: Browser, tmp_path: Path) -> None:

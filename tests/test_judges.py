@@ -370,5 +370,5 @@ def form(url: str, **values: Any) -> dict[str, Any]:
 def test_a_judge_of_an_opened_configuration_is_off_until_it_is_switched_on() -> None:
     config = RunConfig(method={"rewards": [judge("https://judge.example/v1", key_variable="HOME")]})
     opened, note = open_config(draft_of(), "shared.yaml", config.to_yaml().encode())
-    assert [(row.name, row.on) for row in opened.rows if row] == [("j", False)]
+    assert [(row.name, row.on) for row in opened.rows] == [("j", False)]
     assert (note.level, "j" in note.text) == ("warning", True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 from starlette.testclient import TestClient
 
@@ -27,7 +28,18 @@ from workbench.ui.handlers.run_setup import start_run
 from workbench.ui.handlers.sampling import sample
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.tree import with_path
-from workbench.ui.public import ABOUT, FREE, MOST, MOST_BYTES, WAITING, PublicServices, _leaves, allowed, tokens_of
+from workbench.ui.public import (
+    ABOUT,
+    FREE,
+    MOST,
+    MOST_BYTES,
+    WAITING,
+    PublicServices,
+    _leaves,
+    allowed,
+    close,
+    tokens_of,
+)
 
 CODE = "def mine(prompt, step, **columns):\n    return 1.0\n"
 EXTERNAL = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
@@ -294,10 +306,19 @@ def test_the_api_refuses_them_too(served: TestClient, function: str, data: list[
 
 def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -> None:
     called = {number for one in config["dependencies"] for number, _ in one["targets"]}
-    for name in ("door-file", "open-config", "model-add", "judge-add", "saved-load", "reward-code-0", "isolate"):
+    for name in ("door-file", "open-config", "isolate"):
         assert element(config, name)["id"] not in called, name
-    for name in ("door", "open-config", "reward-code-0", "isolate"):
+    for name in ("door", "open-config", "isolate"):
         assert element(config, name)["props"]["visible"] is False
+    choices = {value for _, value in element(config, "add-reward")["props"]["choices"]}
+    assert {"step_correctness", "new:values"} <= choices
+    assert not choices & {"own:step", "new:model", "new:judge", "new:file"}
+    with gr.Blocks() as drawn_later:
+        gr.Code(elem_id="reward-code", interactive=True)
+        gr.Button(elem_id="editor-save")
+    close(drawn_later)
+    code, save = (drawn_later.blocks[number] for number in list(drawn_later.blocks)[-3:-1])
+    assert (code.interactive, save.visible) == (False, False)
 
 
 def test_functions_that_change_what_others_see_are_not_there(served: TestClient, config: dict[str, Any]) -> None:

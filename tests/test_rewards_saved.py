@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from workbench.errors import RewardCodeError
-from workbench.rewards.source import LARGEST, kind_in, load_saved, reward_functions, save_reward, saved_rewards
+from workbench.rewards.source import LARGEST, kind_in, reward_functions, save_reward, saved_rewards
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
 OTHER = STEP.replace("1.0", "2.0")
@@ -21,13 +20,8 @@ def test_a_function_is_a_file_of_its_name(tmp_path: Path) -> None:
     save_reward(tmp_path, "whole", OUTCOME)
     (tmp_path / "rewards" / "by_hand.py").write_text(OUTCOME)
     (tmp_path / "rewards" / "notes.txt").write_text("x")
-    (tmp_path / "rewards" / "broken.py").write_bytes(b"\xff\xfe")
-    os.mkfifo(tmp_path / "rewards" / "pipe.py")  # which would be read without an end
-    assert saved_rewards(tmp_path) == ["broken", "by_hand", "mine", "pipe", "whole"]
-    assert (load_saved(tmp_path, "mine"), load_saved(tmp_path, "by_hand")) == (OTHER, OUTCOME)
-    for name in ("broken", "pipe", "absent"):
-        with pytest.raises(RewardCodeError, match=name):
-            load_saved(tmp_path, name)
+    assert saved_rewards(tmp_path) == ["by_hand", "mine", "whole"]
+    assert (tmp_path / "rewards" / "mine.py").read_text() == OTHER
     for code in (" \n", "#" * (LARGEST + 1)):
         with pytest.raises(RewardCodeError, match="bytes"):
             save_reward(tmp_path, "mine", code)
@@ -37,8 +31,6 @@ def test_a_function_is_a_file_of_its_name(tmp_path: Path) -> None:
 def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RewardCodeError, match="cannot be a saved reward's name"):
         save_reward(tmp_path, name, STEP)
-    with pytest.raises(RewardCodeError, match="cannot be a saved reward's name"):
-        load_saved(tmp_path, name)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def test_a_row_of_the_page_takes_the_text_of_the_flag() -> None:
     row = builtin_row("step_correctness", weight=3.0).with_schedule(" 0:2, 60:0.25")
     assert (row.schedule, row.weight, row.is_scheduled) == ("0:2,60:0.25", 2.0, True)
     assert row.config().points == ((0, 2.0), (60, 0.25))
-    assert row.with_values(True, 2.0, row.code) is row  # its weight's field shows that of step 0
+    assert (
+        row.with_edits({"on": True, "weight": 2.0, "code": row.code}) is row
+    )  # its weight's field shows that of step 0
     unscheduled = row.with_schedule("")
     assert (unscheduled.schedule, unscheduled.config().weight) == ("", 2.0)
 

@@ -18,6 +18,7 @@ from workbench.ui.handlers.draft import RUN, Draft, Tab
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.page_state import dump, link_of
+from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.run_fields import INSPECTED, NUMBER, method_fields, own_defaults
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore
@@ -110,7 +111,7 @@ def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStor
 
 
 def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() -> None:
-    draft = draft_of().with_pattern("", "starts").with_values({"method.rewards.0.weight": 1e9})
+    draft = draft_of().with_pattern("", "starts").with_row(builtin_row("tag_format").with_edits({"weight": 1e9}))
     with pytest.raises((ConfigError, RewardError)):
         draft.with_pattern("x", "starts").config()
     assert draft.with_values({"method.name": "reward"}).config().method.name == "reward"

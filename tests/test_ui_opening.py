@@ -65,7 +65,7 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     chosen = choose_group(draft, imported, 1)
     assert (chosen.where, chosen.draft.group) == ("2 of 300", imported.groups[1])
     assert chosen.draft.text == imported.groups[1].prompt
-    assert [row.name for row in draft.rows if row] == ["calculator_notes", "gsm8k_answer"]
+    assert [row.name for row in draft.rows] == ["calculator_notes", "gsm8k_answer"]
     view = rescore(chosen.draft, worker)
     assert (view.note, view.pattern) == (None, None)
     drawn = json.loads(view.drawing)
@@ -174,7 +174,7 @@ def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
         view = opened(tmp_path, write(tmp_path, *[columns | row for row in ROWS]))[-1]
         draft = with_opened(draft, view)
         assert "show" in json.loads(rescore(draft, worker).drawing)
-        return draft, [(row.name, row.on) for row in draft.rows if row]
+        return draft, [(row.name, row.on) for row in draft.rows]
 
     draft, rows = after(draft, reward=1.0)
     assert rows == [("given_reward", True), ("mine", True)]
@@ -192,7 +192,7 @@ def test_a_chosen_reward_that_one_file_cannot_feed_is_on_again_with_the_next():
     assert chosen.for_data({"answer"}) == chosen
     off = chosen.for_data(set())
     assert (off.on, off.for_data(set()).for_data({"answer", "level"})) == (False, chosen)
-    switched = off.with_values(True, 1.0, off.code).with_values(False, 1.0, off.code)
+    switched = off.with_edits({"on": True}).with_edits({"on": False})
     assert not switched.for_data(set()).for_data({"answer"}).on
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.credit import with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_group
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, row_of
-from workbench.ui.handlers.scoring import rescore, unused_notes
+from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, row_of
+from workbench.ui.handlers.scoring import Note, ScoringView, rescore
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
@@ -50,8 +51,8 @@ def test_a_configuration_with_options_is_shown_as_its_code() -> None:
     config = RewardConfig(name="length_target", kind="outcome", options={"target_length": 80})
     row = row_of(config)
     assert "target_length: int = 80," in row.code
-    assert row.with_values(True, 1.0, row.code).config() == config  # and stays what it is until it is edited
-    edited = row.with_values(True, 1.0, row.code.replace("80", "90"))
+    assert row.with_edits({"code": row.code}).config() == config  # and stays what it is until it is edited
+    edited = row.with_edits({"code": row.code.replace("80", "90")})
     assert "target_length: int = 90," in (edited.config().code or "")
     assert edited.config().options == {}
 
@@ -67,7 +68,7 @@ def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: Sandbo
         assert view.rows[0] is not None
         assert "there twice" in view.rows[0].text
     else:
-        assert view.rows == (None,) * SLOTS
+        assert view.rows == (None, None)
         assert view.credit is not None
 
 
@@ -76,48 +77,98 @@ def test_saving_and_loading(tmp_path: Path) -> None:
     assert handlers.save_row(tmp_path, builtin_row("trl:accuracy_reward")).level == "info"
     assert saved_rewards(tmp_path) == ["accuracy_reward", "mine"]
 
-    rows = form(builtin_row("step_correctness")).rows
-    place, row = handlers.load_choice(tmp_path, rows, "mine")  # type: ignore[misc]
-    assert (place, row.code, row.name) == (1, STEP, "mine")
-    listed = form(builtin_row("step_correctness"), own(STEP).with_values(False, 0.5, STEP)).rows
-    place, row = handlers.load_choice(tmp_path, listed, "mine")  # type: ignore[misc]
-    assert (place, row.weight, row.on) == (1, 0.5, False)  # in its namesake's place
-    full = tuple(code_row(f"f{i}", "step", "") for i in range(SLOTS))
-    assert "remove one first" in handlers.load_choice(tmp_path, full, "mine").text  # type: ignore[union-attr]
+    draft = form(builtin_row("step_correctness"))
+    added = handlers.add_file(draft, "mine", tmp_path)
+    assert isinstance(added, Draft)
+    assert [(row.name, row.code) for row in added.rows[1:]] == [("mine", STEP)]
+    listed = draft.with_row(
+        own("def mine(prompt, step, **c):\n    return 0.0\n").with_edits({"on": False, "weight": 0.5})
+    )
+    again = handlers.add_file(listed, f"{tmp_path}/rewards/mine.py::mine", tmp_path)
+    assert isinstance(again, Draft)
+    row = again.rows[1]
+    assert (len(again.rows), row.code, row.weight, row.on) == (2, STEP, 0.5, False)  # in its namesake's place
+    assert row.key != listed.rows[1].key
 
     (tmp_path / "rewards" / "mine.py").write_bytes(b"\xff")
-    assert "mine.py): 'utf-8'" in handlers.load_choice(tmp_path, rows, "mine").text  # type: ignore[union-attr]
+    broken = handlers.add_file(draft, "mine", tmp_path)
+    assert isinstance(broken, Note)
+    assert "UTF-8" in broken.text
 
 
-def test_under_each_row_stands_what_its_function_gave(worker: Sandbox) -> None:
+def test_what_is_typed_in_a_row_is_read_by_its_key_and_by_no_other() -> None:
+    draft = form(builtin_row("step_correctness"), own(STEP))
+    first, second = (row.key for row in draft.rows)
+    edits = {first: {"weight": 0.5}, second: {"code": OUTCOME, "on": False}, "gone": {"on": False}}
+    edited = draft.with_edits(edits)
+    assert [(row.name, row.kind, row.weight, row.on) for row in edited.rows] == [
+        ("step_correctness", "step", 0.5, True),
+        ("whole", "outcome", 1.0, False),
+    ]
+    assert [row.key for row in edited.rows] == [first, second]
+    assert edited.with_new_keys().with_edits({first: {"weight": 3.0}}) == edited  # an undone page is not edited again
+    assert [row.name for row in edited.without_row(first).rows] == ["whole"]
+
+
+def test_a_template_is_added_under_a_name_that_is_free() -> None:
+    draft: Draft | Note = form(builtin_row("step_correctness"))
+    for _ in range(14):  # there is no most
+        assert isinstance(draft, Draft)
+        draft = handlers.add_reward(draft, handlers.OWN_STEP)
+    assert isinstance(draft, Draft)
+    assert [row.name for row in draft.rows[1:3]] == ["my_step_reward", "my_step_reward_2"]
+    assert len({row.name for row in draft.rows}) == 15
+    assert isinstance(handlers.add_reward(draft, "step_correctness"), Note)  # it is in the list
+
+
+def said(draft: Draft, view: ScoringView, editing: str = "") -> Any:
+    watched = None if view.credit is None else handlers.watch_group(draft, view.credit.scored, CallTimes())
+    return handlers.rewards_said(draft, view, watched, editing)
+
+
+def test_under_each_row_stands_what_its_function_returned(worker: Sandbox) -> None:
     off = replace(builtin_row("tag_format"), on=False)
-    shown = form(builtin_row("step_correctness"), own(STEP), off)
-    view = rescore(shown, worker)
+    draft = form(builtin_row("step_correctness"), own(STEP), off)
+    view = rescore(draft, worker)
     assert view.credit is not None
-    watched = handlers.watch_group(shown, view.credit.scored, CallTimes())
-    right, mine, tags, empty = handlers.row_notes(shown.rows, watched, {}, view.credit.scored)[:4]
-    assert right is not None
-    assert mine is not None
-    assert tags is not None
-    # The group that comes with the embedded policy: 48 steps, 9 of them wrong.
-    assert right.text == "85 % of steps right"
-    assert right.detail.startswith("judged by the line before  ·  ")
-    assert right.detail.endswith(" a call  ·  0 to 1  ·  chain-arithmetic task")
-    assert mine.text == "mean 1.00"
-    assert mine.detail.endswith("ms a call")
-    assert tags.text == "off"
-    assert empty is None
-    assert {right.level, mine.level, tags.level} == {"plain"}
-    said = [replace(summary, printed="a\nb\n") for summary in view.credit.scored.rewards]
-    *_, spoke = handlers.row_notes(shown.rows[:2], watched, {}, replace(view.credit.scored, rewards=tuple(said)))
-    assert spoke is not None
-    assert (spoke.text, spoke.detail.partition("printed:")[2]) == (mine.text, "\na\nb")
-    same = handlers.row_notes(form(replace(own(STEP), on=False), own(STEP)).rows, watched, {}, view.credit.scored)
-    assert same[0] is not None
-    assert (same[0].text, same[1]) == ("off", mine)  # of two rows of one name, the one that ran
+    right, mine, tags = said(draft, view)["rows"].values()
+    # The group that comes with the embedded policy: 48 steps, 7 of them wrong.
+    assert right["text"] == "each step · 85 % of steps right"
+    assert right["detail"].startswith("judged by the line before  ·  ")
+    assert right["detail"].endswith(" a call  ·  0 to 1  ·  chain-arithmetic task")
+    assert mine["text"] == "each step · mean 1.00"
+    assert tags["text"] == "final answer · off"
+    rewards = tuple(replace(summary, printed="a\nb\n") for summary in view.credit.scored.rewards)
+    spoke = replace(view, credit=replace(view.credit, scored=replace(view.credit.scored, rewards=rewards)))
+    assert said(draft, spoke)["rows"][draft.rows[1].key]["detail"].endswith("printed:\na\nb")
+    watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
     payload = json.loads(handlers.watch_message(watched))
     assert [one["name"] for one in payload["functions"]] == ["step_correctness", "mine"]
     assert payload["functions"][1]["rows"] == [1.0] * 8
+
+
+def test_beside_the_code_stands_what_each_step_got(worker: Sandbox) -> None:
+    draft = form(
+        builtin_row("step_correctness"),
+        builtin_row("answer_correctness"),
+        own(STEP.replace("1.0", "1 / 0")),
+    )
+    steps, answers, broken = (row.key for row in draft.rows)
+    view = rescore(draft.with_edits({broken: {"on": False}}), worker)
+    editor = said(draft, view, steps)["editor"]
+    assert editor["said"] == "step_correctness scores 41 of 48 steps 1 and 7 steps 0"
+    third = editor["rollouts"][2]
+    assert (third["name"], third["verdict"]) == ("Rollout 3", "wrong")
+    assert third["steps"][:2] == [("Step 1: 7 + 3 = 0", 0.0, True), ("Step 2: 0 * 8 = 0", 1.0, False)]
+    assert said(draft, view, answers)["editor"]["said"] == "answer_correctness scores 4 of 8 answers 1 and 4 answers 0"
+    wrong = said(draft, rescore(draft, worker), broken)
+    assert (wrong["editor"]["wrong"]["line"], list(wrong["rows"])) == (2, [broken])  # the others stay as they were
+
+
+def test_scores_are_summed_up_in_a_sentence() -> None:
+    assert handlers.scores_sentence("f", "step", [1.0, None, 1.0]) == "f scores 2 of 3 steps 1; 1 step without a score"
+    assert handlers.scores_sentence("f", "answer", [None]) == "f scores none of 1 answer"
+    assert handlers.scores_sentence("f", "step", [0.1, 0.2, 0.3, 0.4]) == "f scores 4 steps from 0.1 to 0.4, mean 0.25"
 
 
 def test_a_row_says_that_the_scheme_does_not_use_it(worker: Sandbox) -> None:
@@ -125,20 +176,17 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: Sandbox) -> None:
     both = form(builtin_row("step_correctness"), builtin_row("answer_correctness"))
 
     def notes(draft: Draft) -> list[str]:
-        view = rescore(draft, worker)
-        assert view.credit is not None
-        watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
-        gave = handlers.row_notes(draft.rows, watched, unused_notes(view), view.credit.scored)[:2]
-        assert {note.level for note in gave if note} == {"plain"}
-        return [note.text for note in gave if note]
+        rows = said(draft, rescore(draft, worker))["rows"].values()
+        assert {note["level"] for note in rows} == {"plain"}
+        return [note["text"] for note in rows]
 
-    steps, answers = "85 % of steps right", "4 of 8 answers right"
-    assert notes(both) == [steps, f"Shown, not counted: {answers}"]
+    steps, answers = "each step · 85 % of steps right", "final answer · 4 of 8 answers right"
+    assert notes(both) == [steps, f"{answers} · shown, not counted"]
     alpha = replace(both, credit=with_settings(both.credit, {"outcome_weight": 1.0}))
     assert notes(alpha) == [steps, answers]
     outcome = replace(both, credit=with_settings(both.credit, {"scheme": "outcome"}))
-    assert notes(outcome) == [f"Shown, not counted: {steps}", answers]
+    assert notes(outcome) == [f"{steps} · shown, not counted", answers]
     beside = replace(both, compare={"scheme": "outcome"})
-    assert notes(beside) == [f"Not counted by B: {steps}", f"Not counted by A: {answers}"]
+    assert notes(beside) == [f"{steps} · not counted by B", f"{answers} · not counted by A"]
     step = replace(both, compare={"scheme": "step"})
-    assert notes(step) == [steps, f"Shown, not counted: {answers}"]
+    assert notes(step) == [steps, f"{answers} · shown, not counted"]

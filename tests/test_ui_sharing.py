@@ -284,10 +284,10 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
             "run.steps": 9.0,
             "method.sampling.temperature": 0.25,
             "method.credit.threshold": 0.4,
-            "method.rewards.0.weight": 0.75,
-            "method.rewards.1.on": False,
         }
     )
+    first, second, *_ = (row.key for row in opened.rows)
+    changed = changed.with_edits({first: {"weight": 0.75}, second: {"on": False}})
     expected = RunConfig.parse(WHOLE).model_dump()
     expected["run"]["steps"] = 9
     expected["method"]["sampling"]["temperature"] = 0.25
@@ -353,7 +353,7 @@ def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(
     """The tab has the demo of the probes, a function of its own, another pattern, prompt and length."""
     demo, said = probe_demo(draft_of(own_row(MINE, weight=0.5), builtin_row("tag_format")))
     assert said.text.endswith("your own functions are kept, switched off: mine")
-    assert [(row.name, row.on) for row in demo.rows if row] == [
+    assert [(row.name, row.on) for row in demo.rows] == [
         ("sums_and_answer", True),
         ("right_answer", True),
         ("mine", False),
@@ -362,8 +362,7 @@ def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(
     assert demo.text == demo.prompt == demo.group.prompt
     assert dict(demo.columns) == {"answer": "10"}
     first, second, *others = demo.rows  # the editor gives code back without the line break at its end
-    assert first is not None
-    demo = replace(demo, rows=(first.with_values(True, 1.0, first.code.rstrip()), second, *others))
+    demo = replace(demo, rows=(first.with_edits({"code": first.code.rstrip()}), second, *others))
     memory = kept(demo, store.keep_recent(demo.group), **{"method.sampling.max_completion_length": 9})
     link = link_of(draft_of(scheme="step"), "")
     fresh, found = restore("", link, store), restore(memory, link, store)
@@ -371,7 +370,7 @@ def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(
     assert found is not None
     assert found.problems == ("your own functions are kept, switched off: mine",)
     assert replace(found.draft, rows=fresh.draft.rows) == fresh.draft
-    assert found.draft.rows == (*fresh.draft.rows[:2], replace(own_row(MINE, weight=0.5), on=False), *[None] * 9)
+    assert found.draft.rows == (*fresh.draft.rows[:2], replace(own_row(MINE, weight=0.5), on=False))
 
 
 def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
@@ -414,7 +413,7 @@ def test_a_link_carries_settings_and_built_in_rewards_but_no_policy(store: Group
     found = restore("", link, store)
     assert found is not None
     assert found.problems == ()
-    assert found.draft.rows[:3] == (*rows[:2], None)
+    assert found.draft.rows == rows[:2]
     assert found.draft.policy == "tiny"
     assert (found.draft.tree["run"]["steps"], found.draft.tree["method"]["sampling"]["temperature"]) == (3, 0.5)
 
@@ -425,5 +424,5 @@ def test_a_link_to_another_task_brings_its_pattern_and_rewards(store: GroupStore
     assert found is not None
     assert (found.draft.task, found.draft.index, found.draft.text) == (task.name, 3, task[3].prompt)
     assert found.draft.regex == task.pattern.regex
-    assert [row.name for row in found.draft.rows if row] == [reward.name for reward in task.rewards]
+    assert [row.name for row in found.draft.rows] == [reward.name for reward in task.rewards]
     assert "settings" not in link_of(found.draft, "")

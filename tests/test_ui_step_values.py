@@ -24,8 +24,8 @@ from workbench.ui.handlers import step_values as handlers
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.models import ModelForm, form_of
-from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, builtin_row, row_of
-from workbench.ui.handlers.rewards import row_facts, row_label, save_row, task_rows
+from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, row_of
+from workbench.ui.handlers.rewards import row_label, save_row, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
 from workbench.ui.handlers.session import Services, Works
 
@@ -82,9 +82,9 @@ def form(*rows: RewardRow, regex: str = ";", kind: str = "ends", group: Group = 
 
 def placed(progress: bool = False, in_run: bool = False, outcome: RewardConfig = OUTCOME) -> RewardRow:
     row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, outcome))
-    found = handlers.place_row([None] * SLOTS, row, progress, in_run)
-    assert isinstance(found, tuple)
-    return found[1]
+    found = handlers.values_row(handlers.with_values_row(replace(draft_of(), rows=()), row, progress, in_run).rows)
+    assert found is not None
+    return found
 
 
 def scores(view: ScoringView, name: str) -> list[list[float | None]]:
@@ -120,23 +120,18 @@ def test_what_is_wrong_with_a_model_is_said_in_its_row(worker: Sandbox) -> None:
 
 
 def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) -> None:
-    values = row_of(PRM).with_values(True, 0.5, "")
+    values = row_of(PRM).with_edits({"weight": 0.5, "code": ""})
     assert row_label(values) == "prm  ·  model"
-    assert row_facts(row_of(LEAST)) == [
-        ("model", "me/prm"),
-        ("format", "ки: P(+) of {+, −} (Math-Shepherd)"),
-        ("used as", "outcome: the least"),
-    ]
-    assert [one.name for one in task_rows([values], find_task("chain-arithmetic")) if one][-1] == "prm"
+    assert [one.name for one in task_rows([values], find_task("chain-arithmetic"))][-1] == "prm"
     assert "no code to save" in save_row(tmp_path, values).text
     shown = run_setup.inherited(form(values))
     assert dict(shown)["rewards"] == "prm (model) × 0.5"
     config = run(form(values))
     assert config.grpo.rewards == [PRM.model_copy(update={"weight": 0.5})]
     assert RunConfig.from_yaml(config.to_yaml()) == config
-    assert form_of(values, 3) == ModelForm("me/prm", "ki", "", 0.5, False, 3)
-    assert form_of(row_of(LEAST), 0) == ModelForm("me/prm", "ki", "min", 1.0, False, 0)
-    assert form_of(builtin_row("tag_format"), 0) is None
+    assert form_of(values) == ModelForm("me/prm", "ki", "", 0.5, False, values.key)
+    assert form_of(row_of(LEAST)).reduce == "min"
+    assert form_of(None) == ModelForm("", "", "", 1.0, False)
 
 
 def services(worker: Sandbox, load: Any = None, policy: Any = None) -> Any:
@@ -158,13 +153,13 @@ def test_values_score_their_own_group_as_values_or_progress(worker: Sandbox) -> 
     assert scores(rescore(form(placed()), worker), "monte_carlo") == [[0.25, 1.0], [0.5, 0.0]]
     view = rescore(form(placed(progress=True)), worker)
     assert scores(view, "monte_carlo_progress") == [[-0.25, 0.75], [0.0, -0.5]]
-    assert row_facts(placed())[2] == ("estimated", "20 tokens in 0.5 s, standard error 0.19 on average")
+    assert handlers.values_facts(placed())[2] == ("estimated", "20 tokens in 0.5 s, standard error 0.19 on average")
 
 
 def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: Sandbox) -> None:
     listed = form(builtin_row("tag_format"), builtin_row("think_format"), placed())
     fresh = rescore(listed, worker)
-    assert fresh.rows == (None,) * SLOTS
+    assert fresh.rows == (None,) * 3
     other = rescore(replace(listed, group=replace(GROUP, prompt="q")), worker)
     assert other.rows[2] is not None
     assert (other.rows[2].level, other.rows[2].text) == ("warning", "estimated for another group; estimate again")
@@ -236,7 +231,7 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     assert rows("math-shepherd", "soft")[0]["label"] == "p a; -\nb; +"
     assert rows("math-shepherd")[1]["label"] == "p c; +\nd; -"
     assert [row["label"] for row in rows("processbench")] == [-1, 1]
-    assert handlers.labels_file([None], "trl", "hard", there, "tab")[0] == ""
+    assert handlers.labels_file([], "trl", "hard", there, "tab")[0] == ""
     assert handlers.labels_file([placed()], "xml", "hard", there, "tab")[0] == ""
 
 

@@ -138,7 +138,7 @@ def _chosen(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | No
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 LARGEST = 256 * 1024
-"""Bytes of code that are saved or loaded at most."""
+"""Bytes of code that are saved at most."""
 
 
 def saved_rewards(workspace: Path) -> list[str]:
@@ -158,17 +158,6 @@ def save_reward(workspace: Path, name: str, code: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data)
     return path
-
-
-def load_saved(workspace: Path, name: str) -> str:
-    """Return the code of a saved function. Raises RewardCodeError where there is none, or none that can be read."""
-    path = _file(workspace, name)
-    try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise RewardCodeError(f"{path} is no file of at most {LARGEST:,} bytes", reward=name)
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RewardCodeError(f"saved reward {name!r} cannot be read ({path}): {error}", reward=name) from error
 
 
 def _file(workspace: Path, name: str) -> Path:

@@ -169,6 +169,41 @@ class WatchPayload(TypedDict):
     slow: Sequence[str]
 
 
+class SaidPayload(TypedDict):
+    """A ``Note`` as it is: a message, and the line of the code that it is about."""
+
+    text: str
+    level: str
+    line: int | None
+    detail: str
+
+
+class ReturnedPayload(TypedDict):
+    """What a reward returned for one rollout: each step's text, its score, and whether that says wrong."""
+
+    name: str
+    verdict: str
+    steps: Sequence[tuple[str, float | None, bool]]
+    printed: str
+
+
+class RewardEditorPayload(TypedDict):
+    """What stands beside the code of the reward with this key: a sentence and a table, or what is ``wrong``."""
+
+    key: str
+    said: str
+    wrong: SaidPayload | None
+    rollouts: Sequence[ReturnedPayload]
+    printed: str
+
+
+class RewardsPayload(TypedDict):
+    """What each reward returned, by its row's key, and the one that is edited."""
+
+    rows: Mapping[str, SaidPayload]
+    editor: RewardEditorPayload | None
+
+
 class FilePayload(TypedDict):
     name: str
     text: str

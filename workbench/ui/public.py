@@ -41,6 +41,7 @@ from workbench.runs import Run, list_runs
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER
+from workbench.ui.handlers.rewards import VALUES
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import drawn, note_value
@@ -232,16 +233,16 @@ class _Judges(Judges):
 # ── the page and its requests ────────────────────────────────────────────────────────────────────────────────────────
 
 NOT_BUILT = re.compile(
-    r"door|door-.*|open-note|add-model|add-judge|saved-.*|task-reading|trust-model|isolate|isolation-note"
-    r"|reward-(edit|save|saved)-\d+"
+    r"door|door-.*|open-note|task-reading|trust-model|isolate|isolation-note"
+    r"|editor-(template|undo|save)|(model|judge|saved)-.*"
 )
-"""Elements with what is in them, and their functions: files, code, models and judges of a stranger. All editors of code
-and all that take a file go, whatever they are called."""
+"""Elements with what is in them, and their functions: files, code, models and judges of a stranger. All that
+takes a file goes, whatever it is called."""
 NOT_CALLED = {
     "mark_step", "labels_file", "say_of", "remove", "undelete", "stop", "resume", "start_now",
 }  # fmt: skip
 """What the page's scripts ask: to write what others would see, or to end and hurry runs of others."""
-CHOICES: Mapping[str, Collection[str]] = {"add-reward": ("", *BUILTINS)}
+CHOICES: Mapping[str, Collection[str]] = {"add-reward": ("", VALUES, *BUILTINS)}
 """What lists of choices have left; in none can anything else be typed."""
 
 
@@ -272,9 +273,11 @@ def _close(config: Any) -> None:
     gone: set[int] = set()
     for block in list(config.blocks.values()):
         name = str(getattr(block, "elem_id", None) or "")
-        if NOT_BUILT.fullmatch(name) or isinstance(block, gr.File | gr.UploadButton | gr.Code):
+        if NOT_BUILT.fullmatch(name) or isinstance(block, gr.File | gr.UploadButton):
             block.visible = False
             gone |= {inner._id for inner in _within(block)}
+        if isinstance(block, gr.Code):
+            block.interactive = False  # a built-in reward's, to be read
         if isinstance(block, gr.Dropdown):
             block.allow_custom_value = False
             block.choices = [one for one in block.choices if name not in CHOICES or one[1] in CHOICES[name]]

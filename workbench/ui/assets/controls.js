@@ -4,7 +4,7 @@ import { el } from "../../views/dom.js";
 
 const COLUMNS = "#controls, #train-controls";
 
-/** Listens for Ctrl+Enter, for Tab in a dropdown, and for clicks that open a reward's code. */
+/** Listens for Ctrl+Enter, for Tab in a dropdown, and for the editor's keys. */
 export function listenToControls() {
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -20,12 +20,11 @@ export function listenToControls() {
       event.stopPropagation();
     }
   }, { capture: true });
-  // A reward's code is folded away until asked for; the editor itself stays, with its cursor.
-  document.addEventListener("click", (event) => {
-    const slot = event.target instanceof Element && event.target.closest(".slot-edit")?.closest(".slot");
-    if (!slot) return;
-    slot.classList.toggle("open");
-    labelEdit(slot);
+  // In the editor, Escape is Done, and Ctrl+S saves no page: what is typed is scored at once.
+  document.addEventListener("keydown", (event) => {
+    if (!(event.target instanceof Element) || !event.target.closest("#editor")) return;
+    if (event.key === "Escape") document.getElementById("editor-done")?.click();
+    else if (event.key === "s" && (event.ctrlKey || event.metaKey)) event.preventDefault();
   });
 }
 
@@ -35,7 +34,6 @@ export function watchControls() {
   const tidy = () => {
     for (const column of document.querySelectorAll(COLUMNS)) foldable(column);
     for (const editor of document.querySelectorAll(".cm-content:not([tabindex])")) tidyEditor(editor, style);
-    for (const slot of document.querySelectorAll(".slot")) labelEdit(slot);
   };
   // Charts and texts that change bring no controls.
   const drawn = (/** @type {MutationRecord[]} */ records) =>
@@ -78,11 +76,4 @@ function tidyEditor(editor, style) {
     if (!(rule instanceof CSSStyleRule) || !/^\.\u037c\w+$/.test(rule.selectorText) || !rule.style.color) return [];
     return [`body:not(.dark) ${rule.selectorText} { color: color-mix(in srgb, ${rule.style.color} 60%, black); }`];
   }).join("\n");
-}
-
-/** @param {Element} slot Says on a reward's edit button whether its code is open. */
-function labelEdit(slot) {
-  const button = slot.querySelector(".slot-edit");
-  const open = String(slot.classList.contains("open"));
-  if (button && button.getAttribute("aria-expanded") !== open) button.setAttribute("aria-expanded", open);
 }

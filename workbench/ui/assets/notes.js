@@ -1,6 +1,6 @@
 // Messages beside controls, and lists of facts.
 
-/** @import { FactsPayload, NotePayload } from "../../views/payloads.d.ts" */
+/** @import { FactsPayload, NotePayload, SaidPayload } from "../../views/payloads.d.ts" */
 /** @import { Handles } from "./payloads.js" */
 
 import { el } from "../../views/dom.js";
@@ -16,14 +16,19 @@ export function note(handles) {
     for (const id of marked) markWrong(id, false);
     marked = value?.fields ?? [];
     for (const id of marked) markWrong(id, true);
-    root.className = `drawn ${value ? value.level : "none"}`;
-    root.setAttribute("role", value?.level === "error" ? "alert" : "status");
-    root.replaceChildren();
-    if (!value) return;
-    root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
-    if (value.detail) root.append(el("pre", {}, value.detail));
-    if (value.action) root.append(link(value.action, () => handles.trigger("apply", {})));
+    drawNote(root, value);
+    if (value?.action) root.append(link(value.action, () => handles.trigger("apply", {})));
   });
+}
+
+/** @param {HTMLElement} root @param {SaidPayload | null} value */
+export function drawNote(root, value) {
+  root.className = `drawn ${value ? value.level : "none"}`;
+  root.setAttribute("role", value?.level === "error" ? "alert" : "status");
+  root.replaceChildren();
+  if (!value) return;
+  root.append(el("p", { title: value.level === "plain" ? value.text : null }, value.text));
+  if (value.detail) root.append(el("pre", {}, value.detail));
 }
 
 /** @param {string} id elem_id of a field @param {boolean} wrong Whether its value was refused. A fold that it is in opens. */
@@ -52,7 +57,7 @@ export function facts(handles) {
  * screen: the editor draws only lines in sight and would undo a class of ours. The line is found by its number in the
  * gutter, and again after each scroll.
  */
-class LineMark {
+export class LineMark {
   constructor() {
     this.style = document.head.appendChild(el("style"));
     this.editor = "";

@@ -1,12 +1,140 @@
-// The reward functions' own elements: what they give and cost, how a reward model's worker is doing, and files of labels.
+// The rewards' own elements: what somebody changed in their fields, what they returned, the editor beside its results,
+// statistics, how a reward model's worker is doing, and files of labels.
 
 /** @import { CorrelationPayload, FilePayload } from "../../views/payloads.d.ts" */
 /** @import { FunctionPayload, ScoresPayload, WatchPayload } from "../../views/payloads.d.ts" */
+/** @import { ReturnedPayload, RewardEditorPayload, RewardsPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
 
 import { download, el, svg } from "../../views/dom.js";
 import { NONE, percent, precise } from "../../views/numbers.js";
+import { drawNote, LineMark } from "./notes.js";
 import { answerOf, follow, rootOf, whileVisible } from "./widget.js";
+
+const STAYS = { __type__: "update" }; // what Gradio takes for: leave this output as it is
+
+/**
+ * What somebody changed in the rows' fields, with one more change. Nothing on the server sets this: what is typed stays.
+ * @param {string} edits @param {string} key of a row @param {string} field @param {unknown} value
+ */
+export function edited(edits, key, field, value) {
+  const held = JSON.parse(edits);
+  if (held[key] && held[key][field] === value) return STAYS;
+  return JSON.stringify({ ...held, [key]: { ...held[key], [field]: value } });
+}
+
+/** @type {Map<string, string>} The names of rows by their keys, also of rows that are gone. */
+const names = new Map();
+let wanted = ""; // key of the row that is to be edited once it is drawn
+
+/** @param {string} listed The rows there are now: the editor follows its row to the one that took its place, or closes. */
+export function followRow(listed) {
+  const rows = /** @type {[string, string][]} */ (JSON.parse(listed || "[]"));
+  const open = document.querySelector("#editor-said [data-key]")?.getAttribute("data-key") ?? "";
+  const name = names.get(open);
+  for (const [key, called] of rows) names.set(key, called);
+  if (!name || rows.some(([key]) => key === open)) return;
+  wanted = rows.find(([, called]) => called === name)?.[0] ?? "";
+  if (wanted) editWanted();
+  else document.getElementById("editor-done")?.click();
+}
+
+/** Opens the editor of the wanted row, if that is drawn by now. */
+function editWanted() {
+  const row = wanted && document.querySelector(`.slot [data-key="${wanted}"]`)?.closest(".slot");
+  if (!row) return;
+  wanted = "";
+  /** @type {HTMLElement | null} */ (row.querySelector("[id^=reward-edit]"))?.click();
+}
+
+/** @type {RewardsPayload} What was said last; of a row that could not be scored since, what it returned before. */
+let said = { rows: {}, editor: null };
+/** @type {Set<() => boolean>} Draw it in an element of the list or the editor; false once that is gone. */
+const places = new Set();
+
+/** @param {Handles} handles Holds what the rewards returned, for the elements that show it. */
+export function rewardsSaid(handles) {
+  follow(handles, (_, /** @type {RewardsPayload | null} */ value) => {
+    if (!value) return;
+    said = { rows: { ...said.rows, ...value.rows }, editor: value.editor };
+    for (const draw of places) if (!draw()) places.delete(draw);
+  });
+}
+
+/** @param {HTMLElement} element @param {() => void} draw */
+function whenSaid(element, draw) {
+  const place = () => {
+    if (element.isConnected) draw();
+    return element.isConnected;
+  };
+  places.add(place);
+  place();
+}
+
+/** @param {Handles} handles @param {{ key: string }} row What a reward returned, under its row. */
+export function rewardSaid(handles, { key }) {
+  whenSaid(handles.element, () => drawNote(rootOf(handles), said.rows[key] ?? null));
+  rootOf(handles).dataset.key = key;
+  setTimeout(editWanted); // once Gradio has put it into its row
+}
+
+/** @param {Handles} handles @param {{ key: string }} row Above the code: what it returned, or what is wrong at which line. */
+export function rewardSentence(handles, { key }) {
+  const mark = new LineMark();
+  rootOf(handles).dataset.key = key;
+  /** @type {string | null} */
+  let opened = null;
+  whenSaid(handles.element, () => {
+    const editor = said.editor?.key === key ? said.editor : null;
+    mark.set("reward-code", editor?.wrong?.line ?? 0);
+    if (!editor) return drawNote(rootOf(handles), null);
+    if (editor.wrong) return drawNote(rootOf(handles), editor.wrong);
+    const now = scoresOf(editor);
+    opened ??= JSON.stringify(now);
+    const before = JSON.parse(opened);
+    const changed = now.filter((score, i) => score !== before[i]).length;
+    const since = changed ? `${changed} changed since you opened it.` : "None changed since you opened it.";
+    drawNote(rootOf(handles), { text: `${editor.said}. ${since}`, level: "said", line: null, detail: "" });
+  });
+}
+
+/** @param {RewardEditorPayload} editor */
+const scoresOf = ({ rollouts }) => rollouts.flatMap(({ steps }) => steps.map(([, score]) => score));
+
+/** @param {Handles} handles @param {{ key: string }} row Beside the code: what it returned for each step, and printed. */
+export function rewardResults(handles, { key }) {
+  const root = rootOf(handles);
+  root.tabIndex = 0;
+  root.setAttribute("role", "region");
+  root.setAttribute("aria-label", "What it returned");
+  whenSaid(handles.element, () => {
+    const editor = said.editor;
+    if (editor?.key !== key) return;
+    root.classList.toggle("is-stale", Boolean(editor.wrong));
+    if (editor.wrong) return;
+    const printed = editor.printed ? [el("h3", {}, "Printed"), el("pre", {}, editor.printed)] : [];
+    root.replaceChildren(...editor.rollouts.flatMap(resultsOf), ...printed);
+  });
+}
+
+/** @param {ReturnedPayload} rollout */
+function resultsOf({ name, verdict, steps, printed }) {
+  const mark = { right: "✓ right", wrong: "⊘ wrong" }[verdict] ?? "";
+  const rows = steps.map(([text, score, wrong], k) =>
+    el(
+      "tr",
+      { class: wrong ? "wrong" : "" },
+      el("td", {}, wrong ? `✕ ${k + 1}` : k + 1),
+      el("td", { title: text }, text),
+      el("td", {}, score === null ? NONE : precise(score)),
+    )
+  );
+  return [
+    el("h3", {}, name, el("span", {}, mark)),
+    el("table", {}, el("tbody", {}, ...rows)),
+    ...(printed ? [el("pre", {}, printed)] : []),
+  ];
+}
 
 const SCORES = "All scores of the group on screen; p50 and p99 are of the calls since the code last changed";
 const STRONGEST = 28; // percent of colour behind the largest number of a row
@@ -178,7 +306,7 @@ export function modelStatus(handles) {
   root.replaceChildren(busy);
   whileVisible(handles.element, async () => {
     let text = "";
-    if (document.querySelector(".slot-given :is([data-kind=model], [data-kind=judge])")) { // only while a row is one
+    if (document.querySelector(".slot.asks")) { // only while a row is one
       try {
         text = await answerOf(handles.server.model_status({}));
       } catch { /* the header says that the connection is gone */ }

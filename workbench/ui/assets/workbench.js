@@ -11,7 +11,17 @@ export { facts, note } from "./notes.js";
 export { header } from "./page.js";
 export { help } from "./help.js";
 export { inspect, title } from "./inspect.js";
-export { modelStatus, saveFile, watch } from "./rewards.js";
+export {
+  edited,
+  followRow,
+  modelStatus,
+  rewardResults,
+  rewardSaid,
+  rewardSentence,
+  rewardsSaid,
+  saveFile,
+  watch,
+} from "./rewards.js";
 export { table } from "./table.js";
 export { taskRows } from "./rows.js";
 export { runs } from "./runs/runs.js";

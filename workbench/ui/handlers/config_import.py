@@ -28,13 +28,13 @@ def open_config(draft: Draft, name: str, content: bytes) -> tuple[Draft, Note]:
     config = RunConfig.from_yaml(decoded(content, name))
     opened, note = take_over(draft, name, config)
     said = []
-    brings_code = config.environment.code is not None or any(row and row.fields.get("code") for row in opened.rows)
+    brings_code = config.environment.code is not None or any(row.fields.get("code") for row in opened.rows)
     if brings_code:
         said.append("its code runs isolated until you switch that off")
-    off = [row.name for row in opened.rows if row is not None and _reaches_out(row)]
+    off = [row.name for row in opened.rows if _reaches_out(row)]
     if off:
         said.append(f"off until you switch it on, as it reaches beyond this page: {', '.join(off)}")
-    rows = tuple(replace(row, on=row.on and not _reaches_out(row)) if row is not None else None for row in opened.rows)
+    rows = tuple(replace(row, on=row.on and not _reaches_out(row)) for row in opened.rows)
     opened = replace(opened, rows=rows, tree=with_path(opened.tree, ISOLATE, True))
     if config.policy.trust_remote_code:
         said.append("policy.trust_remote_code is left out, as it runs code that the model brings")

@@ -31,7 +31,7 @@ from workbench.schema import Group, Prompt
 from workbench.steps import PatternKind, StepPattern
 from workbench.ui.handlers.credit import FIELDS as OPTIONS
 from workbench.ui.handlers.credit import Section, for_scheme, read_section, section_of, shown_values
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
+from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.run_fields import (
     AS_INSPECT,
     LINES,
@@ -83,11 +83,6 @@ RUN = tuple(run_fields())
 TASK = tuple(task_fields())
 
 
-def row_paths(place: int) -> tuple[str, str, str]:
-    """Switch, weight and code of a row of the list of rewards."""
-    return f"{ROWS}.{place}.on", f"{ROWS}.{place}.weight", f"{ROWS}.{place}.code"
-
-
 def credit_paths(prefix: str) -> tuple[str, ...]:
     """The scheme's path, and those of the fields of its options in order."""
     return (f"{prefix}.scheme", *(f"{prefix}.{option.name}" for option in OPTIONS))
@@ -100,7 +95,6 @@ SCORING = (
     ISOLATE,
     *credit_paths(CREDIT),
     *credit_paths(COMPARE),
-    *(path for place in range(SLOTS) for path in row_paths(place)),
 )
 
 
@@ -118,7 +112,7 @@ class Draft:
 
     tree: Mapping[str, Any]
     credit: Section
-    rows: tuple[RewardRow | None, ...] = (None,) * SLOTS
+    rows: tuple[RewardRow, ...] = ()
     compare: Section | None = None
     run_scheme: str = AS_INSPECT
     seed: float | None = 1
@@ -135,18 +129,14 @@ class Draft:
 
     @classmethod
     def of(cls, config: RunConfig) -> Draft:
-        """Raises ConfigError for more rewards than fit on the page."""
         return cls(default_tree(), section_of(CreditConfig())).with_config(config)
 
     def with_config(self, config: RunConfig) -> Draft:
-        """The page with another configuration; what its method does not have stays. Raises ConfigError as ``of``."""
+        """The page with another configuration; what its method does not have stays."""
         method, name = config.method, config.method.name
         draft = replace(self, run_scheme=AS_INSPECT)
         if takes(name, "rewards"):
-            rewards = method.reward_functions
-            if len(rewards) > SLOTS:
-                raise ConfigError(f"the configuration has {len(rewards)} reward functions; {SLOTS} fit on the page")
-            draft = replace(draft, rows=padded(map(row_of, rewards)))
+            draft = replace(draft, rows=tuple(map(row_of, method.reward_functions)))
         if takes(name, "credit"):
             draft = replace(draft, credit=section_of(getattr(method, "credit")))  # noqa: B009  # a field of some methods
         tree = {**self.tree, **shared_settings(config), name: own_settings(method)}
@@ -173,9 +163,6 @@ class Draft:
         shown = {path: getattr(self, name) for path, name in PAGE_FIELDS.items()}
         shown |= {path: field.shown(get(self.tree, path)) for path, field in FIELDS.items() if path not in PAGE_FIELDS}
         shown |= _credit_values(CREDIT, self.credit) | _credit_values(COMPARE, self.compare)
-        for place, row in enumerate(self.rows):
-            held = (True, 1.0, "") if row is None else (row.on, row.weight, row.code)
-            shown |= dict(zip(row_paths(place), held, strict=True))
         return shown
 
     def with_values(self, values: Mapping[str, Any]) -> Draft:
@@ -192,27 +179,38 @@ class Draft:
         for path in new.keys() & FIELDS.keys() - PAGE_FIELDS.keys():
             tree = with_path(tree, path, _read(path, new[path]))
         page_values = {name: _read(path, new[path]) for path, name in PAGE_FIELDS.items() if path in new}
-        rows = tuple(
-            row
-            if row is None or not any(path in new for path in row_paths(place))
-            else row.with_values(*(values.get(path, shown[path]) for path in row_paths(place)))
-            for place, row in enumerate(self.rows)
-        )
         return replace(
             self,
             tree=tree,
             credit=_read_credit(CREDIT, self.credit, shown | new, new) or self.credit,
             compare=_read_credit(COMPARE, self.compare, shown | new, new),
-            rows=rows,
             **page_values,
         )
 
-    def with_row(self, place: int, row: RewardRow | None) -> Draft:
-        return replace(self, rows=tuple(row if i == place else other for i, other in enumerate(self.rows)))
+    def with_edits(self, edits: Mapping[str, Mapping[str, Any]]) -> Draft:
+        """Return the draft with what the fields of its rewards hold, by the rows' keys; other keys mean nothing."""
+        rows = tuple(row.with_edits(edits.get(row.key, {})) for row in self.rows)
+        return replace(self, rows=rows)
+
+    def row(self, key: str) -> RewardRow | None:
+        return next((row for row in self.rows if row.key == key), None)
+
+    def with_row(self, row: RewardRow, instead_of: str = "") -> Draft:
+        """Return the draft with a reward in place of the one with that key, or at the end if there is none."""
+        if self.row(instead_of) is None:
+            return replace(self, rows=(*self.rows, row.but()))
+        return replace(self, rows=tuple(row.but() if other.key == instead_of else other for other in self.rows))
+
+    def with_new_keys(self) -> Draft:
+        """Return the draft with rewards that nothing in the page's fields is about any more."""
+        return replace(self, rows=tuple(row.but() for row in self.rows))
+
+    def without_row(self, key: str) -> Draft:
+        return replace(self, rows=tuple(row for row in self.rows if row.key != key))
 
     def with_scheme_for_rewards(self) -> Draft:
         """Return the draft with the scheme ``outcome`` if it has outcome rewards alone and its scheme reads none."""
-        kinds = {row.kind for row in self.rows if row is not None and row.on}
+        kinds = {row.kind for row in self.rows if row.on}
         reads_outcomes = (
             "outcome" in SCHEMES[self.credit["scheme"]].needs or shown_values(self.credit)["outcome_weight"]
         )
@@ -330,7 +328,7 @@ class Draft:
         """Raises RewardError for two of one name, or a weight out of range."""
         names: set[str] = set()
         for row in self.rows:
-            if row is None or not row.on:
+            if not row.on:
                 continue
             config = row.config()
             if config.name in names:
@@ -351,6 +349,10 @@ class Tab:
         self._lock = threading.Lock()
         self._draft = replace(draft, tab=self)
         self._asked = 0
+        self.editing = ""
+        """The key of the reward in the editor."""
+        self.scored: tuple[RewardRow, ...] = ()
+        """The rewards that were scored last."""
 
     def __deepcopy__(self, memo: Any) -> Tab:
         """One of its own for each session, which opens as the first did."""
@@ -386,15 +388,15 @@ def _merged(now: Draft, before: Draft, after: Draft) -> Draft:
     changes: dict[str, Any] = {}
     for part in fields(Draft):
         old, new = getattr(before, part.name), getattr(after, part.name)
-        if old is not new and old != new:
+        if old is not new and (part.name == "rows" or old != new):
             changes[part.name] = new
     tree = now.tree
     for path, value in leaves(changes.pop("tree", {})):
         if value != value_at(before.tree, path):
             tree = with_path(tree, path, value)
-    if "rows" in changes and len(now.rows) == len(before.rows) == len(after.rows):
-        rows = zip(now.rows, before.rows, after.rows, strict=True)
-        changes["rows"] = tuple(new if new != old else here for here, old, new in rows)
+    if "rows" in changes:
+        stays = {row.key: now.row(row.key) or row for row in before.rows if row == after.row(row.key)}
+        changes["rows"] = tuple(stays.get(row.key, row) for row in after.rows)
     return replace(now, tree=tree, **changes)
 
 
@@ -418,11 +420,8 @@ def _read(path: str, value: Any) -> Any:
     return FIELDS[path].read(value) if path != "policy.path" else str(value or "").strip() or "tiny"
 
 
-_ROW_FIELDS = {"weight": Field("", NUMBER), "code": Field("", TEXT)}
-
-
 def _refuse_forged(values: Mapping[str, Any]) -> None:
     for path, value in values.items():
-        field = _ROW_FIELDS.get(path.rpartition(".")[2]) if path.startswith(f"{ROWS}.") else FIELDS.get(path)
+        field = FIELDS.get(path)
         if field is not None and not field.fits(value):
             raise ConfigError(f"{path}: {shown(value)} is not {field.wanted}; reload the page to set it anew")

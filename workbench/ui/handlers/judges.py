@@ -13,7 +13,7 @@ from workbench.config import JudgeConfig, Leaf, RewardConfig, leaves
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards.judges import key_of
 from workbench.ui.handlers.models import free_name
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
+from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
@@ -29,21 +29,18 @@ NEW: Mapping[str, Any] = {
 """What an empty form holds."""
 
 
-def judge_reward(values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow | None], place: int = -1) -> RewardRow:
-    """The row that the form's values come to, in the place of row ``place``; -1 adds one.
+def judge_reward(values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow], key: str = "") -> RewardRow:
+    """The row that the form's values come to, in the place of the one with that key; "" adds one.
 
     Raises ConfigError for a value that does not fit, RewardError for a key that the environment lacks.
     """
-    before = rows[place] if place >= 0 else None
-    changed = before if before is not None and before.judge is not None else None
-    if place < 0 and all(row is not None for row in rows):
-        raise ConfigError(f"{SLOTS} functions are the most; remove one first")
+    changed = next((row for row in rows if row.key == key and row.judge is not None), None)
     given = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}
     judge: dict[str, Any] = {} if changed is None or changed.judge is None else {"extra": changed.judge.extra}
     judge |= {name: value for name, value in given.items() if LEAVES[name].optional or value not in (None, "")}
     if not judge.get("base_url") or not judge.get("model"):
         raise ConfigError("give the endpoint's base url and the model's name there")
-    name = free_name("judge" if changed is None else changed.name, rows, place)
+    name = free_name("judge" if changed is None else changed.name, rows, key)
     reward = RewardConfig.parse({"name": name, "kind": kind, "judge": judge})
     assert reward.judge is not None
     key_of(reward.judge)
@@ -55,11 +52,11 @@ def judge_reward(values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow 
 
 
 def add_judge(
-    values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow | None], place: int, services: Services
+    values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow], key: str, services: Services
 ) -> RewardRow | Note:
     """The judge as a row once something listens at its endpoint, or what to put right."""
     try:
-        row = judge_reward(values, kind, rows, place)
+        row = judge_reward(values, kind, rows, key)
         assert row.judge is not None
         services.judges.reach(row.judge)
     except WorkbenchError as error:
@@ -73,17 +70,3 @@ def form_values(row: RewardRow | None) -> dict[str, Any]:
         return dict(NEW)
     held = row.judge.model_dump()
     return {name: held[name] for name in LEAVES}
-
-
-def judge_facts(row: RewardRow) -> list[tuple[str, str]]:
-    """What a judge's row shows, as (label, value)."""
-    judge = row.judge
-    assert judge is not None
-    rubric = " ".join(judge.rubric.split())
-    facts = [
-        ("judge", f"{judge.model} at {judge.base_url}"),
-        ("rubric", rubric if len(rubric) <= 200 else f"{rubric[:199]}…"),
-        ("scores", f"{'each step' if row.kind == 'step' else 'whole answers'}, {judge.lowest:g} to {judge.highest:g}"),
-        ("at most", f"{judge.max_calls:,} requests, {judge.concurrency} at once"),
-    ]
-    return [*facts, ("key", f"in ${judge.key_variable}")] if judge.key_variable else facts

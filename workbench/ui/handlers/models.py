@@ -24,7 +24,7 @@ from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, row_of
+from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import BackgroundWork, Services
 
@@ -81,38 +81,22 @@ def model_reward(
 
 @dataclass(frozen=True)
 class ModelForm:
-    """The fields of the form, as they stand. ``place`` is the row that is changed; -1 adds one."""
+    """The fields of the form, as they stand. ``key`` is that of the row that is changed; "" adds one."""
 
     path: str
     form: str
     reduce: str
     weight: float | None
     trust: bool
-    place: int = -1
+    key: str = ""
 
 
-def form_of(row: RewardRow | None, place: int) -> ModelForm | None:
-    """The form that shows a row's settings; None for a row that is no reward model."""
+def form_of(row: RewardRow | None) -> ModelForm:
+    """The form that shows a row's settings, or the empty one that adds a row."""
     if row is None or (model := row.model) is None:
-        return None
+        return ModelForm("", "", "", 1.0, False)
     reduce = model.reduce if row.kind == "outcome" and model.format in FORMATS else ""
-    return ModelForm(model.path, model.format, reduce, row.weight, model.trust_remote_code, place)
-
-
-def model_facts(reward: RewardConfig) -> list[tuple[str, str]]:
-    """What a reward model's row shows, as (label, value)."""
-    assert reward.model is not None
-    model = reward.model
-    labels = {value: label for label, value in FORMAT_CHOICES}
-    uses = {value: label for label, value in REDUCE_CHOICES}
-    facts = [("model", model.path), ("format", labels[model.format])]
-    if model.format in FORMATS:
-        facts.append(("used as", uses[model.reduce if reward.kind == "outcome" else ""]))
-    else:
-        facts.append(("scores", model.output + (f" of {model.label}" if model.label else "")))
-    if model.trust_remote_code:
-        facts.append(("its code", "runs with your rights, as you agreed"))
-    return facts
+    return ModelForm(model.path, model.format, reduce, row.weight, model.trust_remote_code, row.key)
 
 
 @dataclass(frozen=True)
@@ -124,17 +108,14 @@ class LoadView:
     reward: RewardConfig | None = None
 
 
-def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Services, tab: str) -> Iterator[LoadView]:
+def load_model(form: ModelForm, rows: Sequence[RewardRow], services: Services, tab: str) -> Iterator[LoadView]:
     """Load what the form describes in the model worker, telling how far it is."""
-    row = rows[form.place] if form.place >= 0 else None
-    before = None if row is None else row.unweighted()
+    before = next((row.unweighted() for row in rows if row.key == form.key), None)
     try:
         reward = model_reward(
             form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before, path_of=services.path_of
         )
-        reward = reward.model_copy(update={"name": free_name(reward.name, rows, form.place)})
-        if form.place < 0 and all(row is not None for row in rows):
-            raise ConfigError(f"{SLOTS} functions are the most; remove one first")
+        reward = reward.model_copy(update={"name": free_name(reward.name, rows, form.key)})
     except WorkbenchError as error:
         yield LoadView(Note(str(error)), False)
         return
@@ -168,8 +149,8 @@ def load_model(form: ModelForm, rows: Sequence[RewardRow | None], services: Serv
         services.estimating.end(tab)
 
 
-def run_as_reward(rows: Sequence[RewardRow | None], name: str, workspace: Path) -> tuple[int, RewardRow] | Note:
-    """Where a finished run's reward model goes in the list, and the row; a note where there is none to add."""
+def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> RewardRow | Note:
+    """The row of a finished run's reward model; a note where there is none to add."""
     path = f"{RUN}{name}"
     try:
         run = open_run(name, workspace)
@@ -179,13 +160,10 @@ def run_as_reward(rows: Sequence[RewardRow | None], name: str, workspace: Path) 
             raise ConfigError(f"{path} is a policy; a run that trains a reward model ends with one to use as a reward")
     except WorkbenchError as error:
         return Note(str(error))
-    if any(row is not None and row.model is not None and row.model.path == path for row in rows):
+    if any(row.model is not None and row.model.path == path for row in rows):
         return Note(f"{path} is in the list already", level="info")
-    if None not in rows:
-        return Note(f"{SLOTS} functions are the most; remove one first")
-    place = rows.index(None)
     reward = model_reward(path, form)
-    return place, row_of(reward.model_copy(update={"name": free_name(reward.name, rows, place)}))
+    return row_of(reward.model_copy(update={"name": free_name(reward.name, rows)}))
 
 
 def policy_choices(workspace: Path) -> list[str]:
@@ -209,10 +187,10 @@ def cancel_judges(services: Services) -> bool:
     return services.judges.cancel()
 
 
-def free_name(name: str, rows: Sequence[RewardRow | None], place: int) -> str:
-    """A name that no other row has: ``name``, or that with a number."""
-    taken = {row.name for i, row in enumerate(rows) if row is not None and i != place}
-    return next(free for free in (name, *(f"{name}_{n}" for n in range(2, SLOTS + 2))) if free not in taken)
+def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
+    """A name that no other row than that with the key has: ``name``, or that with a number."""
+    taken = {row.name for row in rows if row.key != key}
+    return next(free for free in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if free not in taken)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def _read(saved: Path) -> str:
 
 def _on_screen(draft: Draft, group: Group) -> tuple[list[RewardConfig], bool]:
     """The rewards that score the group, and whether Monte-Carlo values are among them, as code that holds them."""
-    estimated = {row.name: row.estimated for row in draft.rows if row is not None and row.estimated is not None}
+    estimated = {row.name: row.estimated for row in draft.rows if row.estimated is not None}
     configs: list[RewardConfig] = []
     held = False
     for reward in rewards_on_screen(draft, group):
@@ -194,7 +194,7 @@ def _values_code(name: str, values: StepValues) -> str:
 
 def _left_out(draft: Draft) -> list[str]:
     """A comment for each row that is on and scores nothing on the page either."""
-    rows = ((row.name, stale(row, draft)) for row in draft.rows if row is not None and row.on)
+    rows = ((row.name, stale(row, draft)) for row in draft.rows if row.on)
     return [f"# {name} is left out, as on the page: {why}" for name, why in rows if why]
 
 

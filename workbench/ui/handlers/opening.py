@@ -261,7 +261,7 @@ def with_opened(draft: Draft, opening: Opening) -> Draft:
     if rewards:
         task = Task("imported", [], [], rewards=tuple(rewards), unchecked="imported answers are not checked")
         draft = replace(draft, rows=task_rows(draft.rows, task))
-    draft = replace(draft, rows=tuple(None if row is None else row.for_data(columns_there) for row in draft.rows))
+    draft = replace(draft, rows=tuple(row.for_data(columns_there) for row in draft.rows))
     draft = draft.with_scheme_for_rewards()
     if opening.advantages is not None and draft.credit["scheme"] == "outcome":
         draft = replace(draft, credit=with_settings(draft.credit, opening.advantages.options))

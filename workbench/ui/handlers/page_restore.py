@@ -22,7 +22,7 @@ from workbench.ui.handlers.credit import Section, credit_section, visible_fields
 from workbench.ui.handlers.draft import FIELDS, PAGE_FIELDS, TASK, Draft
 from workbench.ui.handlers.example import choose_example, find_task, first_draft
 from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, padded, row_of
+from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task
 from workbench.ui.handlers.run_fields import LINES, PAIRS
 from workbench.ui.handlers.session import GroupStore
@@ -191,8 +191,9 @@ class _Restoring:
             self.draft = replace(self.draft, rows=kept)
             self.problems += [said] if said else []
 
-    def _rows(self, rows: list[Any]) -> tuple[RewardRow | None, ...]:
-        return padded(map(self._row, rows[:SLOTS]))
+    def _rows(self, rows: list[Any]) -> tuple[RewardRow, ...]:
+        """The rows that can be read; older pages kept their empty places, too."""
+        return tuple(row for row in map(self._row, rows) if row is not None)
 
     def _row(self, data: Any) -> RewardRow | None:
         """A row of the list of rewards. Consent to run a reward model's own code is not kept."""

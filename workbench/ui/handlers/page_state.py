@@ -83,8 +83,8 @@ def _linked_settings(draft: Draft) -> dict[str, Any]:
     return settings
 
 
-def _builtin_rows(draft: Draft) -> list[dict[str, Any] | None]:
-    return [_row_dump(row) for row in draft.rows if row is not None and row.is_builtin]
+def _builtin_rows(draft: Draft) -> list[dict[str, Any]]:
+    return [_row_dump(row) for row in draft.rows if row.is_builtin]
 
 
 @lru_cache(maxsize=8)
@@ -104,9 +104,7 @@ def _compact(values: Mapping[str, Any]) -> str:
 _USUAL_ROW = {"on": True, "in_run": True, "unfed": False}
 
 
-def _row_dump(row: RewardRow | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
+def _row_dump(row: RewardRow) -> dict[str, Any]:
     unusual = {name: getattr(row, name) for name, usual in _USUAL_ROW.items() if getattr(row, name) != usual}
     return {"fields": dict(row.fields), **unusual}
 

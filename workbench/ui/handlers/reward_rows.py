@@ -6,8 +6,9 @@ it is edited the code does. A row that is a reward model, a judge or Monte-Carlo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,8 +20,9 @@ from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
 from workbench.schema import Group, RewardKind
 
-SLOTS = 12
-"""Reward functions that fit on the page."""
+
+def new_key() -> str:
+    return secrets.token_hex(4)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class RewardRow:
 
     Monte-Carlo values score the group on screen where they were ``estimated``, and are part of a run's configuration if
     ``in_run``. ``unfed``: it is off for the data on screen alone, which lacks a column that it reads.
+
+    ``key`` names the row on the page, whose fields send what somebody changes under it (``with_edits``). What is
+    changed otherwise gets a new one (``but``), so that an older edit of the row does not come back.
     """
 
     fields: Mapping[str, Any]
@@ -50,6 +55,11 @@ class RewardRow:
     in_run: bool = True
     estimated: Estimated | None = None
     unfed: bool = False
+    key: str = field(default_factory=new_key, compare=False)
+
+    def but(self, **changes: Any) -> RewardRow:
+        """Return the row with these changes, which the page's fields have yet to show."""
+        return replace(self, key=new_key(), **changes)
 
     @property
     def name(self) -> str:
@@ -125,8 +135,8 @@ class RewardRow:
         if not self.is_builtin:
             return self
         if set(columns).issuperset(find_builtin(self.name).columns):
-            return replace(self, on=True, unfed=False) if self.unfed else self
-        return replace(self, on=False, unfed=self.on or self.unfed)
+            return self.but(on=True, unfed=False) if self.unfed else self
+        return self.but(on=False, unfed=self.on or self.unfed)
 
     def with_schedule(self, text: str) -> RewardRow:
         """The row with the weights that ``0:1,60:0`` says; without a text, always with the weight that its field shows.
@@ -136,23 +146,24 @@ class RewardRow:
         weight = self.weight
         fields = {name: value for name, value in self.fields.items() if name not in ("weight", "schedule")}
         if not text.strip():
-            return replace(self, fields=fields | ({} if weight in (None, 1.0) else {"weight": weight}))
+            return self.but(fields=fields | ({} if weight in (None, 1.0) else {"weight": weight}))
         try:
             config = RewardConfig.parse({**fields, "schedule": read_schedule(text)})
         except ValueError as error:  # ConfigError is one
             raise ConfigError(str(error)) from error
-        return replace(self, fields=fields | {"schedule": config.model_dump(mode="json")["schedule"]})
+        return self.but(fields=fields | {"schedule": config.model_dump(mode="json")["schedule"]})
 
-    def with_values(self, on: Any, weight: Any, code: Any) -> RewardRow:
-        """The row with what its widgets hold."""
-        row = self if bool(on) == self.on else replace(self, on=bool(on), unfed=False)
-        fields = self.fields
-        if weight != self.weight:
+    def with_edits(self, edits: Mapping[str, Any]) -> RewardRow:
+        """Return the row with what its fields ``on``, ``weight`` and ``code`` hold, as far as they were changed."""
+        row, fields = self, self.fields
+        if "on" in edits and bool(edits["on"]) != self.on:
+            row = replace(self, on=bool(edits["on"]), unfed=False)
+        if "weight" in edits and edits["weight"] != self.weight:
             fields = {name: value for name, value in fields.items() if name != "weight"}
-            fields |= {} if weight == self._usual_weight else {"weight": weight}
-        if self.has_editor and (code or "") != self.code:
+            fields |= {} if edits["weight"] == self._usual_weight else {"weight": edits["weight"]}
+        if "code" in edits and self.has_editor and (edits["code"] or "") != self.code:
             kept = {name: fields[name] for name in ("weight", "schedule", "folder") if name in fields}
-            fields = self._of_code(code or "") | kept
+            fields = self._of_code(edits["code"] or "") | kept
         return row if fields is self.fields else replace(row, fields=fields)
 
     def _of_code(self, code: str) -> dict[str, Any]:
@@ -182,12 +193,6 @@ def builtin_row(name: str, weight: float = 1.0) -> RewardRow:
 
 def code_row(name: str, kind: RewardKind, code: str) -> RewardRow:
     return RewardRow({"name": name, "kind": kind, "code": code})
-
-
-def padded(rows: Iterable[RewardRow | None]) -> tuple[RewardRow | None, ...]:
-    """The whole list, with free places at its end."""
-    listed = tuple(rows)[:SLOTS]
-    return listed + (None,) * (SLOTS - len(listed))
 
 
 @lru_cache(maxsize=256)

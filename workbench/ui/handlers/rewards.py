@@ -1,32 +1,34 @@
-"""The list of reward functions: what can be added, what a row holds, saving one's own, and watching them."""
+"""The list of rewards: what can be added, what a row says, what the editor shows, saving one's own, and statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from inspect import getsource
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from workbench.assets import EMBEDDED
 from workbench.checks import split_step_demo
 from workbench.config import EnvironmentSection, PolicySection
+from workbench.config.reading import read_text
 from workbench.data import Task
-from workbench.errors import WorkbenchError, cut
+from workbench.errors import WorkbenchError, cut, redact
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.source import kind_in, load_saved, save_reward
+from workbench.rewards.source import function_of_file, imports_beside, kind_in, save_reward, saved_rewards
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places
 from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.judges import judge_facts
-from workbench.ui.handlers.models import model_facts
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow, builtin_row, code_row, padded, row_of
-from workbench.ui.handlers.scoring import Note, message
-from workbench.ui.handlers.step_values import values_facts
+from workbench.ui.handlers.models import free_name
+from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, code_row, row_of
+from workbench.ui.handlers.scoring import Note, ScoringView, message, unused_notes
 from workbench.ui.handlers.tree import with_path
+from workbench.ui.payloads import ReturnedPayload, RewardEditorPayload, RewardsPayload, SaidPayload
 
 OWN_STEP, OWN_STEPS, OWN_OUTCOME, OWN_ANSWER = "own:step", "own:steps", "own:outcome", "own:answer"
 TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
@@ -72,40 +74,60 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 
 PRINTED_SHOWN = 4000
 """Characters shown of what a function printed."""
+SHOWN_STEPS = 500
+"""Steps of a group whose scores stand beside the editor."""
+LONGEST_STEP = 120
+"""Characters of a step that stand beside its score."""
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-Rows = Sequence[RewardRow | None]
+Rows = Sequence[RewardRow]
 
-
-MODEL, JUDGE, VALUES, SAVED = "open:model", "open:judge", "open:values", "open:saved"
-"""Choices whose own form adds the reward."""
-_FORMS = ((MODEL, "Reward model …"), (JUDGE, "Judge …"), (VALUES, "Step values by sampling …"), (SAVED, "Saved …"))
+MODEL, JUDGE, VALUES, FILE = "new:model", "new:judge", "new:values", "new:file"
+"""Choices whose own form adds the reward, in the editor's place."""
+_FORMS = {MODEL: "A reward model …", JUDGE: "A judge …", VALUES: "Step values by sampling …", FILE: "A file …"}
 
 
 def reward_choices() -> list[tuple[str, str]]:
-    """What can be added, as (label, value): one's own, what has a form, then those built in."""
+    """Return what can be added, as (label, value): one's own, what has a form, rules, TRL's functions."""
     written = [(label, choice) for choice, (label, *_) in TEMPLATES.items()]
-    return [*written, *((label, choice) for choice, label in _FORMS), *builtin_choices()]
+    built_in = sorted(BUILTINS.values(), key=lambda rule: (rule.name.startswith("trl:"), rule.kind != "step"))
+    described = [(f"{rule.name} ({rule.kind}): {rule.description}", rule.name) for rule in built_in]
+    return [*written, *((label, choice) for choice, label in _FORMS.items()), *described]
 
 
-def builtin_choices() -> list[tuple[str, str]]:
-    """The functions that are built in, as (label, value): rules and then TRL's, steps first."""
-    listed = sorted(BUILTINS.values(), key=lambda rule: (rule.name.startswith("trl:"), rule.kind != "step"))
-    return [(f"{rule.name} ({rule.kind}): {rule.description}", rule.name) for rule in listed]
+def add_file(draft: Draft, text: str, workspace: Path) -> Draft | Note:
+    """Return the draft with the function of a file, in place of its namesake with that one's weight and switch.
+
+    ``text`` is the name of a function saved in the workspace, or a path, with ``::NAME`` where the file has several.
+    """
+    path, _, function = text.strip().partition("::")
+    file = Path(path).expanduser()
+    if path in saved_rewards(workspace):
+        file = workspace / "rewards" / f"{path}.py"
+    try:
+        code = read_text(file, "the reward's file")
+        name = function_of_file(code, file, function)
+    except WorkbenchError as error:
+        return Note(str(error))
+    row, folder = code_row(name, kind_in(code, name) or "step", code), file.resolve().parent
+    if imports_beside(code, folder):
+        row = row.but(fields={**row.fields, "folder": str(folder)})
+    before = next((other for other in draft.rows if other.name == name), None)
+    if before is None:
+        return draft.with_row(row)
+    return draft.with_row(row.but(on=before.on, fields={**row.fields, "weight": before.weight}), before.key)
 
 
-def add_reward(rows: Rows, choice: str) -> tuple[int, RewardRow] | None:
-    """The place and the content of a reward function to add; None when the list is full or it is there already."""
-    place = free_place(rows)
-    if place is None:
-        return None
-    taken = {row.name for row in rows if row is not None}
-    if choice not in TEMPLATES:
-        return None if choice in taken else (place, builtin_row(choice))
-    _, kind, stem, template = TEMPLATES[choice]
-    name = next(name for name in [stem, *(f"{stem}_{n}" for n in range(2, SLOTS + 2))] if name not in taken)
-    return place, code_row(name, kind, template.format(name=name))
+def add_reward(draft: Draft, choice: str) -> Draft | Note:
+    """Return the draft with what was chosen to be added, or why it is not."""
+    if choice in TEMPLATES:
+        _, kind, stem, template = TEMPLATES[choice]
+        name = free_name(stem, draft.rows)
+        return draft.with_row(code_row(name, kind, template.format(name=name)))
+    if any(row.name == choice for row in draft.rows):
+        return Note(f"{choice} is in the list already.", level="info")
+    return draft.with_row(builtin_row(choice))
 
 
 def with_task(draft: Draft, task: Task) -> Draft:
@@ -114,7 +136,7 @@ def with_task(draft: Draft, task: Task) -> Draft:
     An embedded policy makes way for the one that was taught the task. The scheme is one that reads the rewards:
     ``outcome`` where there are no others, which makes way in turn for the task's own where there are.
     """
-    kinds = {row.kind for row in draft.rows if row is not None and row.on}
+    kinds = {row.kind for row in draft.rows if row.on}
     if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":
         draft = replace(draft, credit=for_scheme(draft.credit, task.scheme))
     tree = with_path(draft.tree, "method.sampling.max_completion_length", task.max_completion_length)
@@ -125,24 +147,20 @@ def with_task(draft: Draft, task: Task) -> Draft:
     return draft.with_pattern(task.pattern.regex, task.pattern.kind).with_scheme_for_rewards()
 
 
-def task_rows(rows: Rows, task: Task) -> tuple[RewardRow | None, ...]:
+def task_rows(rows: Rows, task: Task) -> tuple[RewardRow, ...]:
     """The task's own reward functions, followed by those of the old list that somebody wrote or changed.
 
     A row without code is one that has not reached the page yet: choosing may be told twice.
     """
-    return padded([*map(row_of, task.rewards), *_written(rows)])
+    return (*map(row_of, task.rewards), *_written(rows))
 
 
-def keep_written(rows: Rows, before: Rows) -> tuple[tuple[RewardRow | None, ...], str]:
+def keep_written(rows: Rows, before: Rows) -> tuple[tuple[RewardRow, ...], str]:
     """``rows``, followed by what somebody wrote of the list they take the place of, switched off; and what to say."""
-    listed = [row for row in rows if row is not None]
-    known = [_function(row) for row in (*listed, *demo_rows())]
-    written = [replace(row, on=False) for row in _written(before) if _function(row) not in known]
-    room = SLOTS - len(listed)
-    kept, left = (", ".join(row.name for row in part) for part in (written[:room], written[room:]))
-    said = [f"your own functions are kept, switched off: {kept}" if kept else ""]
-    said += [f"there was no room for {left}" if left else ""]
-    return padded([*listed, *written]), "; ".join(filter(None, said))
+    known = [_function(row) for row in (*rows, *demo_rows())]
+    written = [row.but(on=False) for row in _written(before) if _function(row) not in known]
+    kept = ", ".join(row.name for row in written)
+    return (*rows, *written), f"your own functions are kept, switched off: {kept}" if kept else ""
 
 
 def _function(row: RewardRow) -> dict[str, Any]:
@@ -152,8 +170,7 @@ def _function(row: RewardRow) -> dict[str, Any]:
 
 def _written(rows: Rows) -> list[RewardRow]:
     """The functions and models of a list that somebody wrote, changed or added."""
-    changed = (row for row in rows if row is not None and not row.is_builtin)
-    return [row for row in changed if row.code.strip() or not row.has_editor]
+    return [row for row in rows if not row.is_builtin and (row.code.strip() or not row.has_editor)]
 
 
 @cache
@@ -164,10 +181,8 @@ def demo_rows() -> tuple[RewardRow, ...]:
     return tuple(code_row(name, kind_in(code, name) or "step", code) for name, code in codes)
 
 
-def row_label(row: RewardRow | None) -> str:
+def row_label(row: RewardRow) -> str:
     """What a row is called: the function's name as its code defines it, and what it is if it is no code."""
-    if row is None:
-        return ""
     if row.monte_carlo is not None:
         what = "Monte-Carlo progress" if row.monte_carlo.progress else "Monte-Carlo"
         return f"{what} (k={row.monte_carlo.continuations})"
@@ -176,25 +191,9 @@ def row_label(row: RewardRow | None) -> str:
     return "  ·  ".join(filter(None, (row.name, what, weight)))
 
 
-def row_classes(row: RewardRow | None) -> list[str]:
-    """Classes of a row's switch, by which the style sheet says what it scores."""
-    return ["inline", "kind", "step" if row is None or row.monte_carlo is not None else row.kind]
-
-
-def row_facts(row: RewardRow | None) -> list[tuple[str, str]]:
-    """What a row that is no code consists of, as (label, value); nothing for one that is."""
-    if row is None or row.has_editor:
-        return []
-    if row.judge is not None:
-        return judge_facts(row)
-    return model_facts(row.unweighted()) if row.model is not None else values_facts(row)
-
-
-def free_place(rows: Rows) -> int | None:
-    return next((i for i, row in enumerate(rows) if row is None), None)
-
-
-# ── saving and loading ───────────────────────────────────────────────────────────────────────────────────────────
+def listed(rows: Rows) -> str:
+    """Return what the list shows of its rows beside what their fields hold: when it changes, the list is drawn anew."""
+    return json.dumps([[row.key, row.name, row_label(row), row.kind] for row in rows])
 
 
 def save_row(workspace: Path, row: RewardRow | None) -> Note:
@@ -208,82 +207,62 @@ def save_row(workspace: Path, row: RewardRow | None) -> Note:
     return Note(f"saved in {path}", level="info")
 
 
-def load_choice(workspace: Path, rows: Rows, name: str | None) -> tuple[int, RewardRow] | Note:
-    """Where a saved function goes and what that row then holds: in place of its namesake, or in a free row."""
-    if not name:
-        return Note("choose a saved function first", level="info")
-    try:
-        code = load_saved(workspace, name)
-    except WorkbenchError as error:
-        return Note(str(error))
-    row = code_row(name, kind_in(code, name) or "step", code)
-    for place, before in enumerate(rows):
-        if before is not None and before.name == name:
-            return place, replace(row, on=before.on, fields={**row.fields, "weight": before.weight})
-    free = free_place(rows)
-    return Note(f"{SLOTS} functions are the most; remove one first", level="info") if free is None else (free, row)
+def schedule_row(draft: Draft, key: str, text: str) -> Draft:
+    """Return the draft with the weights by step of training that a row's field says. Raises ConfigError."""
+    row = draft.row(key)
+    return draft if row is None or text.strip() == row.schedule else draft.with_row(row.with_schedule(text), key)
 
 
-# ── watching ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what the rewards returned ────────────────────────────────────────────────────────────────────────────────────
 
 
 def watch_group(draft: Draft, scored: ScoredGroup, times: CallTimes) -> RewardWatch:
     """The group on screen, with every call since its functions were last changed."""
-    codes = {row.name: _identity(row) for row in draft.rows if row is not None}
+    codes = {row.name: row.code if row.has_editor else row.unweighted().model_dump_json() for row in draft.rows}
     took = scored.group.sampling.get("seconds")
     sampler_seconds = float(took) if isinstance(took, int | float) else None
     return watch_rewards([scored], calls=times.add(scored.rewards, codes), sampler_seconds=sampler_seconds)
 
 
-def _identity(row: RewardRow) -> str:
-    """What, if it changes, makes a row another function."""
-    return row.code if row.has_editor else row.unweighted().model_dump_json()
+def rewards_said(draft: Draft, view: ScoringView, watched: RewardWatch | None, editing: str) -> RewardsPayload:
+    """Return what stands under each row by its key, and beside the code of the row that is edited.
+
+    Where nothing could be scored that is what is wrong alone; the page keeps what it said of the others.
+    """
+    notes = dict(zip((row.key for row in draft.rows), view.rows, strict=True))
+    if view.credit is not None and watched is not None:
+        unused, scored = unused_notes(view), view.credit.scored
+        notes = {row.key: notes[row.key] or row_note(row, watched, unused, scored) for row in draft.rows}
+    said = {key: cast(SaidPayload, note.to_json()) for key, note in notes.items() if note is not None}
+    row, editor = draft.row(editing), None
+    if row is not None and editing in said and said[editing]["level"] == "error":
+        editor = RewardEditorPayload(key=editing, said="", wrong=said[editing], rollouts=[], printed="")
+        said[editing] = cast(SaidPayload, Note("has an error, said above its code").to_json())  # a message stands once
+    elif row is not None and view.credit is not None:
+        editor = returned(view.credit.scored, row)
+    return {"rows": said, "editor": editor}
 
 
-def watch_message(watched: RewardWatch) -> str:
-    """What the page's script draws."""
-    return message(**watch_payload(watched))
-
-
-def row_notes(
-    rows: Rows,
-    watched: RewardWatch,
-    unused: Mapping[str, tuple[str, str]],
-    scored: ScoredGroup,
-) -> list[Note | None]:
-    """Under each row, what its function gave; the detail is what it took, its range and source, or what it printed.
+def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[str, str]], scored: ScoredGroup) -> Note:
+    """Say under a row what its function returned; the detail is what it took, its range and source, or what it printed.
 
     ``unused`` says by name that and why a function plays no part in what is drawn.
     """
-    known = {function.name: function for function in watched.functions}
-    judges = {scored.judge("step"), scored.judge("outcome")}
-    printed = {reward.name: reward.printed for reward in scored.rewards}
-    return [None if row is None else _row_note(row, known, unused, printed, judges) for row in rows]
-
-
-def _row_note(
-    row: RewardRow,
-    known: Mapping[str, Watched],
-    unused: Mapping[str, tuple[str, str]],
-    printed: Mapping[str, str],
-    judges: Container[str | None],
-) -> Note:
-    about = ""
-    if row.is_builtin:
-        builtin = find_builtin(row.name)
-        about = f"{builtin.range}  ·  {builtin.reference}"
-    function = known.get(row.name) if row.on else None
+    about = f"{find_builtin(row.name).range}  ·  {find_builtin(row.name).reference}" if row.is_builtin else ""
+    scores_what = "each step" if row.kind == "step" else "final answer"
+    function = next((one for one in watched.functions if one.name == row.name), None) if row.on else None
     if function is None:
-        return Note("off", level="plain", detail=about)
-    if text := printed.get(row.name, "").rstrip():
+        return Note(f"{scores_what} · off", level="plain", detail=about)
+    if text := next(reward.printed for reward in scored.rewards if reward.name == row.name).rstrip():
         about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
-    scores = function.scores
-    parts = [f"drawn with its weight at step 0 ({row.schedule})"] if row.is_scheduled else []
-    parts.append(_gave(function, row.name in judges))
-    if scores.unscored:
-        parts.append(f"{scores.unscored} unscored")
     said, why = unused.get(row.name, ("", ""))
-    parts[0] = f"{said}: {parts[0]}" if said else parts[0]
+    parts = [
+        scores_what,
+        _gave(function, row.name in (scored.judge("step"), scored.judge("outcome"))),
+        f"{function.scores.unscored} unscored" if function.scores.unscored else "",
+        f"drawn with its weight at step 0 ({row.schedule})" if row.is_scheduled else "",
+        said,
+    ]
     took = function.p50
     details = [
         f"not counted: {why}" if why else "",
@@ -291,8 +270,7 @@ def _row_note(
         "" if took is None else f"{1000 * took:.2g} ms a call" if took < 0.1 else f"{took:.2g} s a call",
         about,
     ]
-    detail = "  ·  ".join(filter(None, details))
-    return Note("  ·  ".join(parts), level="plain", detail=detail)
+    return Note(" · ".join(filter(None, parts)), level="plain", detail="  ·  ".join(filter(None, details)))
 
 
 def _gave(function: Watched, is_judge: bool) -> str:
@@ -305,7 +283,58 @@ def _gave(function: Watched, is_judge: bool) -> str:
         if function.kind == "outcome":
             return f"{round(right * scores.count)} of {counted(scores.count, 'answer')} right"
         return f"{int(100 * right + 0.5)} % of steps right"
-    return f"mean {two_places(scores.mean)}" + (f"  ·  {int(100 * scores.zeros + 0.5)} % zero" if scores.zeros else "")
+    return f"mean {two_places(scores.mean)}" + (f" · {int(100 * scores.zeros + 0.5)} % zero" if scores.zeros else "")
+
+
+def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
+    """Return what a reward returned for each step, or each answer, of a group: in a sentence, and one by one.
+
+    A score of 0 or less is marked wrong if the reward is the one that says so; whether a rollout's answer is right
+    comes from the reward that judges answers.
+    """
+    payload = RewardEditorPayload(key=row.key, said=f"{row.name} is off.", wrong=None, rollouts=[], printed="")
+    reward = next((one for one in scored.rewards if one.name == row.name), None)
+    if reward is None:
+        return payload
+    is_step, judge = reward.kind == "step", scored.judge("outcome")
+    judges, rollouts, every = scored.judge(reward.kind) == reward.name, list[ReturnedPayload](), list[float | None]()
+    for g, (rollout, one) in enumerate(zip(scored.group.rollouts, scored.scored, strict=True)):
+        spans = [(step.start, step.end) for step in one.steps] if is_step else [(0, len(rollout.text))]
+        scores = one.scores[reward.name] if is_step else (one.outcome_scores.get(reward.name),)
+        verdict = None if judge is None else one.outcome_scores.get(judge)
+        every += scores
+        if len(every) > SHOWN_STEPS and rollouts:
+            continue
+        steps = [
+            (" ".join(cut(rollout.text[start:end], LONGEST_STEP).split()), score, judges and (score or 0) <= 0)
+            for (start, end), score in zip(spans, scores, strict=True)
+        ]
+        right = "" if verdict is None else "right" if verdict > 0 else "wrong"
+        rollouts.append({"name": f"Rollout {g + 1}", "verdict": right, "steps": steps, "printed": ""})
+    said = scores_sentence(reward.name, "step" if is_step else "answer", every)
+    printed = redact(cut(reward.printed.rstrip(), PRINTED_SHOWN))
+    return {**payload, "said": said, "rollouts": rollouts, "printed": printed}
+
+
+def scores_sentence(name: str, unit: str, scores: Sequence[float | None]) -> str:
+    """Say what a reward returned: "step_correctness scores 41 of 48 steps 1 and 7 steps 0"."""
+    given = [score for score in scores if score is not None]
+    if not given:
+        return f"{name} scores none of {counted(len(scores), unit)}"
+    missing = len(scores) - len(given)
+    left = f"; {counted(missing, unit)} without a score" if missing else ""
+    (most, first), *others = sorted(Counter(given).items(), reverse=True)
+    if len(others) > 2:
+        mean = two_places(sum(given) / len(given))
+        return f"{name} scores {counted(len(given), unit)} from {min(given):g} to {most:g}, mean {mean}{left}"
+    parts = [f"{first} of {counted(len(scores), unit)} {most:g}"]
+    parts += [f"{counted(count, unit)} {score:g}" for score, count in others]
+    return f"{name} scores {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}{left}"
+
+
+def watch_message(watched: RewardWatch) -> str:
+    """What the page's script draws."""
+    return message(**watch_payload(watched))
 
 
 SHOWN_POSITIONS = 24

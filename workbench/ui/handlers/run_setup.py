@@ -25,7 +25,7 @@ from workbench.views.heatmap import to_json
 
 def inherited(draft: Draft) -> list[tuple[str, str]]:
     """What Train takes over from Inspect, as (label, value): what the method chosen has of it."""
-    rewards = [_reward_line(row) for row in draft.rows if row is not None and row.on]
+    rewards = [_reward_line(row) for row in draft.rows if row.on]
     parts = {
         "pattern": f"{draft.regex}  ({draft.kind})",
         "rewards": ", ".join(rewards) or "none is on",

@@ -92,7 +92,7 @@ def rescore(draft: Draft, worker: Sandbox, models: Models | None = None) -> Scor
         pattern_note = Note(str(error), detail=_pointer(draft.regex, position) if position is not None else "")
     except RewardError as error:
         note = Note(str(error), line=error.line, detail=_where(group, splits, error))
-        place = next((i for i, row in enumerate(draft.rows) if row and row.on and row.name == error.reward), None)
+        place = next((i for i, row in enumerate(draft.rows) if row.on and row.name == error.reward), None)
         if place is None:
             credit_note = note
         else:
@@ -101,7 +101,7 @@ def rescore(draft: Draft, worker: Sandbox, models: Models | None = None) -> Scor
         wrong = str(error)
     except WorkbenchError as error:
         credit_note = Note(str(error))
-    failing = [row.name for row, note in zip(draft.rows, notes, strict=True) if row is not None and note is not None]
+    failing = [row.name for row, note in zip(draft.rows, notes, strict=True) if note is not None]
     if pattern_note is not None:
         wrong = "the step pattern has an error, said under Steps"
     elif credit_note is not None:
@@ -114,7 +114,7 @@ def rescore(draft: Draft, worker: Sandbox, models: Models | None = None) -> Scor
     else:
         pattern_note = _no_match(splits)
     for place, row in enumerate(draft.rows):
-        if notes[place] is None and row is not None and row.on and (why := stale(row, draft)):
+        if notes[place] is None and row.on and (why := stale(row, draft)):
             notes[place] = Note(why, level="warning")
     return ScoringView(drawing, pattern_note, tuple(notes), credit_note, credit, other, findings, splits)
 
@@ -265,9 +265,9 @@ def unused_notes(view: ScoringView) -> dict[str, tuple[str, str]]:
         return {}
     first = unused_rewards(view.credit)
     second = first if view.other is None or view.other.scheme == LOGGED else unused_rewards(view.other)
-    said = {name: ("Not counted by B", why) for name, why in second.items()}
-    said |= {name: ("Not counted by A", why) for name, why in first.items()}
-    return said | {name: ("Shown, not counted", first[name]) for name in first.keys() & second.keys()}
+    said = {name: ("not counted by B", why) for name, why in second.items()}
+    said |= {name: ("not counted by A", why) for name, why in first.items()}
+    return said | {name: ("shown, not counted", first[name]) for name in first.keys() & second.keys()}
 
 
 def _about(group: Group) -> str:

@@ -21,11 +21,11 @@ from workbench.schema import Group
 from workbench.schema.numbers import counted
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.models import estimate_values
-from workbench.ui.handlers.reward_rows import SLOTS, Estimated, RewardRow, set_fields
+from workbench.ui.handlers.reward_rows import Estimated, RewardRow, set_fields
 from workbench.ui.handlers.scoring import Note, message, split
 from workbench.ui.handlers.session import Services
 
-Rows = Sequence[RewardRow | None]
+Rows = Sequence[RewardRow]
 LABEL_CHOICES: tuple[tuple[str, str], ...] = (
     ("TRL stepwise", "trl"),
     ("Math-Shepherd", "math-shepherd"),
@@ -58,7 +58,7 @@ class EstimateView:
 
 def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
     """The outcome rewards a value can be of, as (label, value): the list's own first, then those built in."""
-    listed = [row.name for row in rows if row is not None and row.kind == "outcome"]
+    listed = [row.name for row in rows if row.kind == "outcome"]
     rest = [name for name, builtin in BUILTINS.items() if builtin.kind == "outcome" and name not in listed]
     return [(name, name) for name in (*listed, *rest)]
 
@@ -106,7 +106,7 @@ def _asked(draft: Draft, k: float | None, outcome: str) -> tuple[Group, MonteCar
 
 def _outcome_reward(rows: Rows, name: str) -> RewardConfig:
     for row in rows:
-        if row is not None and (row.name, row.kind) == (name, "outcome"):
+        if (row.name, row.kind) == (name, "outcome"):
             return row.config()
     if name not in BUILTINS:
         raise ConfigError(f"there is no outcome reward {name!r} any more; choose another")
@@ -116,34 +116,30 @@ def _outcome_reward(rows: Rows, name: str) -> RewardConfig:
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def place_row(rows: Rows, row: EstimatedRow, progress: bool, in_run: bool) -> tuple[int, RewardRow] | Note:
-    """Where new values go, the place of the old ones if there are any, and what that row then holds."""
-    place = values_place(rows)
-    if place is None:
-        place = next((i for i, other in enumerate(rows) if other is None), None)
-    if place is None:
-        return Note(f"{SLOTS} functions are the most; remove one and estimate again", level="info")
-    before = rows[place]
+def with_values_row(draft: Draft, row: EstimatedRow, progress: bool, in_run: bool) -> Draft:
+    """Return the draft with new values, in place of the old ones if there are any."""
+    before = values_row(draft.rows)
     new = RewardRow(set_fields(row.config), estimated=row.estimated)
-    new = new if before is None else new.with_values(True, before.weight, "")
-    return place, _changed(new, progress, in_run)
+    if before is None:
+        return draft.with_row(_changed(new, progress, in_run))
+    weighted = new.with_edits({"weight": before.weight})
+    return draft.with_row(_changed(weighted, progress, in_run), before.key)
 
 
-def change_row(rows: Rows, progress: bool, in_run: bool) -> tuple[int, RewardRow] | None:
-    """The row of Monte-Carlo values with these choices; None where there is none."""
-    place = values_place(rows)
-    row = None if place is None else rows[place]
-    return None if place is None or row is None else (place, _changed(row, progress, in_run))
+def change_row(draft: Draft, progress: bool, in_run: bool) -> Draft:
+    """Return the draft with these choices about its row of Monte-Carlo values."""
+    row = values_row(draft.rows)
+    return draft if row is None else draft.with_row(_changed(row, progress, in_run), row.key)
 
 
-def values_place(rows: Rows) -> int | None:
+def values_row(rows: Rows) -> RewardRow | None:
     """The row that holds Monte-Carlo values."""
-    return next((i for i, row in enumerate(rows) if row is not None and row.monte_carlo is not None), None)
+    return next((row for row in rows if row.monte_carlo is not None), None)
 
 
-def run_note(row: RewardRow, asked: bool) -> Note | None:
+def run_note(row: RewardRow | None, asked: bool) -> Note | None:
     """Why a run cannot use the values although it was asked to; None where it can or was not."""
-    if not asked or _fits_a_run(row):
+    if not asked or row is None or _fits_a_run(row):
         return None
     return Note("a run can only estimate values of built-in outcome rewards as they are; choose one and estimate again")
 
@@ -184,8 +180,7 @@ def values_facts(row: RewardRow) -> list[tuple[str, str]]:
 
 def labels_file(rows: Rows, form: str, estimation: str, services: Services, tab: str) -> tuple[str, Note]:
     """The estimated group's steps as labels: what the page's script saves as a file ("" if nothing), and a note."""
-    place = values_place(rows)
-    row = None if place is None else rows[place]
+    row = values_row(rows)
     if row is None or row.estimated is None:
         return "", Note("Estimate step values first; the labels are made of them.", level="info")
     if form not in get_args(LabelFormat) or estimation not in get_args(Estimation):

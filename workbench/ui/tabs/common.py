@@ -33,11 +33,13 @@ def drawn(
     server_functions: list[Callable[..., Any]] | None = None,
     visible: bool = True,
     constant: Mapping[str, Any] | None = None,
+    head: bool = True,
     **props: str,
 ) -> gr.HTML:
     """An element whose JSON value ``script`` draws: an export of ``workbench.js`` that takes Gradio's handles.
 
-    ``constant`` is given to it once and holds nothing that anybody typed; ``props`` change beside its value.
+    ``constant`` is given to it once and holds nothing that anybody typed; ``props`` change beside its value. What is
+    drawn when the page is there, in ``gr.render``, brings no ``head``: it would run the page's scripts again.
     """
     given = "" if constant is None else f", {json.dumps(constant)}"
     return gr.HTML(
@@ -46,7 +48,7 @@ def drawn(
         elem_classes=list(classes),
         html_template='<div class="drawn"></div>',
         js_on_load=f"Workbench.{script}({{ element, props, watch, server, trigger }}{given});",
-        head=HEAD,
+        head=HEAD if head else None,
         apply_default_css=False,
         server_functions=server_functions,
         visible=visible,
@@ -66,9 +68,9 @@ def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
     return json.dumps(FactsPayload(rows=rows, kind=kind)) if rows else ""
 
 
-def note(elem_id: str, *, classes: Sequence[str] = ()) -> gr.HTML:
+def note(elem_id: str, *, classes: Sequence[str] = (), head: bool = True) -> gr.HTML:
     """A message beside a control, empty at first."""
-    return drawn(elem_id, "note", classes=["note", *classes])
+    return drawn(elem_id, "note", classes=["note", *classes], head=head)
 
 
 def note_value(

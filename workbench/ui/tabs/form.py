@@ -17,13 +17,12 @@ from workbench.credit import SCHEMES
 from workbench.ui.handlers.credit import visible_fields
 from workbench.ui.handlers.draft import COMPARE, CREDIT, RUN, TASK, Draft, Tab, credit_paths
 from workbench.ui.handlers.example import columns_text, pattern_label, preset_of
-from workbench.ui.handlers.reward_rows import RewardRow
-from workbench.ui.handlers.rewards import row_classes, row_facts, row_label
+from workbench.ui.handlers.rewards import listed
 from workbench.ui.handlers.run_fields import FIRST, run_fields, task_fields
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.task_rows import preview
-from workbench.ui.tabs.common import facts_value, note_value
-from workbench.ui.tabs.widgets import CreditWidgets, Form, RowWidgets
+from workbench.ui.tabs.common import note_value
+from workbench.ui.tabs.widgets import CreditWidgets, Form
 
 Updates = dict[Any, Any]
 """What an event sets, by widget; the others stay."""
@@ -78,9 +77,8 @@ def shown(form: Form, before: Draft, after: Draft, *, whole: bool = False, undo:
         paths = credit_paths(prefix)
         if not differ.isdisjoint(paths):
             updates |= _credit_shown(widgets, [new[path] for path in paths])
-    for place, row in enumerate(form.rewards.rows):
-        if before.rows[place] != after.rows[place]:
-            updates |= _row_shown(row, after.rows[place])
+    if listed(before.rows) != listed(after.rows):
+        updates[form.rewards.listed] = listed(after.rows)
     if (after.regex, after.kind) != (before.regex, before.kind):
         updates[form.preset] = preset_of(after.regex, after.kind)
     if after.kind != before.kind:
@@ -122,22 +120,3 @@ def _credit_shown(widgets: CreditWidgets, values: list[Any]) -> Updates:
         widgets.scheme: scheme,
         widgets.options: gr.update(visible=scheme in SCHEMES),
     }
-
-
-def _row_shown(widgets: RowWidgets, row: RewardRow | None) -> Updates:
-    if row is None:
-        return {widgets.holder: gr.update(visible=False), widgets.code: "", widgets.facts: "", widgets.schedule: ""}
-    return {
-        widgets.holder: gr.update(visible=True, elem_classes=["slot"]),
-        widgets.switch: gr.update(value=row.on, label=row_label(row), elem_classes=row_classes(row)),
-        widgets.weight: gr.update(value=row.weight, interactive=not row.is_scheduled),
-        widgets.schedule: row.schedule,
-        widgets.code: gr.update(value=row.code),
-        widgets.facts: row_facts_value(row),
-    }
-
-
-def row_facts_value(row: RewardRow) -> str:
-    """What is drawn in place of an editor; "" for a row that has one."""
-    kind = "model" if row.model is not None else "judge" if row.judge is not None else "values"
-    return facts_value(row_facts(row), kind)

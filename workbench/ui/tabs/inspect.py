@@ -21,9 +21,9 @@ from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, t
 from workbench.ui.tabs.config_import import build_import
 from workbench.ui.tabs.credit import bound_credit, build_credit_form
 from workbench.ui.tabs.hand_labels import labelling
-from workbench.ui.tabs.models import build_model_status
 from workbench.ui.tabs.opening import build_door
-from workbench.ui.tabs.rewards import bound_rows, build_reward_list, build_reward_sources
+from workbench.ui.tabs.reward_forms import build_model_status
+from workbench.ui.tabs.rewards import build_reward_list
 from workbench.ui.tabs.share import build_share
 from workbench.ui.tabs.task_rows import build_task_rows
 from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
@@ -57,7 +57,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             door = build_door()
             task, steps = _example_widgets(first), _step_widgets(first)
             heading("Rewards")
-            rewards = build_reward_list(first.rows)
+            rewards = build_reward_list()
             build_model_status(services)
             isolation = note("isolation-note")
             credit, sampling = _credit_widgets(first), _sampling_widgets(first)
@@ -70,7 +70,6 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
                 min_width=0,
             )
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
-                fields["rewards"] = RewardWidgets(**rewards, more=more, **build_reward_sources())
                 config_import = build_import()
                 fields |= {**build_task_rows(first), "more": more}
                 start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
@@ -81,6 +80,9 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             strip = drawn("preflight-strip", "strip")
             probes = build_probes(services)
             drawing = drawn("drawing", "inspect", server_functions=[_why(services), *labelling(services)])
+            with gr.Column(elem_id="editor", min_width=0) as editor:
+                pass
+    fields["rewards"] = RewardWidgets(**rewards, editor=editor)
     fields |= {name: task.pop(name) for name in ("task", "example", "columns")}
     fields |= {"preset": steps.pop("preset"), "credit": credit.pop("credit"), "compare": credit.pop("compare")}
     bound = {
@@ -90,7 +92,6 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
         ISOLATE: isolate,
         **bound_credit(CREDIT, fields["credit"]),
         **bound_credit(COMPARE, fields["compare"]),
-        **bound_rows(fields["rewards"]),
     }
     sampled = {"page.text": task.pop("prompt")} | {path: sampling.pop(path) for path in SAMPLING if path in sampling}
     fields["bound"] = bound | sampled

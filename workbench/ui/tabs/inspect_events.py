@@ -17,7 +17,7 @@ from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.draft import ISOLATE, SAMPLING, SCORING, Draft, Tab
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.presets import pattern_note, preset_rows
-from workbench.ui.handlers.rewards import with_task
+from workbench.ui.handlers.rewards import listed, with_task
 from workbench.ui.handlers.sampling import Sampled, adopt, sample
 from workbench.ui.handlers.scoring import Note, ScoringView, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
@@ -27,12 +27,9 @@ from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel, tabl
 from workbench.ui.tabs.config_import import wire_import
 from workbench.ui.tabs.credit import wire_credit
 from workbench.ui.tabs.form import Updates, changes, form_note_value, read, read_form, shown
-from workbench.ui.tabs.judges import wire_judges
-from workbench.ui.tabs.models import wire_models
 from workbench.ui.tabs.opening import DoorEvents
-from workbench.ui.tabs.rewards import watched, wire_rewards
+from workbench.ui.tabs.rewards import said_values, wire_rewards
 from workbench.ui.tabs.share_events import kept_value, wire_share
-from workbench.ui.tabs.step_values import wire_values
 from workbench.ui.tabs.task_rows import wire_task_rows
 from workbench.ui.tabs.widgets import Form, InspectWidgets
 
@@ -65,10 +62,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     _wire_remedies(form, widgets, services, then_score)
     wire_credit(form.credit)
     wire_credit(form.compare)
-    wire_rewards(form, services, then_score)
-    wire_models(form, services, then_score)
-    wire_judges(form, services, then_score)
-    wire_values(form, services, then_score)
+    wire_rewards(form, services)
     wire_import(widgets.config_import, form, services, then_score)
     _wire_examples(form, widgets, then_score)
     _wire_task(form, sample_now, then_score)
@@ -105,13 +99,14 @@ def _wire_scoring(
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
             return gr.skip()
         draft, is_last = read(held), held.asks()
+        held.scored = draft.rows
         view = rescore(
             draft, services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates), services.models
         )
         if not is_last():  # a change that came later is answered, or soon will be
             return gr.skip()
         services.keep_credit(tab, view.credit, view.other)
-        watch, row_notes = watched(services, tab, draft, view)
+        watch, said = said_values(services, tab, draft, view, held.editing)
         return [
             view.drawing,
             view.preflight or gr.skip(),
@@ -121,13 +116,14 @@ def _wire_scoring(
             note_value(view.note),
             note_value(scheme_note(draft.credit)),
             watch,
-            *row_notes,
+            said,
+            listed(draft.rows),
             kept_value(services, draft),
         ]
 
     outputs = [
         widgets.drawing, widgets.strip, form.preset, widgets.pattern_note, widgets.presets, widgets.credit_note,
-        widgets.formula, rewards.watch, *rewards.notes, widgets.share.kept,
+        widgets.formula, rewards.watch, rewards.said, rewards.listed, widgets.share.kept,
     ]  # fmt: skip
     again.change(score, form.inputs, outputs, **LAST)
 
@@ -139,6 +135,20 @@ def _wire_scoring(
 
     def set_and_keep(path: str) -> Any:
         return lambda tab, value: kept_value(services, read(tab)) if tab.set(path, value) else gr.skip()
+
+    def edit_rewards(request: gr.Request, tab: Tab, edits: str) -> Any:
+        return score(request, tab) if tab.change(lambda draft: draft.with_edits(json.loads(edits))) else gr.skip()
+
+    def open_editor(request: gr.Request, tab: Tab, key: str) -> Any:
+        tab.editing = key
+        return score(request, tab) if key else gr.skip()
+
+    def score_rows(request: gr.Request, tab: Tab) -> Any:
+        return gr.skip() if read(tab).rows == tab.scored else score(request, tab)
+
+    rewards.edits.change(edit_rewards, [form.draft, rewards.edits], outputs, **LAST)
+    rewards.editing.change(open_editor, [form.draft, rewards.editing], outputs, **LAST)
+    rewards.listed.change(score_rows, form.inputs, outputs, **LAST)
 
     kept = widgets.share.kept
     for path, widget in form.bound.items():
@@ -328,11 +338,11 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
     def bring_back(before: Draft | None, *held: Any) -> Any:
         if before is None:
             return gr.skip()
-        return shown(form, read(*held), before, whole=True, undo="as it was before")
+        return shown(form, read(*held), before.with_new_keys(), whole=True, undo="as it was before")
 
     def start_over(*held: Any) -> Updates:
         before = read(*held)
-        first = handlers.first_draft()
+        first = handlers.first_draft().with_new_keys()
         return shown(form, before, first, whole=True, undo="reset to defaults")
 
     asked = [note.apply for note in undo.notes]
@@ -382,7 +392,7 @@ def _wire_sampling(
 def opening_outputs(form: Form, widgets: InspectWidgets) -> list[Any]:
     """What ``opening`` sets."""
     noted = [widgets.pattern_note, widgets.credit_note]
-    drawn = [widgets.drawing, widgets.strip, *noted, form.rewards.watch, *form.rewards.notes]
+    drawn = [widgets.drawing, widgets.strip, *noted, form.rewards.watch, form.rewards.said]
     return [*drawn, widgets.share.kept, widgets.share.problem, widgets.isolation, *form.outputs]
 
 
@@ -398,9 +408,12 @@ def opening(
     view = rescore(draft, worker, services.models)
     services.keep_credit(tab, view.credit, view.other)
     services.warm()
-    watch, row_notes = watched(services, tab, draft, view)
-    updates: Updates = dict(zip(form.rewards.notes, row_notes, strict=True))
-    updates |= {
+    watch, said = said_values(services, tab, draft, view, "")
+    assert before.tab is not None
+    before.tab.scored = draft.rows
+    updates: Updates = {
+        form.rewards.said: said,
+        form.rewards.listed: listed(draft.rows),
         widgets.drawing: view.drawing or message(empty=""),
         widgets.strip: view.preflight,
         widgets.pattern_note: _pattern_value(draft, view),

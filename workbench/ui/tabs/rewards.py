@@ -1,265 +1,238 @@
-"""The list of reward functions: rows that are there or not, each with a switch, a weight and a code editor.
+"""The list of rewards, and the editor of the one that was chosen, in the main column in place of the cards.
 
-A row that is a reward model, a judge or Monte-Carlo values shows what it consists of in the editor's place. Rows are
-widgets made once and shown when used, because an editor that is built anew loses its cursor. Below them, the forms that
-add models, judges and values, the functions saved in the workspace, and what the functions of the list give and cost.
+Both are drawn anew where the list changes, or another row is chosen, and at no other time: what somebody types in a
+row or in the editor is collected by the page itself in ``edits``, by the row's key, whose one event changes the draft.
+No event sets these fields. What rewards returned is one message, ``said``, that the page's script puts under
+each row and beside the code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
 from typing import Any
 
 import gradio as gr
 
 from workbench.errors import ConfigError
-from workbench.rewards.source import saved_rewards
 from workbench.ui.handlers import rewards as handlers
-from workbench.ui.handlers.draft import Draft, Tab, row_paths
-from workbench.ui.handlers.models import form_of
-from workbench.ui.handlers.reward_rows import SLOTS, RewardRow
-from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
+from workbench.ui.handlers.draft import Draft, Tab
+from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.ui.handlers.scoring import Note, ScoringView
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
 from workbench.ui.tabs.form import Updates, read, shown
-from workbench.ui.tabs.judges import build_judges, judge_shown
-from workbench.ui.tabs.models import build_models, model_shown
-from workbench.ui.tabs.step_values import build_values
-from workbench.ui.tabs.widgets import Form, RewardWidgets, RowWidgets, SavedWidgets
+from workbench.ui.tabs.reward_forms import build_file_form, build_judge_form, build_model_form, build_values_form
+from workbench.ui.tabs.widgets import Form, RewardWidgets
 
-OPEN = gr.update(open=True)
-ANY_ROW: dict[str, Any] = {"queue": False, "trigger_mode": "multiple", **PRIVATE}
-"""Of an event that all rows share: one row's button is heard while the answer to another row's is on its way."""
-
-
-def wire_rewards(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    """Adding, removing, saving. A row that goes changes no value, so ``then_score`` is told to score after both."""
-    _wire_adding(form, then_score)
-    _wire_rows(form, services, then_score)
-    _wire_saved(form, services, then_score)
+FORMS = {
+    handlers.MODEL: build_model_form,
+    handlers.JUDGE: build_judge_form,
+    handlers.VALUES: build_values_form,
+    handlers.FILE: build_file_form,
+}
+"""What the editor shows in place of code, by what it would add."""
+FOLLOW = "(listed) => Workbench.followRow(listed)"
+"""Closes the editor if its row has gone, or shows the row that has taken its place."""
+ONCE: dict[str, Any] = {"queue": False, **PRIVATE}
 
 
-def _wire_adding(form: Form, then_score: Callable[[Any], None]) -> None:
-    rewards = form.rewards
-    panels = {
-        handlers.MODEL: rewards.models.panel,
-        handlers.JUDGE: rewards.judges.panel,
-        handlers.VALUES: rewards.values.panel,
-        handlers.SAVED: rewards.saved.panel,
-    }
-
-    def add(choice: str | None, *held: Any) -> Any:
-        if not choice:
-            return gr.skip()
-        if choice in panels:
-            return {rewards.add: "", rewards.add_note: "", **dict.fromkeys((rewards.more, panels[choice]), OPEN)}
-        draft = read(*held)
-        added = handlers.add_reward(draft.rows, choice)
-        if added is None:
-            listed = f"{choice} is in the list already."
-            reason = listed if None in draft.rows else f"{SLOTS} functions are the most."
-            return {rewards.add: "", rewards.add_note: note_value(Note(reason, level="info"))}
-        place, row = added
-        updates = shown(form, draft, draft.with_row(place, row)) | {rewards.add: "", rewards.add_note: ""}
-        if choice in handlers.TEMPLATES:  # what is to be written is there to write in
-            updates[rewards.rows[place].holder] = gr.update(visible=True, elem_classes=["slot", "open"])
-        return updates
-
-    outputs = [rewards.add, rewards.add_note, rewards.more, *panels.values(), *form.outputs]
-    then_score(rewards.add.change(add, [rewards.add, *form.inputs], outputs, queue=False, **PRIVATE))
-
-
-def _wire_rows(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    """One event for what any row's button does: Gradio's page holds every event against every widget as it opens."""
-    rows, models, saved = form.rewards.rows, form.rewards.models, form.rewards.saved
-
-    places = {widget.elem_id: place for place, row in enumerate(rows) for widget in vars(row).values()}
-
-    def place_of(event: gr.EventData) -> int:
-        """Where the row stands whose widget was used. A widget that an event has set is another object."""
-        return places[event.target.elem_id]
-
-    def remove(event: gr.EventData, *held: Any) -> Updates:
-        draft, place = read(*held), place_of(event)
-        removed = draft.rows[place]
-        said = "" if removed is None else f"{removed.name} is removed"
-        return shown(form, draft, draft.with_row(place, None), undo=said) | {rows[place].note: ""}
-
-    outputs = [*form.rewards.notes, *form.outputs]
-    removes = [row.remove.click for row in rows]
-    then_score(gr.on(removes, remove, form.inputs, outputs, **ANY_ROW))
-
-    def change(event: gr.EventData, *held: Any) -> Updates:
-        """A model's or judge's settings come into the form that added it; Monte-Carlo values have their own panel."""
-        place = place_of(event)
-        row, more = read(*held).rows[place], {form.rewards.more: OPEN}
-        if row is not None and row.judge is not None:
-            return more | judge_shown(form.rewards.judges, row, place)
-        settings = form_of(row, place)
-        values = {form.rewards.values.panel: OPEN}
-        return more | (values if settings is None else model_shown(models, settings))
-
-    judges = form.rewards.judges.outputs
-    changed = [form.rewards.more, models.panel, *models.fields, models.add, *judges, form.rewards.values.panel]
-    gr.on([row.change.click for row in rows], change, form.inputs, changed, **ANY_ROW)
-
-    def save(event: gr.EventData, *held: Any) -> Updates:
-        place = place_of(event)
-        said = handlers.save_row(services.workspace, read(*held).rows[place])
-        choices = gr.update(choices=saved_rewards(services.workspace))
-        return {rows[place].saved: note_value(said), saved.choice: choices}
-
-    told = [row.saved for row in rows]
-    gr.on([row.save.click for row in rows], save, form.inputs, [*told, saved.choice], **ANY_ROW)
-
-    outputs = [*told, *form.outputs]
-
-    def schedule(event: gr.EventData, *held: Any) -> Updates:
-        """Read once it is written: a half typed one says nothing."""
-        place = place_of(event)
-        text, draft = (held[place] or "").strip(), read(*held[len(rows) :])
-        before, note = draft.rows[place], rows[place].saved
-        if before is None or text == before.schedule:
-            return {note: gr.skip()}
-        try:
-            after = before.with_schedule(text)
-        except ConfigError as error:
-            return {note: note_value(Note(str(error)))}
-        said = f"{before.name}: its weight by step of training was changed"
-        return shown(form, draft, draft.with_row(place, after), undo=said) | {note: ""}
-
-    ends = [end for row in rows for end in (row.schedule.submit, row.schedule.blur)]
-    written = [*(row.schedule for row in rows), *form.inputs]
-    then_score(gr.on(ends, schedule, written, outputs, **ANY_ROW))
-
-    for place, row in enumerate(rows):
-        _wire_label(form, place, row)
-
-
-def _wire_label(form: Form, place: int, row: RowWidgets) -> None:
-    """A switch is labelled with what its function is called and scores, which its code may have changed."""
-
-    def edited(tab: Tab, *values: Any) -> list[Any]:
-        """Of the row alone: its code changes at every key."""
-        row = read(tab).with_values(dict(zip(row_paths(place), values, strict=True))).rows[place]
-        if row is None:
-            return ["", gr.skip()]
-        return ["", gr.update(label=handlers.row_label(row), elem_classes=handlers.row_classes(row))]
-
-    alone = [form.draft, row.switch, row.weight, row.code]
-    row.code.change(edited, alone, [row.saved, row.switch], queue=False, trigger_mode="always_last", **PRIVATE)
-
-
-def _wire_saved(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    saved = form.rewards.saved
-
-    def refresh() -> Any:
-        return gr.update(choices=saved_rewards(services.workspace))
-
-    def load(choice: str | None, *held: Any) -> Updates:
-        draft = read(*held)
-        loaded = handlers.load_choice(services.workspace, draft.rows, choice)
-        if isinstance(loaded, Note):
-            return {saved.note: note_value(loaded)}
-        return shown(form, draft, draft.with_row(*loaded)) | {saved.note: ""}
-
-    saved.panel.expand(refresh, None, saved.choice, queue=False, **PRIVATE)
-    outputs = [saved.note, *form.outputs]
-    then_score(saved.load.click(load, [saved.choice, *form.inputs], outputs, queue=False, **PRIVATE))
-
-
-def watched(services: Services, tab: str, draft: Draft, view: ScoringView) -> tuple[Any, list[Any]]:
-    """Values for ``watch`` and for each row's note: what was scored, or what is wrong with a function.
-
-    The note of a row that is not there stays as it is: to set a widget takes Gradio's page time at every key.
-    """
-    drawing: Any = gr.skip()
-    notes = [note_value(wrong, editor=f"reward-code-{i}") for i, wrong in enumerate(view.rows)]
-    if view.credit is not None:
-        seen = handlers.watch_group(draft, view.credit.scored, services.call_times(tab))
-        gave = handlers.row_notes(draft.rows, seen, unused_notes(view), view.credit.scored)
-        drawing = handlers.watch_message(seen)
-        notes = [note_value(wrong or said) for wrong, said in zip(view.rows, gave, strict=True)]
-    return drawing, [gr.skip() if row is None else said for row, said in zip(draft.rows, notes, strict=True)]
-
-
-def build_reward_list(rows: Sequence[RewardRow | None]) -> dict[str, Any]:
-    """The rows, and what adds one."""
-    listed = tuple(_row(place, row) for place, row in enumerate(rows))
+def build_reward_list() -> dict[str, Any]:
+    """Make the place of the rows, and what adds one."""
+    hidden = {name: gr.Textbox(visible=False, max_lines=1) for name in ("listed", "editing", "removing")}
+    hidden["edits"] = gr.Textbox("{}", visible=False, max_lines=1)
+    with gr.Column(elem_id="reward-list", min_width=0) as rows:
+        pass
     add = gr.Dropdown(
-        [("Add a reward function …", ""), *handlers.reward_choices()],
+        [("Add a reward …", ""), *handlers.reward_choices()],
         value="",
-        label="Add a reward function",
+        label="Add a reward",
         show_label=False,
         filterable=False,
         elem_id="add-reward",
+        interactive=True,
         min_width=0,
     )
-    return {"rows": listed, "add": add, "add_note": note("add-note")}
-
-
-def build_reward_sources() -> dict[str, Any]:
-    """Forms that make rewards of models, judges and sampling, the saved functions, and what all functions gave."""
+    said = drawn("rewards-said", "rewardsSaid")
     return {
-        "models": build_models(),
-        "judges": build_judges(),
-        "values": build_values(),
-        "saved": _saved_panel(),
+        "rows": rows,
+        "add": add,
+        "add_note": note("add-note"),
+        "said": said,
         "watch": drawn("watch", "watch", classes=["watch"]),
+        **hidden,
     }
 
 
-def bound_rows(rewards: RewardWidgets) -> dict[str, Any]:
-    """The widgets of all rows by their paths in the draft."""
-    bound: dict[str, Any] = {}
-    for place, row in enumerate(rewards.rows):
-        bound |= zip(row_paths(place), (row.switch, row.weight, row.code), strict=True)
-    return bound
+def wire_rewards(form: Form, services: Services) -> None:
+    """Draw the rows and the editor, and wire what adds, removes and edits a row; a list that changes is scored."""
+    rewards = form.rewards
+
+    def draw_rows(tab: Tab) -> None:
+        for place, row in enumerate(read(tab).rows):
+            _row(rewards, place, row)
+
+    def draw_editor(tab: Tab, editing: str) -> None:
+        row = read(tab).row(editing)
+        if row is not None or editing in FORMS:
+            _editor(form, services, editing, row)
+
+    with rewards.rows:
+        gr.render([form.draft], [rewards.listed.change], show_progress="hidden")(draw_rows)
+    with rewards.editor:
+        gr.render([form.draft, rewards.editing], [rewards.editing.change], show_progress="hidden")(draw_editor)
+    rewards.listed.change(None, rewards.listed, None, js=FOLLOW, **PRIVATE)
+
+    def add(event: gr.SelectData, *held: Any) -> Any:
+        choice = str(event.value)
+        if choice in FORMS:
+            return {rewards.add: "", rewards.add_note: "", rewards.editing: choice}
+        before = read(*held)
+        after = handlers.add_reward(before, choice)
+        if isinstance(after, Note):
+            return {rewards.add: "", rewards.add_note: note_value(after)}
+        updates = shown(form, before, after) | {rewards.add: "", rewards.add_note: ""}
+        if choice in handlers.TEMPLATES:  # what is to be written is there to write in
+            updates[rewards.editing] = after.rows[-1].key
+        return updates
+
+    outputs = [rewards.add, rewards.add_note, rewards.editing, *form.outputs]
+    rewards.add.select(add, form.inputs, outputs, **ONCE)
+
+    def remove(key: str, *held: Any) -> Any:
+        before = read(*held)
+        row = before.row(key)
+        return shown(form, before, before.without_row(key), undo=f"{row.name} is removed") if row else gr.skip()
+
+    rewards.removing.change(remove, [rewards.removing, *form.inputs], form.outputs, **ONCE)
 
 
-def _saved_panel() -> SavedWidgets:
-    with gr.Accordion("Saved functions", open=False, elem_id="saved-rewards", elem_classes=["fold"]) as panel:
-        choice = gr.Dropdown([], value=None, label="Name", elem_id="saved-choice", min_width=0)
-        with gr.Row(elem_classes=["slot-foot"]):
-            load = gr.Button("load", elem_id="saved-load", elem_classes=["small"], min_width=0)
-        said = note("saved-note")
-    return SavedWidgets(panel, choice, load, said)
-
-
-def _row(i: int, row: RewardRow | None) -> RowWidgets:
-    on, weight, code = (True, 1.0, "") if row is None else (row.on, row.weight, row.code)
-    with gr.Column(visible=row is not None, elem_id=f"reward-{i}", elem_classes=["slot"], min_width=0) as holder:
+def _row(rewards: RewardWidgets, place: int, row: RewardRow) -> None:
+    key, asks = json.dumps(row.key), row.model is not None or row.judge is not None
+    with gr.Column(elem_classes=["slot", "asks" if asks else "computes"], elem_id=f"reward-{place}", min_width=0):
         with gr.Row(elem_classes=["slot-head"]):
-            label, classes = handlers.row_label(row), handlers.row_classes(row)
-            switch = gr.Checkbox(on, label=label, elem_id=f"reward-on-{i}", min_width=0, elem_classes=classes)
-            weighs = gr.Number(weight, label="Weight", step=0.1, elem_id=f"reward-weight-{i}", min_width=0)
-            gr.Button("edit", elem_id=f"reward-edit-{i}", elem_classes=["slot-edit", "small"], min_width=0)
-            remove = gr.Button("×", elem_id=f"reward-remove-{i}", elem_classes=["small", "slot-remove"], min_width=0)
-        editor = gr.Code(
-            code,
-            language="python",
-            label="Code",
-            show_label=False,
-            elem_id=f"reward-code-{i}",
-            elem_classes=["slot-code"],
-            interactive=True,
-            lines=3,
-            max_lines=18,
-        )
-        with gr.Row(elem_classes=["slot-given"]):
-            facts = drawn(f"reward-facts-{i}", "facts")
-            change = gr.Button("change", elem_id=f"reward-change-{i}", elem_classes=["small"], min_width=0)
-        row_note = note(f"reward-note-{i}")
-        schedule = gr.Textbox(
-            "" if row is None else row.schedule,
-            label="Weight by step of training",
-            placeholder="none; 0:1,60:0 falls from 1 to 0 in 60 steps",
-            max_lines=1,
-            elem_id=f"reward-schedule-{i}",
-            elem_classes=["slot-schedule"],
-            min_width=0,
-        )
-        with gr.Row(elem_classes=["slot-foot", "slot-save"]):
-            save = gr.Button("save", elem_id=f"reward-save-{i}", elem_classes=["small", "save"], min_width=0)
-            saved = note(f"reward-saved-{i}")
-    return RowWidgets(holder, switch, weighs, schedule, editor, facts, change, row_note, remove, save, saved)
+            switch = gr.Checkbox(
+                row.on,
+                label=handlers.row_label(row),
+                elem_id=f"reward-on-{place}",
+                elem_classes=["inline", row.kind],
+                interactive=True,
+                min_width=0,
+            )
+            weight = gr.Number(
+                row.weight,
+                label="Weight",
+                step=0.1,
+                elem_id=f"reward-weight-{place}",
+                interactive=not row.is_scheduled,
+                min_width=0,
+            )
+            edit = gr.Button("Edit", elem_id=f"reward-edit-{place}", elem_classes=["small"], min_width=0)
+            remove = gr.Button("×", elem_id=f"reward-remove-{place}", elem_classes=["small"], min_width=0)
+        drawn(f"reward-note-{place}", "rewardSaid", classes=["note"], constant={"key": row.key}, head=False)
+    switch.change(None, [rewards.edits, switch], rewards.edits, js=_edited(row.key, "on"), **PRIVATE)
+    weight.change(None, [rewards.edits, weight], rewards.edits, js=_edited(row.key, "weight"), **PRIVATE)
+    edit.click(None, None, rewards.editing, js=f"() => {key}", **PRIVATE)
+    remove.click(None, None, rewards.removing, js=f"() => {key}", **PRIVATE)
+
+
+def _edited(key: str, field: str) -> str:
+    return f"(edits, value) => Workbench.edited(edits, {json.dumps(key)}, {json.dumps(field)}, value)"
+
+
+def _editor(form: Form, services: Services, editing: str, row: RewardRow | None) -> None:
+    rewards = form.rewards
+    with gr.Column(elem_id="reward-editor", min_width=0):
+        with gr.Row(elem_id="editor-head"):
+            drawn("editor-said", "rewardSentence", classes=["note"], constant={"key": editing}, head=False)
+            if row is not None and row.has_editor:
+                templates = [(label, choice) for choice, (label, *_) in handlers.TEMPLATES.items()]
+                template = gr.Dropdown(
+                    [("Start from a template …", ""), *templates],
+                    value="",
+                    label="Template",
+                    show_label=False,
+                    filterable=False,
+                    interactive=True,
+                    elem_id="editor-template",
+                    min_width=0,
+                )
+                undo = gr.Button("Undo edits", elem_id="editor-undo", elem_classes=["small"], min_width=0)
+                save = gr.Button("Save to file", elem_id="editor-save", elem_classes=["small"], min_width=0)
+            done = gr.Button("Done", variant="primary", elem_id="editor-done", min_width=0)
+        done.click(None, None, rewards.editing, js="() => ''", **PRIVATE)
+        saved = note("editor-saved", head=False)
+        if row is None or not row.has_editor:
+            kind = editing if row is None else _form_of(row)
+            FORMS[kind](form, services, row)
+        else:
+            with gr.Row(elem_id="editor-body"):
+                code = gr.Code(
+                    row.code,
+                    language="python",
+                    label="Code",
+                    show_label=False,
+                    elem_id="reward-code",
+                    interactive=True,
+                    lines=22,
+                    max_lines=36,
+                    min_width=0,
+                )
+                drawn("editor-results", "rewardResults", constant={"key": row.key}, head=False)
+            code.change(None, [rewards.edits, code], rewards.edits, js=_edited(row.key, "code"), **PRIVATE)
+            buttons = {"template": template, "undo": undo, "save": save, "saved": saved}
+            _wire_code(form, services, row, buttons, code)
+        if row is not None:
+            _schedule(form, row, saved)
+
+
+def _form_of(row: RewardRow) -> str:
+    return handlers.MODEL if row.model is not None else handlers.JUDGE if row.judge is not None else handlers.VALUES
+
+
+def _wire_code(form: Form, services: Services, row: RewardRow, widgets: dict[str, Any], code: gr.Code) -> None:
+    def start_from(choice: str) -> Any:
+        return handlers.TEMPLATES[choice][3].format(name=row.name) if choice in handlers.TEMPLATES else gr.skip()
+
+    widgets["template"].input(start_from, widgets["template"], code, **ONCE)
+    widgets["undo"].click(lambda: row.code, None, code, **ONCE)
+
+    def save(*held: Any) -> str:
+        return note_value(handlers.save_row(services.workspace, read(*held).row(row.key)))
+
+    widgets["save"].click(save, form.inputs, widgets["saved"], **ONCE)
+    code.input(lambda: "", None, widgets["saved"], **ONCE)
+
+
+def _schedule(form: Form, row: RewardRow, said: gr.HTML) -> None:
+    """Make the field of the weights by step of training, read once it is written: a half typed one says nothing."""
+    field = gr.Textbox(
+        row.schedule,
+        label="Weight by step of training",
+        placeholder="none; 0:1,60:0 falls from 1 to 0 in 60 steps",
+        max_lines=1,
+        elem_id="reward-schedule",
+        interactive=True,
+        min_width=0,
+    )
+
+    def schedule(text: str, *held: Any) -> Updates:
+        before = read(*held)
+        try:
+            after = handlers.schedule_row(before, row.key, text or "")
+        except ConfigError as error:
+            return {said: note_value(Note(str(error)))}
+        if after is before:
+            return {said: gr.skip()}
+        return shown(form, before, after, undo=f"{row.name}: its weight by step of training was changed")
+
+    ends = [field.submit, field.blur]
+    gr.on(ends, schedule, [field, *form.inputs], [said, *form.outputs], trigger_mode="multiple", **ONCE)
+
+
+def said_values(services: Services, tab: str, draft: Draft, view: ScoringView, editing: str) -> tuple[Any, str]:
+    """Values for ``watch``, which stays where nothing could be scored, and for ``said``."""
+    watched = None
+    if view.credit is not None:
+        watched = handlers.watch_group(draft, view.credit.scored, services.call_times(tab))
+    said = json.dumps(handlers.rewards_said(draft, view, watched, editing))
+    return gr.skip() if watched is None else handlers.watch_message(watched), said

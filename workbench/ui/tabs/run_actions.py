@@ -29,15 +29,14 @@ def wire_run_actions(
     asks: InspectEvents,
 ) -> None:
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
-    models, asked = form.rewards.models, gr.State("")
-    panels = (form.rewards.more, models.panel)
+    said, asked = form.rewards.add_note, gr.State("")
 
     def reward(draft: Draft, name: str) -> Updates:
         added = run_as_reward(draft.rows, name, services.workspace)
         shows = {tabs: gr.Tabs(selected="inspect")}
         if isinstance(added, Note):
-            return shows | {models.note: note_value(added)} | dict.fromkeys(panels, gr.update(open=True))
-        return shown(form, draft, draft.with_row(*added)) | shows | {models.note: ""}
+            return shows | {said: note_value(added)}
+        return shown(form, draft, draft.with_row(added)) | shows | {said: ""}
 
     def policy(draft: Draft, reference: str) -> Updates:
         after, said = inspect_policy(draft, reference, services.workspace)
@@ -69,7 +68,7 @@ def wire_run_actions(
         action = actions.get(wanted)
         return gr.skip() if action is None else action(read(*held), str(name))
 
-    outputs = [tabs, models.note, *panels, inspect.sample_note, train.start_note, asked, *form.outputs]
+    outputs = [tabs, said, inspect.sample_note, train.start_note, asked, *form.outputs]
     acted = gr.on([element.apply for element in elements], act, form.inputs, outputs, queue=False, **PRIVATE)
     asks.then_score(acted)
     acted.then(lambda token: token, asked, asks.sample, concurrency_limit=None, **PRIVATE)

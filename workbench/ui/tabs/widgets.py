@@ -20,108 +20,23 @@ class CreditWidgets:
 
 
 @dataclass(frozen=True)
-class RowWidgets:
-    """One row of the list of reward functions."""
-
-    holder: gr.Column
-    switch: gr.Checkbox
-    weight: gr.Number
-    schedule: gr.Textbox
-    code: gr.Code
-    facts: gr.HTML
-    change: gr.Button
-    note: gr.HTML
-    remove: gr.Button
-    save: gr.Button
-    saved: gr.HTML
-
-
-@dataclass(frozen=True)
-class SavedWidgets:
-    """The functions saved in the workspace."""
-
-    panel: gr.Accordion
-    choice: gr.Dropdown
-    load: gr.Button
-    note: gr.HTML
-
-
-@dataclass(frozen=True)
-class ModelWidgets:
-    """The form of a reward model. ``place`` is the row that it changes; ``loaded`` is what is not a row yet."""
-
-    panel: gr.Accordion
-    path: gr.Textbox
-    form: gr.Dropdown
-    reduce: gr.Dropdown
-    weight: gr.Number
-    trust: gr.Checkbox
-    add: gr.Button
-    cancel: gr.Button
-    note: gr.HTML
-    place: gr.State
-    loaded: gr.State
-
-    @property
-    def fields(self) -> list[Any]:
-        return [self.path, self.form, self.reduce, self.weight, self.trust, self.place]
-
-
-@dataclass(frozen=True)
-class JudgeWidgets:
-    """The form of a judge, its settings by name. ``place`` is the row that it changes; ``checked`` is no row yet."""
-
-    panel: gr.Accordion
-    fields: Mapping[str, Any]
-    kind: gr.Dropdown
-    add: gr.Button
-    note: gr.HTML
-    place: gr.State
-    checked: gr.State
-
-    @property
-    def outputs(self) -> list[Any]:
-        """What showing a row's settings sets."""
-        return [self.panel, *self.fields.values(), self.kind, self.place, self.add]
-
-
-@dataclass(frozen=True)
-class ValuesWidgets:
-    """``estimated`` is what was estimated and is not a row yet; ``file`` is what the page's script saves."""
-
-    panel: gr.Accordion
-    k: gr.Number
-    outcome: gr.Dropdown
-    progress: gr.Checkbox
-    in_run: gr.Checkbox
-    estimate: gr.Button
-    cancel: gr.Button
-    note: gr.HTML
-    label_form: gr.Dropdown
-    estimation: gr.Dropdown
-    save: gr.Button
-    label_note: gr.HTML
-    file: gr.HTML
-    estimated: gr.State
-
-
-@dataclass(frozen=True)
 class RewardWidgets:
-    """The list of reward functions and what adds to it, some of it folded into ``more``."""
+    """The list of rewards, drawn in ``rows``, and the ``editor`` of one of them.
 
-    rows: tuple[RowWidgets, ...]
+    Fields that nobody sees: ``listed`` says which rows there are (``handlers.rewards.listed``), ``edits`` holds what
+    their own fields were changed to since, by key; ``editing`` and ``removing`` are keys.
+    """
+
+    rows: gr.Column
+    editor: gr.Column
+    listed: gr.Textbox
+    edits: gr.Textbox
+    editing: gr.Textbox
+    removing: gr.Textbox
     add: gr.Dropdown
     add_note: gr.HTML
-    more: gr.Accordion
-    models: ModelWidgets
-    judges: JudgeWidgets
-    values: ValuesWidgets
-    saved: SavedWidgets
+    said: gr.HTML
     watch: gr.HTML
-
-    @property
-    def notes(self) -> list[gr.HTML]:
-        return [row.note for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -177,10 +92,9 @@ class Form:
     def outputs(self) -> list[Any]:
         """What ``form.shown`` may set."""
         credit = [w for widgets in (self.credit, self.compare) for w in (widgets.before, widgets.options)]
-        rows = [widget for row in self.rewards.rows for widget in (row.holder, row.schedule, row.facts)]
         example = [self.task, self.example, self.columns, self.preset]
         drawn = [self.run, self.task_rows, self.task_preview]
-        return [*example, *self.bound.values(), *credit, *rows, *drawn, *self.undo.outputs]
+        return [*example, *self.bound.values(), *credit, self.rewards.listed, *drawn, *self.undo.outputs]
 
 
 @dataclass(frozen=True)

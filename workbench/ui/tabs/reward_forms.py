@@ -1,0 +1,255 @@
+"""The forms in the editor's place: a reward model, a judge, step values by sampling. Each adds a row or changes one.
+
+A model is loaded, an endpoint asked and values estimated before there is a row; by then the draft may have changed, so
+that what came of it is put into the draft by an event of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import gradio as gr
+
+from workbench.config import Leaf
+from workbench.rewards.source import saved_rewards
+from workbench.ui.handlers import judges, models, rewards, step_values
+from workbench.ui.handlers.reward_rows import RewardRow, row_of
+from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.session import Services
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, start_and_cancel
+from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.widgets import Form
+
+SMALL: dict[str, Any] = {"elem_classes": ["small"], "min_width": 0}
+
+
+def build_model_status(services: Services) -> None:
+    """What reward models and judges are at, with a button that cancels judges."""
+
+    def model_status(request: Any) -> str:
+        return models.model_status(services)
+
+    def cancel_judges(request: Any) -> bool:
+        return models.cancel_judges(services)
+
+    drawn("model-status", "modelStatus", server_functions=[model_status, cancel_judges])
+
+
+def _choice(label: str, choices: Any, value: str, elem_id: str) -> gr.Dropdown:
+    return gr.Dropdown(
+        list(choices), value=value, label=label, elem_id=elem_id, filterable=False, interactive=True, min_width=0
+    )
+
+
+def _adopt(form: Form, made: gr.State, event: Any, row: RewardRow | None) -> None:
+    """Put the row that an event has made into the list, and close the form."""
+
+    def adopt(new: RewardRow | None, *held: Any) -> Any:
+        if new is None:
+            return gr.skip()
+        draft = read(*held)
+        return shown(form, draft, draft.with_row(new, row.key if row else "")) | {made: None, form.rewards.editing: ""}
+
+    outputs = [made, form.rewards.editing, *form.outputs]
+    event.then(adopt, [made, *form.inputs], outputs, queue=False, **PRIVATE)
+
+
+# ── reward models ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build_model_form(form: Form, services: Services, row: RewardRow | None) -> None:
+    """Load what the form says, with progress and cancel; it becomes a row once it is there."""
+    held = models.form_of(row)
+    path = gr.Textbox(
+        held.path, label="Reward model: folder, Hub id or run:NAME", placeholder="Qwen/Qwen2.5-Math-PRM-7B",
+        max_lines=1, elem_id="model-path", elem_classes=["mono"], interactive=True,
+    )  # fmt: skip
+    with gr.Row(elem_classes=["fields"]):
+        format = _choice("Format", models.FORMAT_CHOICES, held.form, "model-format")
+        reduce = _choice("Used as", models.REDUCE_CHOICES, held.reduce, "model-reduce")
+    trust = gr.Checkbox(
+        held.trust, label="Run its repository's own code, with my rights", elem_id="model-trust", interactive=True
+    )
+    with gr.Row(elem_classes=["slot-foot"]):
+        add = gr.Button("Load and change" if row else "Add", elem_id="model-add", **SMALL)
+        cancel = gr.Button("Cancel", elem_id="model-cancel", interactive=False, **SMALL)
+    said, loaded = note("model-note", head=False), gr.State(None)
+
+    def load(request: gr.Request, path: str, format: str, reduce: str, trust: bool, *now: Any) -> Iterator[list[Any]]:
+        asked = models.ModelForm(path or "", format or "", reduce or "", held.weight, bool(trust), held.key)
+        for view in models.load_model(asked, read(*now).rows, services, request.session_hash or ""):
+            new = None if view.reward is None else row_of(view.reward)
+            yield [new, note_value(view.note), *start_and_cancel(view.running)]
+
+    event = add.click(
+        load, [path, format, reduce, trust, *form.inputs], [loaded, said, add, cancel],
+        concurrency_limit=4, concurrency_id="models", **PRIVATE,
+    )  # fmt: skip
+    _adopt(form, loaded, event, row)
+
+    def stop(request: gr.Request) -> None:
+        models.cancel_load(services, request.session_hash or "")
+
+    cancel.click(stop, None, None, queue=False, **PRIVATE)
+
+
+# ── judges ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build_judge_form(form: Form, services: Services, row: RewardRow | None) -> None:
+    """Look whether the endpoint is there; then the judge becomes a row."""
+    held = judges.form_values(row)
+    fields = {name: _field(judges.LEAVES[name], held[name]) for name in judges.FIRST}
+    kind = _choice("Scores", judges.KINDS, "step" if row is None else row.kind, "judge-kind")
+    rest = [leaf for name, leaf in judges.LEAVES.items() if name not in fields]
+    with gr.Accordion("More", open=False, elem_classes=["fold"]):
+        for start in range(0, len(rest), 4):
+            with gr.Row(elem_classes=["fields"]):
+                fields |= {leaf.name: _field(leaf, held[leaf.name]) for leaf in rest[start : start + 4]}
+    with gr.Row(elem_classes=["slot-foot"]):
+        add = gr.Button("Change" if row else "Add", elem_id="judge-add", **SMALL)
+    said, checked, names = note("judge-note", head=False), gr.State(None), list(fields)
+
+    def check(kind: str, *values: Any) -> list[Any]:
+        given, now = dict(zip(names, values, strict=False)), values[len(names) :]
+        added = judges.add_judge(given, kind, read(*now).rows, row.key if row else "", services)
+        return [None, note_value(added)] if isinstance(added, Note) else [added, ""]
+
+    event = add.click(
+        check, [kind, *fields.values(), *form.inputs], [checked, said],
+        concurrency_limit=4, concurrency_id="judges", **PRIVATE,
+    )  # fmt: skip
+    _adopt(form, checked, event, row)
+
+
+def _field(leaf: Leaf, value: Any) -> Any:
+    """The widget of a setting, made of what its section says of it."""
+    elem_id = f"judge-{leaf.name.replace('_', '-')}"
+    common: dict[str, Any] = {"label": leaf.label, "elem_id": elem_id, "interactive": True}
+    if leaf.kind is bool:
+        return gr.Checkbox(value, min_width=0, **common)
+    if leaf.kind in (int, float):
+        return gr.Number(value, precision=0 if leaf.kind is int else None, min_width=0, **common)
+    assert not get_args(leaf.kind), leaf.name
+    lines = 4 if leaf.name == "rubric" else 1
+    return gr.Textbox(
+        value or "", placeholder=leaf.help, lines=lines, max_lines=12 if lines > 1 else 1,
+        elem_classes=[] if lines > 1 else ["mono"], **common,
+    )  # fmt: skip
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build_file_form(form: Form, services: Services, row: RewardRow | None) -> None:
+    """Choose a function that was saved in the workspace, or give the path of a file."""
+    saved = saved_rewards(services.workspace)
+    with gr.Row(elem_classes=["fields"]):
+        file = gr.Dropdown(
+            saved, value=saved[0] if saved else "", label="Saved function, or a file's path: FILE.py or FILE.py::NAME",
+            allow_custom_value=True, elem_id="saved-choice", interactive=True, min_width=0,
+        )  # fmt: skip
+        add = gr.Button("Add", elem_id="saved-load", **SMALL)
+    said = note("saved-note", head=False)
+
+    def load(text: str | None, *now: Any) -> Updates:
+        before = read(*now)
+        after = rewards.add_file(before, text or "", services.workspace)
+        if isinstance(after, Note):
+            return {said: note_value(after)}
+        return shown(form, before, after) | {form.rewards.editing: ""}
+
+    outputs = [said, form.rewards.editing, *form.outputs]
+    add.click(load, [file, *form.inputs], outputs, queue=False, **PRIVATE)
+
+
+# ── step values ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build_values_form(form: Form, services: Services, row: RewardRow | None) -> None:
+    """Estimate Monte-Carlo values of the group on screen; they are a row, and labels to take away."""
+    how = None if row is None else row.monte_carlo
+    if row is not None:
+        drawn("values-facts", "facts", facts_value(step_values.values_facts(row), "values"), head=False)
+    with gr.Row(elem_classes=["fields"]):
+        k = gr.Number(
+            how.continuations if how else 8, label="Continuations, k", precision=0, elem_id="values-k",
+            interactive=True, min_width=0,
+        )  # fmt: skip
+        outcome = _choice(
+            "Outcome reward", step_values.outcome_choices(()), how.outcome if how else "answer_correctness",
+            "values-outcome",
+        )  # fmt: skip
+    progress = gr.Checkbox(
+        bool(how and how.progress), label="Score a step by progress: its value less the one before",
+        elem_id="values-progress", interactive=True,
+    )  # fmt: skip
+    in_run = gr.Checkbox(
+        bool(row and row.in_run), label="Use in the run, estimated anew at each step", elem_id="values-in-run",
+        interactive=True,
+    )  # fmt: skip
+    with gr.Row(elem_classes=["slot-foot"]):
+        go = gr.Button("Estimate step values", elem_id="values-estimate", **SMALL)
+        cancel = gr.Button("Cancel", elem_id="values-cancel", interactive=False, **SMALL)
+    said, estimated = note("values-note", head=False), gr.State(None)
+
+    def run(request: gr.Request, k: float | None, outcome: str, *now: Any) -> Iterator[list[Any]]:
+        for view in step_values.estimate(read(*now), k, outcome or "", services, request.session_hash or ""):
+            yield [view.row, note_value(view.note), *start_and_cancel(view.running)]
+
+    event = go.click(
+        run, [k, outcome, *form.inputs], [estimated, said, go, cancel],
+        concurrency_limit=4, concurrency_id="sampling", **PRIVATE,
+    )  # fmt: skip
+
+    def placed(before: Any, after: Any, asked: bool) -> Updates:
+        """The page with a row of values, and why a run cannot use them although it was asked to."""
+        new = step_values.values_row(after.rows)
+        updates = shown(form, before, after) | {form.rewards.editing: new.key if new else "", estimated: None}
+        problem = step_values.run_note(new, asked)
+        return updates if problem is None else updates | {form.rewards.add_note: note_value(problem)}
+
+    def adopt(made: Any, progress: bool, in_run: bool, *now: Any) -> Any:
+        if made is None:
+            return gr.skip()
+        before = read(*now)
+        return placed(before, step_values.with_values_row(before, made, progress, in_run), in_run)
+
+    def change(progress: bool, in_run: bool, *now: Any) -> Any:
+        before = read(*now)
+        after = step_values.change_row(before, progress, in_run)
+        return gr.skip() if after is before else placed(before, after, in_run)
+
+    outputs = [estimated, form.rewards.editing, form.rewards.add_note, *form.outputs]
+    chosen = [progress, in_run, *form.inputs]
+    event.then(adopt, [estimated, *chosen], outputs, queue=False, **PRIVATE)
+    gr.on([progress.input, in_run.input], change, chosen, outputs, queue=False, **PRIVATE)
+
+    def stop(request: gr.Request) -> None:
+        services.estimating.cancel(request.session_hash or "")
+
+    cancel.click(stop, None, None, queue=False, **PRIVATE)
+
+    def choices(chosen: str, *now: Any) -> Any:
+        listed = step_values.outcome_choices(read(*now).rows)
+        same = any(value == chosen for _, value in listed)
+        return gr.update(choices=listed, value=chosen if same else listed[0][1])
+
+    outcome.focus(choices, [outcome, *form.inputs], outcome, queue=False, **PRIVATE)
+    _labels(form, services)
+
+
+def _labels(form: Form, services: Services) -> None:
+    """Make what saves the estimated steps as labels to train on."""
+    with gr.Row(elem_classes=["fields"]):
+        layout = _choice("Labels as", step_values.LABEL_CHOICES, "trl", "labels-form")
+        good = _choice("A step is good if", step_values.ESTIMATION_CHOICES, "hard", "labels-good")
+        save = gr.Button("Save labels", elem_id="labels-save", **SMALL)
+    said, file = note("labels-note", head=False), drawn("labels-file", "saveFile", head=False)
+
+    def write(request: gr.Request, layout: str, good: str, *now: Any) -> list[Any]:
+        text, note = step_values.labels_file(read(*now).rows, layout, good, services, request.session_hash or "")
+        return [text, note_value(note)]
+
+    save.click(write, [layout, good, *form.inputs], [file, said], queue=False, **PRIVATE)
