@@ -35,7 +35,7 @@ MAIN_THREAD, TASK = "CrRendererMain", "ThreadControllerImpl::RunTask"
 SETTLED = """rows => {
   const charts = [...document.querySelectorAll(".curve")].filter((one) => !one.hidden && one.checkVisibility());
   const near = charts.filter((one) => one.getBoundingClientRect().top < innerHeight);
-  return near.length > 0 && near.every((one) => one.querySelector("path.path-0")?.getAttribute("d"))
+  return near.length > 0 && near.every((one) => one.querySelector(".js-line")?.getAttribute("d"))
     && document.querySelector(".curve[data-panel=length] figcaption").textContent.includes(String(rows));
 }"""
 OFFERED = "name => [...document.querySelectorAll('#run-picker option')].some((one) => one.value === name)"

@@ -46,6 +46,9 @@ let fetched = null;
 let turn = Promise.resolve();
 const pause = () => new Promise((go) => setTimeout(go));
 
+/** Fetches the library while the page has nothing else to do, so that the first figure need not wait for it. */
+export const prepare = () => requestIdleCallback(() => plotly());
+
 function plotly() {
   fetched ??= new Promise((found, failed) => {
     const onload = () => found(/** @type {any} */ (globalThis).Plotly);

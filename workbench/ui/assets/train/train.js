@@ -12,7 +12,7 @@
 /** @import { TrainServer } from "../payloads.js" */
 /** @import { Shown } from "./state.js" */
 
-import { mount as mountCurves } from "../../../views/curves.js";
+import { mount as mountCurves, prepare } from "../../../views/curves.js";
 import { el, say } from "../../../views/dom.js";
 import { answerOf, follow, link, rootOf, tabs, whileVisible } from "../widget.js";
 import { RunHead } from "./head.js";
@@ -253,6 +253,7 @@ class Train {
     this.head.drawPicker(this.runs, name);
     this.writeAddress();
     if (!name) return;
+    prepare();
     this.describe(name);
     this.pollNow();
   }
