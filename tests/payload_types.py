@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, NoneType, SimpleNamespace, UnionType
-from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from workbench.ui import payloads as page
 from workbench.ui.handlers import run_follow, run_rollouts, runs
@@ -22,7 +22,7 @@ PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneTyp
 
 
 def declared_in(module: ModuleType) -> dict[str, Any]:
-    """The typed dictionaries of a module, and the dataclasses that it says are sent field by field."""
+    """The typed dictionaries of a module, and the dataclasses that it says are sent field by field, several as one."""
     own = {name: value for name, value in vars(module).items() if is_typeddict(value)}
     mine = {name: value for name, value in own.items() if value.__module__ == module.__name__}
     return {**mine, **getattr(module, "DATACLASSES", {})}
@@ -33,6 +33,8 @@ def script_type(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if hint in PLAIN:
         return PLAIN[hint]
+    if origin is Annotated:
+        return script_type(inner[0])
     if origin in (Union, UnionType):
         return " | ".join(map(script_type, inner))
     if origin is Literal:
@@ -56,6 +58,9 @@ def interface(name: str, members: Mapping[str, Any]) -> str:
 
 
 def members(declared: Any) -> dict[str, Any]:
+    """Fields by name; of several that are sent as one, those of all."""
+    if isinstance(declared, tuple):
+        return {key: hint for part in declared for key, hint in members(part).items()}
     hints = get_type_hints(declared, include_extras=True)
     return hints if getattr(declared, "__total__", True) else {key: NotRequired[hint] for key, hint in hints.items()}
 

@@ -17,7 +17,7 @@ from tests.stored_runs import store
 from tests.test_references import saved
 from workbench.errors import RunError
 from workbench.runs import Run
-from workbench.ui.handlers.runs import export_run, inspect_policy, use_settings, write_folder
+from workbench.ui.handlers.runs import export_run, inspect_policy, train_on, use_settings, write_folder
 from workbench.ui.handlers.tree import with_path
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +48,19 @@ def test_settings_are_the_run_s_and_the_draft_before_is_left(tmp_path: Path, fir
     assert said.text.startswith("the settings are those of run first")
     assert draft.tree["run"]["steps"] != 7
     assert after.config().run == first.config().run
+    slower, told = use_settings(draft, "first", tmp_path, "entropy collapse")
+    assert slower.config().optimiser.learning_rate == first.config().optimiser.learning_rate / 2
+    assert "half the learning rate" in told.text
+
+
+def test_training_goes_on_from_a_checkpoint_under_the_run_s_settings(tmp_path: Path, first: Run) -> None:
+    after, said = train_on(draft_of(), "run:first@4", tmp_path)
+    assert (after.config().policy.path, after.config().run) == ("run:first@4", first.config().run)
+    assert "run:first@4" in said.text
+    draft = draft_of()
+    unchanged, refused = train_on(draft, "run:first@5", tmp_path)
+    assert unchanged is draft
+    assert "5" in refused.text
 
 
 def test_a_run_is_exported_where_the_package_is_not_installed(tmp_path: Path) -> None:

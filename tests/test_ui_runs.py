@@ -10,6 +10,7 @@ import os
 import re
 import struct
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,10 @@ from workbench.config import LoraConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.metrics import is_drawn
+from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, trashed
+from workbench.runs import run as run_module
 from workbench.ui.door import Door
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers import metrics_cache, run_follow, run_rollouts, runs
@@ -461,6 +464,65 @@ def test_pace_and_place_in_the_queue_are_told(tmp_path):
     news = {name: run_follow.poll(tmp_path, name, 0, -1) for name in ("running", "second", "third")}
     told = {name: (of["pace"], of["ahead"], of["wait"]) for name, of in news.items()}
     assert told == {"running": (2.0, 0, None), "second": (None, 1, 56.0), "third": (None, 2, None)}
+
+
+def test_a_poll_reads_status_and_configuration_once_and_no_row_twice(tmp_path, monkeypatch):
+    run = store(tmp_path, "a", [{"step": 1, "reward": 0.5}], state="running")
+    run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
+    first = run_follow.poll(tmp_path, "a", 0, -1)
+    run.dir.append_metrics({"step": 2, "reward": 1.0})
+    read: Counter[str] = Counter()
+    for owner, name in ((RunDir, "status"), (run_module, "lives"), (RunDir, "read_metrics")):
+
+        def counted(*given, name=name, original=getattr(owner, name)):
+            read[name] += 1
+            return original(*given)
+
+        monkeypatch.setattr(owner, name, counted)
+    assert run_follow.poll(tmp_path, "a", first["cursor"], -1)["rows"] == [{"step": 2, "reward": 1.0}]
+    assert read == {"status": 1, "lives": 1, "read_metrics": 1}
+    run_follow.poll(tmp_path, "a", first["cursor"], -1)
+    assert read == {"status": 2, "lives": 2, "read_metrics": 1}
+
+
+def test_every_rollout_of_a_run_is_in_one_list_sorted_searched_and_paged(tmp_path):
+    """Two steps of the worked group: three answers each, with step rewards and outcomes worked by hand."""
+    run = store(tmp_path, "a", [])
+    credit = worked_credit(outcomes=[1.0, 0.0, None])
+    for step in (1, 2):
+        run.dir.rollouts.write(step, [credit] * 2)
+    page = run_rollouts.all_rollouts(tmp_path, "a", "", "step", 0)
+    assert (page["found"], page["total"], page["read"], page["files"]) == (12, 12, 2, 2)
+    places = [(row["step"], row["group"], row["rollout"]) for row in page["rows"]]
+    assert places[:4] == [(2, 0, 0), (2, 0, 1), (2, 0, 2), (2, 1, 0)]
+    for i, row in enumerate(page["rows"][:3]):
+        rewards = [reward for reward in credit.scored.step_rewards[i] if reward is not None]
+        assert row["reward"] == pytest.approx(sum(rewards) / len(rewards))
+        assert row["advantage"] == pytest.approx(float(credit.of(i).mean()), abs=1e-6)
+        assert (row["tokens"], row["outcome"]) == (len(credit.of(i)), [1.0, 0.0, None][i])
+        assert credit.scored.group.rollouts[i].text.startswith(row["text"])
+    for order, name, sign in (("advantage", "advantage", -1), ("-advantage", "advantage", 1), ("tokens", "tokens", -1)):
+        values = [row[name] for row in run_rollouts.all_rollouts(tmp_path, "a", "", order, 0)["rows"]]
+        assert values == sorted(values, key=lambda value: sign * value)
+    apart = run_rollouts.all_rollouts(tmp_path, "a", "", "disagreement", 0)["rows"]
+    assert [row["outcome"] for row in apart][-4:] == [None] * 4  # what has no outcome cannot disagree
+    words = max((rollout.text for rollout in credit.scored.group.rollouts), key=len).strip()
+    found = run_rollouts.all_rollouts(tmp_path, "a", words.upper(), "step", 0)
+    assert found["found"] == 4 * sum(words in rollout.text for rollout in credit.scored.group.rollouts) < 12
+    assert run_rollouts.all_rollouts(tmp_path, "a", "nowhere", "step", 0)["rows"] == []
+    assert "no run 'gone'" in run_rollouts.all_rollouts(tmp_path, "gone", "", "step", 0)["error"]
+
+
+def test_reading_many_steps_goes_on_with_the_next_question(tmp_path, monkeypatch):
+    run = store(tmp_path, "a", [])
+    for step in range(1, 5):
+        run.dir.rollouts.write(step, [worked_credit()])
+    monkeypatch.setattr(run_rollouts, "READING", -1)
+    assert run_rollouts.all_rollouts(tmp_path, "a", "", "step", 0)["read"] == 0
+    monkeypatch.undo()
+    monkeypatch.setattr(run_rollouts, "PAGE", 5)
+    pages = [run_rollouts.all_rollouts(tmp_path, "a", "", "step", offset) for offset in (0, 5, 99)]
+    assert [(page["offset"], len(page["rows"])) for page in pages] == [(0, 5), (5, 5), (10, 2)]
 
 
 def test_watched_steps_are_told_beside_the_others(tmp_path):

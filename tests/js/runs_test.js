@@ -19,7 +19,7 @@ import { equal } from "./assert.js";
 const NEWS = {
   state: "running",
   step: 3,
-  total: 60,
+  total_steps: 60,
   started: 100,
   seconds: 30,
   final: false,

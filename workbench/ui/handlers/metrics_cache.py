@@ -72,8 +72,9 @@ class Figures:
     seconds: float | None
     corrupt: int
     """Rows that cannot be read."""
+    warnings: int
     alarms: tuple[str, ...]
-    """What to look at in its newest rows."""
+    """What to look at in its newest rows, and how much there is."""
 
 
 class KeptRun:
@@ -149,6 +150,7 @@ class KeptRun:
             accuracy_last=accuracy[-1] if accuracy else None,
             seconds=seconds[-1] if seconds else None,
             corrupt=len(self.corrupt),
+            warnings=len(self.alarms()),
             alarms=tuple(alarm.text for alarm in self.alarms()),
         )
 

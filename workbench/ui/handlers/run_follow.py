@@ -6,7 +6,8 @@ for what it has not seen. Each question reads the run's status, the life of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
@@ -97,26 +98,8 @@ class _Queue(TypedDict):
     wait: float | None
 
 
-class _Standing(TypedDict):
-    """What a run's status says, and what its checkpoints are good for."""
-
-    state: str
-    final: bool
-    reason: str
-    step: int
-    total: int
-    device: str | None
-    started: float | None
-    behind: str | None
-    resumable: bool
-    gives: str | None
-    policies: Sequence[str]
-    resumed_from: int | None
-    stopping: bool
-
-
-class News(_NewRows, _Queue, _Standing):
-    """What is new in a run, and how it stands.
+class Followed(_NewRows, _Queue):
+    """What is new in a run, beside its status and summary.
 
     ``lost`` names the metrics whose newest value is no number. ``seconds`` is how long it has trained, over all times
     that it was resumed.
@@ -125,20 +108,24 @@ class News(_NewRows, _Queue, _Standing):
     they will take, where that is known.
     """
 
-    run: str
     about: str
     seconds: float | None
     pace: float | None
-    warnings: list[str]
+    warnings: Sequence[str]
     alarms: list[AlarmPayload]
     said: list[Said]
     lost: list[str]
-    method: str
     has_rollouts: bool
     steps: list[int]
     watched: list[int]
     answers: list[int]
     log: list[str]
+
+
+News = Mapping[str, Any]
+"""A run's status and summary, and what is new in it."""
+DATACLASSES = {"News": (RunSummary, RunStatus, Followed)}
+"""Sent field by field."""
 
 
 class Described(TypedDict):
@@ -170,10 +157,12 @@ def poll(
     after_watched: int = -1,
     smoothing: float = 0.0,
     groups: Collection[str] = (),
-) -> News | Failed:
-    """What is new in a run since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps with
-    rollouts, and with watched prompts, known). ``smoothing`` is that of ``curves.run_charts``; ``groups`` are the
-    folded groups of charts that are open.
+) -> News:
+    """What is new in a run, or ``Failed``.
+
+    New is what came since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps known to have
+    rollouts, and watched ones). ``smoothing`` is that of ``curves.run_charts``; ``groups`` are the folded groups of
+    charts that are open.
     """
     try:
         run = open_run(name, workspace)
@@ -188,45 +177,25 @@ def poll(
             pace, lost = known.pace, sorted(known.lost)
         if news["restarted"]:
             after, after_watched = -1, -1
-        return {
-            "run": run.name,
+        followed: Followed = {
             "about": f"{config.task.name} · {config.method.label} · {config.policy.path}",
-            **_standing(status, summary),
             **_queue(workspace, status.behind if status.state == "queued" else None),
             **news,
             "seconds": seconds[-1] if seconds else None,
             "pace": pace,
-            "warnings": [*status.warnings, *corrupt],
+            "warnings": (*status.warnings, *corrupt),
             "alarms": alarms,
             "said": said,
             "lost": lost,
-            "method": method.name,
             "has_rollouts": method.has_rollouts,
             "steps": [step for step in run.rollout_steps() if step > after],
             "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
             "answers": answers,
             "log": run.log_tail(LOG_LINES),
         }
+        return {**dataclasses.asdict(summary), **dataclasses.asdict(status), **followed}
     except WorkbenchError as error:
         return {"run": name, "error": str(error)}
-
-
-def _standing(status: RunStatus, summary: RunSummary) -> _Standing:
-    return {
-        "state": status.state,
-        "final": status.final,
-        "reason": status.reason,
-        "step": status.step,
-        "total": status.total_steps,
-        "device": status.device,
-        "started": status.started,
-        "behind": status.behind,
-        "resumable": summary.resumable,
-        "gives": summary.gives,
-        "policies": summary.policies,
-        "resumed_from": status.resumed_from,
-        "stopping": summary.stopping,
-    }
 
 
 def _told(run: Run, measured: tuple[int, ...], started: float | None, known: KeptRun) -> tuple[list[Said], int]:

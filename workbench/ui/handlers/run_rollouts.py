@@ -293,10 +293,13 @@ def _sums(lists: pa.ChunkedArray) -> tuple[NDArray[np.float64], NDArray[np.float
 
 def _texts(run: Run, step: int) -> dict[tuple[int, int], tuple[str, str]]:
     """The prompt and the completion of each of a step's rollouts, by group and rollout."""
-    table = run.dir.rollouts.table(step, ("group", "rollout", "texts"))
+    columns = ("group", "rollout", "texts", "finished")
+    table = run.dir.rollouts.table(step, columns)
     prompts = [prompt_text(head["prompt"]) for head in json.loads(table.schema.metadata[b"groups"])]
-    rows = zip(*(table[name].to_pylist() for name in ("group", "rollout", "texts")), strict=True)
-    return {(group, rollout): (prompts[group], "".join(pieces)) for group, rollout, pieces in rows}
+    return {
+        (group, rollout): (prompts[group], "".join(pieces[:-1] if finished else pieces))  # as Rollout.text
+        for group, rollout, pieces, finished in zip(*(table[name].to_pylist() for name in columns), strict=True)
+    }
 
 
 def _ordered(numbers: NDArray[np.float64], order: str) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NotRequired, TypedDict
+from typing import IO, Any, TypedDict
 
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, redact
@@ -26,12 +26,13 @@ from workbench.places import RUN
 from workbench.rundir.metrics import restored
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
 from workbench.runs.launch import find_checkpoint
-from workbench.runs.upkeep import Trashed, about, describe, rename
+from workbench.runs.run import RunSummary
+from workbench.runs.upkeep import About, Trashed, about, describe, rename
 from workbench.sandbox.child import child_environment
 from workbench.ui.handlers.config_import import take_over
 from workbench.ui.handlers.csv_text import chart_csv, csv_text
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.metrics_cache import figures, kept
+from workbench.ui.handlers.metrics_cache import Figures, figures, kept
 from workbench.ui.handlers.run_follow import Answer, changed_settings
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.tree import with_path
@@ -59,45 +60,20 @@ class RunsValue(TypedDict):
     most: int
 
 
-class RunRow(TypedDict):
-    """A run in the table. What its metrics say is missing where it cannot be read; ``problem`` is why its metrics
-    cannot."""
+class NotMeasured(TypedDict, total=False):
+    """Why the figures of a run's metrics are missing."""
 
-    name: str
-    state: str
-    reason: str
-    final: bool
-    resumable: bool
-    step: int | None
-    total: int | None
-    created: float | None
-    task: str | None
-    policy: str | None
-    scheme: str | None
-    seed: int | None
-    gives: str | None
-    policies: Sequence[str]
-    note: str
-    tags: Sequence[str]
-    method: str | None
-    started: float | None
-    reward: NotRequired[float | None]
-    reward_metric: NotRequired[str]
-    course: NotRequired[Sequence[float]]
-    warnings: NotRequired[int]
-    accuracy_first: NotRequired[float | None]
-    accuracy_best: NotRequired[float | None]
-    accuracy_last: NotRequired[float | None]
-    seconds: NotRequired[float | None]
-    corrupt: NotRequired[int]
-    alarms: NotRequired[Sequence[str]]
-    problem: NotRequired[str]
+    problem: str
+
+
+RunRow = Mapping[str, Any]
+"""A run in the table: its summary, what is said of it, and the figures of its metrics."""
 
 
 class Table(TypedDict):
     """The newest runs, how many more there are, and the trash."""
 
-    runs: list[RunRow]
+    runs: list[Any]
     more: int
     trash: list[dict[str, Any]]
 
@@ -145,7 +121,7 @@ class Overlay(TypedDict):
     dropped: int
 
 
-DATACLASSES = {"TrashedPayload": Trashed}
+DATACLASSES = {"TrashedPayload": Trashed, "RunRow": (RunSummary, About, Figures, NotMeasured)}
 """Sent field by field."""
 
 
@@ -160,47 +136,14 @@ def table(workspace: Path) -> Table:
 
 
 def _row(run: Run) -> RunRow:
-    summary, said = run.summary(), about(run)
-    row: RunRow = {
-        "name": summary.name,
-        "state": "stopping" if summary.stopping else summary.state,
-        "reason": summary.reason,
-        "final": summary.final,
-        "resumable": summary.resumable,
-        "step": summary.step,
-        "total": summary.total_steps,
-        "created": summary.created,
-        "task": summary.task,
-        "policy": summary.policy,
-        "method": summary.method,
-        "started": summary.started,
-        "scheme": summary.scheme,
-        "seed": summary.seed,
-        "gives": summary.gives,
-        "policies": summary.policies,
-        "note": said.note,
-        "tags": said.tags,
-    }
-    return _measured(run, row) if summary.readable else row
-
-
-def _measured(run: Run, row: RunRow) -> RunRow:
-    """With the figures of its metrics."""
+    summary = run.summary()
+    row = {**dataclasses.asdict(summary), **dataclasses.asdict(about(run))}
+    if summary.stopping:
+        row["state"] = "stopping"
+    if not summary.readable:
+        return row
     try:
-        found = figures(run)
-        return {
-            **row,
-            "reward": found.reward,
-            "reward_metric": found.reward_metric,
-            "course": found.course,
-            "warnings": len(found.alarms),
-            "accuracy_first": found.accuracy_first,
-            "accuracy_best": found.accuracy_best,
-            "accuracy_last": found.accuracy_last,
-            "seconds": found.seconds,
-            "corrupt": found.corrupt,
-            "alarms": found.alarms,
-        }
+        return {**row, **dataclasses.asdict(figures(run))}
     except WorkbenchError as error:
         return {**row, "problem": str(error)}
 

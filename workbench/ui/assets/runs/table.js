@@ -88,7 +88,7 @@ export const COLUMNS = [
   number("reward", "Best reward", (value) => value.toPrecision(3), BEST_REWARD),
   {
     ...number("step", "Steps", String),
-    text: (/** @type {RunRow} */ run) => run.total ? `${run.step} of ${run.total}` : NONE,
+    text: (/** @type {RunRow} */ run) => run.total_steps ? `${run.step} of ${run.total_steps}` : NONE,
   },
   number("seconds", "Time", duration, "Time spent training."),
   number("created", "Created", when),

@@ -40,7 +40,7 @@ export class RunHead {
     this.resume = button("resume", "Resume", on.resume, { title: "Go on from the newest valid checkpoint" });
     /** @type {News | null} */
     this.news = null;
-    const name = () => this.news?.run ?? "", newest = () => this.news?.policies[0];
+    const name = () => this.news?.name ?? "", newest = () => this.news?.policies[0];
     this.use = button("use-as-reward", "Use as a reward on Inspect", () => on.apply({ reward: name() }));
     this.inspect = button("inspect-policy", "Inspect this policy", () => on.apply({ policy: newest() }), {
       title: INSPECT_TITLE,
@@ -159,8 +159,8 @@ export class RunHead {
     this.badge.title = news.reason;
     setText(this.about, news.about);
     setText(this.progress, progressText(news, Date.now() / 1000));
-    this.done.style.width = `${news.total ? Math.min(100, (100 * news.step) / news.total) : 0}%`;
-    this.bar.setAttribute("aria-valuemax", `${news.total}`);
+    this.done.style.width = `${news.total_steps ? Math.min(100, (100 * news.step) / news.total_steps) : 0}%`;
+    this.bar.setAttribute("aria-valuemax", `${news.total_steps}`);
     this.bar.setAttribute("aria-valuenow", `${news.step}`);
     this.bar.classList.toggle("waiting", !news.final && news.state !== "running");
     this.bar.hidden = news.final;
@@ -181,7 +181,7 @@ export class RunHead {
       this.said.replaceChildren(...news.said.map((parts) => el("p", {}, ...sentence(parts, follow))));
     });
     this.fillWarnings(news.warnings);
-    this.fillAlarms(news.alarms, news.run);
+    this.fillAlarms(news.alarms, news.name);
     const advice = news.state in ADVICE ? [news.reason, ADVICE[news.state]] : [];
     say(this.reason, advice.filter(Boolean).join("\n"));
     const lines = news.log.join("\n");

@@ -14,8 +14,8 @@ const ORDERS = [
   ["disagreement", "reward and outcome disagree most"],
   ["-advantage", "pushed down most"],
   ["advantage", "pushed up most"],
-  ["length", "longest first"],
-  ["-length", "shortest first"],
+  ["tokens", "longest first"],
+  ["-tokens", "shortest first"],
   ["step", "newest first"],
 ];
 const HEADINGS = ["step", "prompt", "answer", "outcome", "step reward", "advantage", "tokens"];

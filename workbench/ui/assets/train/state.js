@@ -25,18 +25,18 @@ export function stateOf(news) {
 /** A run whose process is there but has not spoken yet is importing what it trains with. @param {News} news */
 const isStarting = (news) => news.state === "starting" || (news.state === "queued" && Boolean(news.started));
 
-/** What ends a run, or its waiting, is called. @param {Pick<News, "state" | "started">} news */
+/** What ends a run, or its waiting, is called. @param {{ state: string, started: number | null }} run */
 export const stopLabel = ({ state, started }) => state === "queued" && !started ? "Leave the queue" : "Stop";
 
 /** What stands beside the badge. @param {News} news @param {number} now in seconds */
 export function progressText(news, now) {
   if (isStarting(news)) return `${news.reason || "loading the trainer"}, ${duration(now - (news.started ?? now))}`;
   if (news.state === "queued" && news.reason) return [news.reason, ...queueText(news)].join(" · ");
-  const parts = [`step ${news.step} of ${news.total}`];
+  const parts = [`step ${news.step} of ${news.total_steps}`];
   const seconds = news.seconds ?? (news.started && !news.final ? now - news.started : null);
   if (seconds !== null) parts.push(duration(seconds));
   if (!news.final && news.pace) {
-    const left = news.pace * (news.total - news.step);
+    const left = news.pace * (news.total_steps - news.step);
     parts.push(`${precise(news.pace)} s a step`, `about ${duration(left)} left`);
   }
   if (news.device) parts.push(news.device);

@@ -347,7 +347,7 @@ class Train {
 
   /** @param {News} news */
   relist(news) {
-    const listed = this.runs.find((run) => run.name === news.run);
+    const listed = this.runs.find((run) => run.name === news.name);
     if (!listed || listed.state === news.state) return;
     listed.state = news.state;
     this.head.drawPicker(this.runs, this.run);
