@@ -472,13 +472,13 @@ def test_a_poll_reads_status_and_configuration_once_and_no_row_twice(tmp_path, m
     first = run_follow.poll(tmp_path, "a", 0, -1)
     run.dir.append_metrics({"step": 2, "reward": 1.0})
     read: Counter[str] = Counter()
+
+    def count(owner, name):
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given: read.update([name]) or original(*given))
+
     for owner, name in ((RunDir, "status"), (run_module, "lives"), (RunDir, "read_metrics")):
-
-        def counted(*given, name=name, original=getattr(owner, name)):
-            read[name] += 1
-            return original(*given)
-
-        monkeypatch.setattr(owner, name, counted)
+        count(owner, name)
     assert run_follow.poll(tmp_path, "a", first["cursor"], -1)["rows"] == [{"step": 2, "reward": 1.0}]
     assert read == {"status": 1, "lives": 1, "read_metrics": 1}
     run_follow.poll(tmp_path, "a", first["cursor"], -1)
