@@ -143,6 +143,7 @@ def test_a_log_with_outcome_rewards_alone_opens_under_outcome(tmp_path, worker):
     draft = with_opened(draft_of(), opened(tmp_path, name)[-1])
     assert draft.credit["scheme"] == "outcome"
     assert [advantage > 0 for advantage in shown(draft, worker)] == [True, False]
+    assert with_opened(draft, opened(tmp_path)[-1]).credit["scheme"] == "process"  # of a file with step rewards
     steps = draft_of(builtin_row("step_correctness")).with_scheme_for_rewards()
     assert steps.credit["scheme"] == "process"
     weighted = replace(draft_of(builtin_row("given_reward")), credit={"scheme": "process", "outcome_weight": 1.0})

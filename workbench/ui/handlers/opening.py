@@ -27,7 +27,7 @@ from workbench.schema import Group, Prompt
 from workbench.schema.numbers import counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
-from workbench.ui.handlers.credit import with_settings
+from workbench.ui.handlers.credit import for_scheme, with_settings
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task, with_group
 from workbench.ui.handlers.rewards import task_rows, with_task
@@ -257,6 +257,9 @@ def with_opened(draft: Draft, opening: Opening) -> Draft:
             draft = replace(draft, tree=with_path(draft.tree, "prompt.apply_template", "never"))
         return replace(draft, group=None)
     assert opening.imported is not None
+    kinds = {row.kind for row in draft.rows if row is not None and row.on}
+    if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":  # which may be there for another file alone
+        draft = replace(draft, credit=for_scheme(draft.credit, "process"))
     rewards, columns_there = find_rewards(opening.imported, opening.advantages), columns_of(opening.imported)
     if rewards:
         task = Task("imported", [], [], rewards=tuple(rewards), unchecked="imported answers are not checked")

@@ -65,6 +65,8 @@ class Services:
         self._credits: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
         self.probing: Kept[ProbeReport] = Kept(KEPT_PROBES)
         self._call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
+        self.listed: Recent[str, Group | None] = Recent(KEPT_CREDITS)
+        """The group that each tab's table of presets is of."""
 
     def start(self, config: RunConfig) -> Run:
         """Start a run in the workspace. Raises as ``runs.start``."""
@@ -122,6 +124,7 @@ class Services:
         with self._lock:
             self._credits.pop(tab, None)
             self._call_times.pop(tab, None)
+            self.listed.pop(tab, None)
         self._rewards.end(tab)
 
     def close(self) -> None:

@@ -112,7 +112,7 @@ def _wire_scoring(
             view.preflight or gr.skip(),
             handlers.preset_of(draft.regex, draft.kind),
             _pattern_value(draft, view),
-            "",
+            gr.skip() if services.listed.get(tab) is draft.group else "",
             note_value(view.note),
             note_value(scheme_note(draft.credit)),
             watch,
@@ -208,6 +208,7 @@ def _wire_scoring(
         draft = read(held)
         if _is_separator(draft):
             return gr.skip()
+        services.listed[request.session_hash or ""] = draft.group
         return table_value(preset_rows(draft, services.reward_worker(request.session_hash or "")))
 
     widgets.pattern_note.apply(list_presets, form.inputs, widgets.presets, queue=False, **PRIVATE)
