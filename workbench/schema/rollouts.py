@@ -189,7 +189,9 @@ class Rollout:
         """The (first, last) tokens of each turn of the policy's, last inclusive; a completion of one turn has one."""
         if self.turns:
             return [(turn.start, turn.end - 1) for turn in self.turns if turn.is_sampled and turn.end > turn.start]
-        return list(sampled_runs(self.mask or (1,) * len(self)))
+        if self.mask is None:
+            return [(0, len(self) - 1)] if self.token_ids else []
+        return list(sampled_runs(self.mask))
 
     @property
     def is_episode(self) -> bool:

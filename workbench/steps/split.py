@@ -201,7 +201,7 @@ def turn_texts(rollout: Rollout, opened: bool = False) -> list[TurnText]:
     begins = [0, *accumulate(map(len, texts))]
     before = [opened, *(ends_in_thinking(text or "") for text in rollout.observations)]
     return [
-        TurnText(first, last, begins[first], "".join(texts[first : last + 1]), inside)
+        TurnText(first, last, begins[first], rollout.text[begins[first] : begins[last + 1]], inside)
         for (first, last), inside in zip(rollout.turn_spans, before, strict=False)
     ]
 
