@@ -1,5 +1,4 @@
-import { advantageParts, lossFormula, lossParts } from "../../workbench/views/drawing/formula.js";
-import { lit } from "../../workbench/views/drawing/lighting.js";
+import { lossFormula, lossParts } from "../../workbench/views/drawing/formula.js";
 import { readRollout, settingsFor, tokenLosses } from "../../workbench/views/drawing/loss.js";
 import { MEASURES, ofWhole, stepText } from "../../workbench/views/drawing/measures.js";
 import { equal, near } from "./assert.js";
@@ -57,35 +56,6 @@ Deno.test("a step has the sum of its tokens' contributions, with two figures", (
 });
 
 Deno.test("formulas have the token's numbers in their places", () => {
-  const term = (step, raw, normalised) => ({
-    source: "step",
-    step,
-    token: null,
-    raw,
-    normalised,
-    mean: 0.5,
-    std: 0.4999,
-  });
-  const list = [term(0, 1, 1), term(1, 0, -1)].map((t) => ({
-    ...t,
-    factor: 1,
-    scores: {},
-    weights: {},
-    value: t.normalised,
-  }));
-  const r = { ...rollout({ advantages: [0, 0, -1, -1] }), why: [{ first: 0, last: 1, list, total: 0, clip: null }] };
-  const parts = advantageParts(r, 0);
-  equal(textOf(parts), "A = (1.000 − 0.500) / 0.500 + (0.000 − 0.500) / 0.500 = 0.0000");
-  equal(parts.filter((part) => part.lights).map(({ lights }) => lights.of), [
-    "steps",
-    "scored",
-    "scored",
-    "steps",
-    "scored",
-    "scored",
-    "steps",
-  ]);
-  equal(advantageParts(r, 3), []); // its terms are asked for
   equal(lossFormula(LOSS, "dapo"), "c (−min(ρ A, clip(ρ) A) + β k₃)");
   const token = {
     ratio: [1.5],
@@ -101,14 +71,4 @@ Deno.test("formulas have the token's numbers in their places", () => {
     weight: 1,
   });
   equal(textOf(written), "= 0.01 (−1.2000 · +1.0000 + 0.1 · 0.02) = \u22120.0123");
-});
-
-Deno.test("what a number is made of", () => {
-  const data = { prompt: "", rollouts: [rollout(), rollout()] };
-  const at = (lights) => lit(data, { g: 1, t: 2 }, lights).map(({ g, first, last }) => [g, first, last]);
-  equal(at({ of: "token" }), [[1, 2, 2]]);
-  equal(at({ of: "completion" }), [[1, 0, 3]]);
-  equal(at({ of: "group" }), [[0, 0, 3], [1, 0, 3]]);
-  equal(at({ of: "scored" }), [[0, 0, 1], [1, 0, 1]]); // the second step of each is unscored
-  equal(at({ of: "steps", steps: [0, 7] }), [[1, 0, 1]]);
 });

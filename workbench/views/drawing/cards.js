@@ -17,7 +17,7 @@ export const WRONG_TITLE = "The reward that says right or wrong scores this step
 const LATER_TITLE = "Wrong steps after this one, whose penalty it shares";
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
-const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned", "lit"]; // of a token, whatever it is coloured by
+const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // of a token, whatever it is coloured by
 
 /**
  * @param {Prepared} data @param {number} g @param {Measure} measure

@@ -5,7 +5,7 @@
 
 import { el } from "../dom.js";
 import { number, precise } from "../numbers.js";
-import { advantageParts, bound, formulaLine, lossFormula, lossParts } from "./formula.js";
+import { bound, formulaLine, lossFormula, lossParts } from "./formula.js";
 import { readRollout, settingsFor } from "./loss.js";
 
 const TYPES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo"];
@@ -106,15 +106,11 @@ export class Lens {
     if (!loss || !rollout.read) return null;
     const letters = rollout.twin && data.other ? ["A ", "B "] : [""];
     const schemes = [rollout, ...(letters.length > 1 && rollout.twin ? [rollout.twin] : [])];
-    const lines = schemes.flatMap((credited, i) => {
-      const parts = advantageParts(credited, t);
-      return parts.length ? [formulaLine(parts, `${letters[i]}${[data, data.other][i]?.scheme ?? ""}`)] : [];
-    });
     const types = [this.own, ...(this.other ? [this.other] : [])];
     const losses = schemes.flatMap((credited, i) =>
       types.flatMap((type, n) => this.written(loss, type, credited, t, n, letters[i]))
     );
-    return el("div", { class: "reason loss-reason" }, ...lines, ...losses, this.table(loss, rollout, t));
+    return el("div", { class: "reason loss-reason" }, ...losses, this.table(loss, rollout, t));
   }
 
   /** @param {LossPayload} loss @param {string} type @param {Credited} rollout @param {number} t @param {number} n @param {string} letter */

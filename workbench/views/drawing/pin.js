@@ -17,7 +17,6 @@ import { el } from "../dom.js";
 import { firstOf } from "./copies.js";
 import { leastLikely, pinnedDetails } from "./details.js";
 import { uncover } from "./focus.js";
-import { light, listenForLights, lit } from "./lighting.js";
 
 const HINT = "Why this colour? Choose a token, a step or a square of the map.";
 
@@ -33,9 +32,6 @@ export class Pin {
     this.unfolded = new Set();
     this.details = el("section", { class: "details", "aria-label": "Why this colour", hidden: true });
     new ResizeObserver(() => this.uncover()).observe(this.details); // grown, it would cover what it is about
-    listenForLights(this.details, (lights) => {
-      light(view.cards, lights && this.place ? lit(view.data, this.place, lights) : []);
-    });
   }
 
   /** @param {Place} place Pins a token. */
@@ -101,7 +97,6 @@ export class Pin {
   }
 
   unmark() {
-    light(this.view.cards, []);
     for (const node of this.view.cards.querySelectorAll(".pinned")) node.classList.remove("pinned");
     this.view.overview.mark(null);
   }
