@@ -24,6 +24,7 @@ from workbench.errors import ConfigError, PolicyError, RewardError, RunError, Ta
 from workbench.schema import Example
 from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group
+from workbench.ui.handlers.opening import Ask, open_file
 from workbench.ui.handlers.run_setup import start_run
 from workbench.ui.handlers.sampling import sample
 from workbench.ui.handlers.scoring import rescore
@@ -158,8 +159,8 @@ def test_models_code_judges_and_foreign_tasks_are_refused_where_they_would_be_us
             services.models.step_values("tiny", first_group(), draft_of().pattern(), outcome, k=k)
     with pytest.raises(RewardError):
         services.reward_worker("tab").function(CODE, "mine")
-    with pytest.raises(RewardError):
-        services.reward_worker("tab").environment(CODE, "mine", {}, 1.0)
+    with pytest.raises(ConfigError):
+        list(open_file(Ask(__file__), services.workspace, services.openings, "tab"))
     with pytest.raises(RewardError):
         services.judges.judged("judge", JudgeConfig(**EXTERNAL), [])
     with pytest.raises(RewardError):
@@ -306,9 +307,9 @@ def test_the_api_refuses_them_too(served: TestClient, function: str, data: list[
 
 def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -> None:
     called = {number for one in config["dependencies"] for number, _ in one["targets"]}
-    for name in ("door-file", "open-config", "isolate"):
+    for name in ("door-file", "door-path", "isolate"):
         assert element(config, name)["id"] not in called, name
-    for name in ("door", "open-config", "isolate"):
+    for name in ("door", "door-file", "isolate"):
         assert element(config, name)["props"]["visible"] is False
     choices = {value for _, value in element(config, "add-reward")["props"]["choices"]}
     assert {"step_correctness", "new:values"} <= choices

@@ -26,6 +26,7 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import FileResponse
+from jinja2 import ChoiceLoader, DictLoader
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from workbench.errors import WorkbenchError
@@ -34,7 +35,7 @@ from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
 from workbench.ui.api import Api
 from workbench.ui.blocks import Page, Sessions, keep_signatures
-from workbench.ui.door import LOOPBACK_NAMES, Door, FirstScript, workspace_token
+from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.draft import Tab
 from workbench.ui.handlers.models import policy_choices
@@ -174,9 +175,7 @@ def create_app(
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     sessions = Sessions()
-    app.add_middleware(
-        FirstScript, script=(Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8")
-    )
+    _put_first((Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8"))
     if public:
         app.add_middleware(Requests)
     # Added last, they stand before all others.
@@ -216,6 +215,15 @@ def create_app(
     )
     sessions.keep_those_of(mounted)
     return mounted
+
+
+def _put_first(script: str) -> None:
+    """Have Gradio's page begin with a script, for which it has no place: its template is read with the script in it."""
+    environment, name = gr.routes.templates.env, "frontend/index.html"
+    text = environment.loader.get_source(environment, name)[0]
+    if script not in text:
+        begun = text.replace("<head>", f"<head><script>{script}</script>", 1)
+        environment.loader = ChoiceLoader([DictLoader({name: begun}), environment.loader])
 
 
 def _add_assets(app: FastAPI) -> None:

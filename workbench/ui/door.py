@@ -175,36 +175,5 @@ class Door:
         return response
 
 
-class FirstScript:
-    """ASGI middleware that puts a script into the page before its own, for which Gradio has no place."""
-
-    def __init__(self, app: ASGIApp, script: str) -> None:
-        self.app, self._head = app, f"<head><script>{script}</script>".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != "/":
-            await self.app(scope, receive, send)
-            return
-        start: Message | None = None
-        body = b""
-
-        async def with_script(message: Message) -> None:
-            nonlocal start, body
-            if message["type"] == "http.response.start":
-                start = message
-                return
-            body += message.get("body", b"")
-            if start is not None and not message.get("more_body"):
-                body = body.replace(b"<head>", self._head, 1)
-                MutableHeaders(scope=start)["Content-Length"] = str(len(body))
-                await send(start)
-                await send({"type": "http.response.body", "body": body})
-
-        plain = [
-            header for header in scope["headers"] if header[0] != b"accept-encoding"
-        ]  # or it could not be read here
-        await self.app({**scope, "headers": plain}, receive, with_script)
-
-
 def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="surrogatepass"), wanted.encode(errors="surrogatepass"))

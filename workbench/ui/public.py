@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -43,7 +44,7 @@ from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers.rewards import VALUES
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import Kept, Services
 from workbench.ui.tabs.common import drawn, note_value
 
 STYLE = "public.css"
@@ -144,6 +145,7 @@ class PublicServices(Services):
 
     def __init__(self, workspace: Path | None = None) -> None:
         super().__init__(workspace, models=_Models, judges=_Judges, sandbox=_Sandbox)
+        self.openings = _NoFiles(0)
         os.environ[SHIPPED_ONLY] = "1"  # of this process and of its runs
 
     def path_of(self, name: str) -> str:
@@ -159,10 +161,6 @@ class PublicServices(Services):
         if sum(not run.summary().final for run in list_runs(self.workspace)) >= WAITING:
             raise RunError(f"{WAITING} runs train or wait already; try again in some minutes, or {REMEDY}")
         return super().start(config)
-
-    def reward_worker(self, tab: str, deadline: float | None = None, *, isolate: bool | None = None) -> Sandbox:
-        """The sandbox of a tab, which runs no code but the shipped and needs no other deadline."""
-        return super().reward_worker(tab)
 
     def warm(self) -> None:
         self.sweep()
@@ -216,8 +214,12 @@ class _Sandbox(Sandbox):
             raise RewardError(f"{name}: a public page runs built-in functions alone; {REMEDY}", reward=name)
         return super().function(code, name)
 
-    def environment(self, code: str, name: str, *rest: Any) -> tuple[dict[str, Any], str]:
-        raise RewardError(f"{name}: a public page runs built-in environments alone; {REMEDY}")
+
+class _NoFiles(Kept[Any]):
+    """Opens none."""
+
+    def begin(self, tab: str) -> threading.Event | None:
+        raise ConfigError(f"a public page opens no files; {REMEDY}")
 
 
 class _Judges(Judges):
