@@ -314,11 +314,16 @@ def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -
     choices = {value for _, value in element(config, "add-reward")["props"]["choices"]}
     assert {"step_correctness", "new:values"} <= choices
     assert not choices & {"own:step", "new:model", "new:judge", "new:file"}
-    with gr.Blocks() as drawn_later:
-        gr.Code(elem_id="reward-code", interactive=True)
-        gr.Button(elem_id="editor-save")
-    close(drawn_later)
-    code, save = (drawn_later.blocks[number] for number in list(drawn_later.blocks)[-3:-1])
+
+    async def build() -> gr.Blocks:  # Gradio makes locks, and leaves a loop open where none is running
+        with gr.Blocks() as drawn_later:
+            gr.Code(elem_id="reward-code", interactive=True)
+            gr.Button(elem_id="editor-save")
+        close(drawn_later)
+        return drawn_later
+
+    blocks = asyncio.run(build()).blocks
+    code, save = (blocks[number] for number in list(blocks)[-3:-1])
     assert (code.interactive, save.visible) == (False, False)
 
 
