@@ -114,7 +114,7 @@ def no_spread(page: Page) -> None:
 
 
 def probes(page: Page) -> None:
-    page.get_by_role("button", name="Exploit probes").click()
+    page.get_by_role("button", name="Probes", exact=True).click()
     page.locator("#probe-demo").click()
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.rollouts.length === 4")
     page.locator("#probe").click()

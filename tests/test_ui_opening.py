@@ -62,11 +62,10 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     assert group_rows(imported)[1][:3] == ["2", "4", "3 of 4"]
     draft = with_opened(draft_of(), views[-1])
     assert (draft.regex, draft.group) == (r"\n+", imported.groups[0])
-    chosen = choose_group(draft, imported, 1)
-    assert (chosen.where, chosen.draft.group) == ("2 of 300", imported.groups[1])
-    assert chosen.draft.text == imported.groups[1].prompt
+    chosen, index = choose_group(draft, imported, 1)
+    assert (index, chosen.group, chosen.text) == (1, imported.groups[1], imported.groups[1].prompt)
     assert [row.name for row in draft.rows] == ["calculator_notes", "gsm8k_answer"]
-    view = rescore(chosen.draft, worker)
+    view = rescore(chosen, worker)
     assert (view.note, view.pattern) == (None, None)
     drawn = json.loads(view.drawing)
     assert (drawn["other"], drawn["about"]) == ("", "read from model-solutions-300.jsonl, tokenizer tiny")
@@ -75,8 +74,8 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
 
 def test_groups_go_round_at_the_ends(tmp_path):
     imported = opened(tmp_path)[-1].imported
-    assert choose_group(draft_of(), imported, 0, by=-1).index == 299
-    assert choose_group(draft_of(), imported, 299, by=1).index == 0
+    assert choose_group(draft_of(), imported, 0, by=-1)[1] == 299
+    assert choose_group(draft_of(), imported, 299, by=1)[1] == 0
 
 
 def test_problems_of_other_columns_open_as_a_task_that_runs_find_again(tmp_path):

@@ -1,7 +1,7 @@
 import { choiceOf, linkIn, pinAsked, placeOf } from "../../workbench/ui/assets/address.js";
 import { byGain, gainText, remedyOf, verdict } from "../../workbench/ui/assets/checks.js";
 import { isAbout, sumText, termCells } from "../../workbench/ui/assets/help.js";
-import { sameAnswers } from "../../workbench/ui/assets/inspect.js";
+import { askedIn, sameAnswers } from "../../workbench/ui/assets/inspect.js";
 import { policyText } from "../../workbench/ui/assets/page.js";
 import { scaleOf } from "../../workbench/ui/assets/picture.js";
 import { barsOf } from "../../workbench/ui/assets/rewards.js";
@@ -40,7 +40,7 @@ Deno.test("the worst level of the findings is the verdict", () => {
     level: "stop",
     text: "nothing would be learnt: c 3",
   });
-  equal(verdict([finding("a", "ok"), finding("b", "check")]).text, "1 thing to check: b 3");
+  equal(verdict([finding("a", "ok"), finding("b", "check")]).text, "1 of 2 needs a look: b 3");
   equal(verdict([finding("a", "ok"), finding("b", "ok")]), { level: "ok", text: "2 of 2 checks pass" });
 });
 
@@ -129,7 +129,7 @@ Deno.test("probes: the edit that gains most comes first, and the schemes that pa
   const row = (edit, scheme, gain, pays) => ({ edit, scheme, largest_gain: gain, pays_for_no_content: pays });
   const edits = [{ name: "a" }, { name: "b" }, { name: "none" }];
   const rows = [row("a", "process", 0.1, false), row("b", "process", 2, true), row("none", "process", null, false)];
-  equal(byGain({ edits, rows }).map(({ name }) => name), ["b", "a", "none"]);
+  equal(byGain({ own: "process", edits, rows }).map(({ name }) => name), ["b", "a", "none"]);
   const others = [row("a", "outcome", 0, false)];
   const said = "outcome pays for none of these; choose one under Credit.";
   equal(remedyOf({ schemes: ["process", "outcome"], rows: [...rows, ...others] }), said);
@@ -139,4 +139,14 @@ Deno.test("probes: the edit that gains most comes first, and the schemes that pa
 Deno.test("a link says which cards are shown in which order, where that is not how a drawing opens", () => {
   equal(choiceOf({ filter: "", text: "", order: "surprise" }), {});
   equal(choiceOf({ filter: "wrong", text: "a b", order: "best" }), { show: "wrong", find: "a b", order: "best" });
+});
+
+Deno.test("the title of a prompt with a chat template's marks is what the user asked last", () => {
+  const qwen = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n";
+  const llama =
+    "<|start_header_id|>user<|end_header_id|>\n\n2 + 2?<|eot_id|><|start_header_id|>assistant<|end_header_id|>";
+  const gemma = "<start_of_turn>user\na<end_of_turn>\n<start_of_turn>user\n3 + 3?<end_of_turn>\n<start_of_turn>model\n";
+  for (const [prompt, said] of [[qwen, "1 + 1?"], [llama, "2 + 2?"], [gemma, "3 + 3?"], [" plain ", "plain"]]) {
+    equal(askedIn(prompt), said);
+  }
 });

@@ -28,9 +28,15 @@ export function inspect(handles) {
   follow(handles, (root, /** @type {DrawingMessage | null} */ message) => view.update(root, message ?? {}));
 }
 
+const USER =
+  /(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>)user(?:<\|end_header_id\|>)?\s([^]*?)(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>)/g;
+
+/** @param {string} prompt What the user asked last, where a log has the prompt with a chat template's marks. */
+export const askedIn = (prompt) => ([...prompt.matchAll(USER)].at(-1)?.[1] ?? prompt).trim();
+
 /** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] The prompt as a title, and what it is of. */
 const titleOf = ({ prompt }, columns) => [
-  el("h2", { tabindex: 0 }, prompt.trim()), // a long one is scrolled through
+  el("h2", { tabindex: 0, title: prompt }, askedIn(prompt)), // a long one is scrolled through
   ...(columns ? [el("p", {}, columns)] : []),
 ];
 

@@ -88,15 +88,6 @@ class Opening:
     configuration: Path | None = None
 
 
-@dataclass(frozen=True)
-class GroupView:
-    """A group chosen: the draft with it on screen, and which of the file's it is."""
-
-    draft: Draft
-    index: int
-    where: str
-
-
 # ── opening a file ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -329,10 +320,10 @@ def _right(group: Group) -> str:
     return f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
 
 
-def choose_group(draft: Draft, imported: Imported, index: int, *, by: int = 0) -> GroupView:
-    """Put group ``index + by`` on screen, going round at the ends."""
+def choose_group(draft: Draft, imported: Imported, index: int, *, by: int = 0) -> tuple[Draft, int]:
+    """Return the draft with group ``index + by`` on screen, going round at the ends, and which it is."""
     chosen = (index + by) % len(imported)
-    return GroupView(with_group(draft, imported.groups[chosen]), chosen, place(imported, chosen))
+    return with_group(draft, imported.groups[chosen]), chosen
 
 
 def place(imported: Imported, index: int) -> str:

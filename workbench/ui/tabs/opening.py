@@ -195,9 +195,9 @@ class DoorEvents:
         outputs = [self.place, where, listed, *form.outputs]
 
         def put(before: Draft, index: int, by: int = 0, said: str = "") -> Updates:
-            view = handlers.choose_group(before, imported, index, by=by)
-            on_screen = {self.place: view.index, where: note_value(said or view.where)}
-            return shown(form, before, view.draft) | on_screen | {listed: gr.update(chosen=str(view.index))}
+            draft, chosen = handlers.choose_group(before, imported, index, by=by)
+            on_screen = {self.place: chosen, where: note_value(said or handlers.place(imported, chosen))}
+            return shown(form, before, draft) | on_screen | {listed: gr.update(chosen=str(chosen))}
 
         def move(by: int) -> Any:
             return lambda at, *held: put(read(*held), at, by)
