@@ -201,11 +201,10 @@ def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, f
 
 def test_a_finished_reward_model_becomes_a_row_in_one_click(tmp_path: Path, first: Run, judge: Run) -> None:
     draft = draft_of()
-    added = run_as_reward(draft.rows, "judge", tmp_path)
-    assert not isinstance(added, Note)
-    draft = draft.with_row(*added)
-    place, row = added
-    assert (place, row.name, row.kind) == (2, "judge", "outcome")
+    row = run_as_reward(draft.rows, "judge", tmp_path)
+    assert not isinstance(row, Note)
+    draft = draft.with_row(row)
+    assert (row.name, row.kind) == ("judge", "outcome")
     assert row.model == ModelConfig(path="run:judge", format="classifier")
     assert draft.config().method.reward_functions[2].model == row.model
     assert run_as_reward(draft.rows, "judge", tmp_path) == Note("run:judge is in the list already", level="info")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import getsource
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from workbench.data import chain_arithmetic
 from workbench.rewards.builtin import answer_correctness, length_and_mistake, step_correctness, tag_format
 from workbench.steps import PRESETS, StepPattern, split_steps
+from workbench.ui.handlers.example import first_group
 
 LABELS_AND_ANSWER = StepPattern(r"(?m)^(?:Step \d+|Answer):")
 LABELS = StepPattern(r"(?m)^Step \d+:")
@@ -258,3 +260,19 @@ def test_length_and_mistake_is_a_hundredth_a_character_less_three_tenths() -> No
 )
 def test_tag_format_wants_each_tag_once_in_order_and_filled(text: str, expected: float) -> None:
     assert tag_format(["p", "p"], [text, [{"role": "assistant", "content": text}]]) == [expected, expected]
+
+
+# ── what the page opens with ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_screens_rewards_are_short_and_score_its_group_as_they_always_did() -> None:
+    group = first_group()
+    texts = [rollout.text for rollout in group.rollouts]
+    steps = [[text[step.start : step.end] for step in split_steps(text, LABELS_AND_ANSWER)] for text in texts]
+    columns = {name: [value] * 8 for name, value in group.columns.items()}
+    wrong = [(2, 0), (3, 3), (5, 4), (6, 1), (6, 2), (7, 0), (7, 3)]
+    given = step_correctness([group.prompt] * 8, texts, steps, **columns)
+    assert given == [[0.0 if (g, k) in wrong else 1.0 for k in range(6)] for g in range(8)]
+    assert answer_correctness([group.prompt] * 8, texts, **columns) == [1, 1, 0, 0, 1, 0, 1, 0]
+    for function in (step_correctness, answer_correctness):
+        assert len(getsource(function).splitlines()) <= 25

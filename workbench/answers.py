@@ -6,7 +6,8 @@ answer is the last of ``<answer>…</answer>``, ``<SOLUTION>…</SOLUTION>``, ``
 
 Numbers are compared as numbers: 1,206 and 1\\,206 and +1206 and €1206.00 are equal, 3 1/2 is 3.5, 50 % is 50 or 0.5.
 A unit counts if both sides have one. Other answers are compared as text; case, LaTeX spacing and markup do not matter.
-``math_equality`` compares formulas. Sums are worked out exactly. Reward functions may import this module.
+``math_equality`` compares formulas. Sums are worked out exactly, and chains of arithmetic are read line by line
+(``read_chain``). Reward functions may import this module.
 """
 
 from __future__ import annotations
@@ -373,6 +374,95 @@ def work_out_call(text: str) -> Fraction:
     if len(text) > 200 or not _CALL.fullmatch(text) or _NO_CALL.search(text):
         raise ValueError(f"{text[:200]!r} is no call of a calculator")
     return work_out(text, deepest=100)
+
+
+# ── chains of arithmetic ─────────────────────────────────────────────────────────────────────────────────────────────
+
+_INTEGER = "(-?(?:0|[1-9][0-9]{0,8}))"
+_EQUATION = re.compile(f"Step ([1-9][0-9]{{0,3}}): {_INTEGER} ([+*-]) {_INTEGER} = {_INTEGER}")
+_ATTEMPT = re.compile(r"Step\s*([0-9]{1,4})\b.*?(-?[0-9]{1,9})\s*([+*-])\s*(-?[0-9]{1,9})\s*=\s*(-?[0-9]{1,9})\b")
+_ANSWER = re.compile(f"(?:Answer: {_INTEGER}|<answer>{_INTEGER}</answer>)")
+LONGEST_ATTEMPT = 200
+"""Characters of a badly written line that is still read for what it claims."""
+
+
+@dataclass(frozen=True)
+class ChainLine:
+    """A line ``left operation = result`` of a chain of arithmetic, ``Step 2: 10 * 8 = 80``, or its answer.
+
+    The answer has no ``operation`` and no ``left``. ``before`` is the result that the line before claims (the start,
+    for the first), ``due`` the operation of the prompt that is next, if any is left. ``in_place``: the line is written
+    as it is to be, has the next number, and an answer comes once, after all operations, in tags if the reasoning is.
+    """
+
+    in_place: bool
+    before: int
+    due: tuple[str, int] | None = None
+    left: int = 0
+    operation: tuple[str, int] | None = None
+    result: int | None = None
+
+
+def read_chain(
+    completion: object, steps: Sequence[str], start: int | None, operations: Sequence[Sequence[object]] | None
+) -> list[list[ChainLine]]:
+    """Return the lines of each step of one completion; a line that only opens or closes the reasoning is none.
+
+    ``operations`` are the prompt's, as (symbol, operand). Text between steps is read as well: the next line goes on
+    from it. Without a ``start`` or operations, of another task, no step has lines.
+    """
+    if start is None or operations is None:
+        return [[] for _ in steps]
+    (text,) = texts_of([completion])
+    chain = _Chain(text, int(start), [(str(symbol), int(str(operand))) for symbol, operand in operations])
+    at, read = 0, list[list[ChainLine]]()
+    for step in steps:
+        begin = max(text.find(step, at), at)
+        chain.read(text[at:begin])
+        read.append(chain.read(step))
+        at = begin + len(step)
+    return read
+
+
+class _Chain:
+    """How far the lines read by now have come: a wrong result is blamed once, as the next line goes on from it."""
+
+    def __init__(self, text: str, value: int, todo: list[tuple[str, int]]) -> None:
+        self.untagged = not re.search("</?reasoning>", text)
+        self.tagged = text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>" in text
+        self.value, self.todo, self.done = value, todo, 0  # done: operations worked so far
+        self.skipped = self.opened = self.closed = self.answered = False
+
+    def read(self, text: str) -> list[ChainLine]:
+        lines = text.strip("\n").split("\n") if text.strip("\n") else []
+        return [line for line in map(self.line, lines) if line is not None]
+
+    def line(self, text: str) -> ChainLine | None:
+        worked, amiss = self.done == len(self.todo) and not self.skipped, ChainLine(False, self.value)
+        if text in ("<reasoning>", "</reasoning>"):
+            opens, in_place = text == "<reasoning>", not (self.closed or self.answered)
+            in_place &= not (self.done or self.opened) if opens else worked
+            self.opened, self.closed = self.opened or opens, self.closed or not opens
+            return None if in_place else amiss
+        if match := _ANSWER.fullmatch(text):
+            in_place = worked and not self.answered and (self.untagged if match[1] else self.tagged)
+            self.answered = True
+            return ChainLine(in_place, self.value, result=int(match[1] or match[2]))
+        return amiss if self.closed or self.answered else self.operation(text)
+
+    def operation(self, text: str) -> ChainLine:
+        strict, before = _EQUATION.fullmatch(text), self.value
+        due = self.todo[self.done] if self.done < len(self.todo) else None
+        if not (match := strict or (_ATTEMPT.match(text) if len(text) < LONGEST_ATTEMPT else None)):
+            return ChainLine(False, before, due)
+        label, left, operation, result = int(match[1]), int(match[2]), (match[3], int(match[4])), int(match[5])
+        labelled = label == self.done + 1
+        if due and (labelled or (left == before and operation == due)):
+            self.value, self.done = result, self.done + 1
+            return ChainLine(bool(strict) and labelled, before, due, left, operation, result)
+        if self.done < label <= len(self.todo) and operation == self.todo[label - 1]:  # went ahead; goes on
+            self.value, self.done, self.skipped = result, label, True
+        return ChainLine(False, before, due, left, operation, result)  # ahead, repeated or extra
 
 
 def call_limited(

@@ -1,114 +1,52 @@
 """Rewards that look at the work: chain arithmetic, calculator notes, turns with a tool, labels of a data file.
 
-Each function stands alone, so that its source runs when pasted into the page's editor. Those of chain arithmetic check
-each step against the prompt's operations, and the final answer. Calculator notes come with GSM8K's answers (Cobbe et
-al. 2021, arXiv 2110.14168) and with those of models taught on them. ``given_*`` return what imported completions bring
-along, in the columns that ``rollouts`` gives them.
+Each function stands alone, so that its source runs when pasted into the page's editor. Those of chain arithmetic, which
+the page opens with, are kept short and without types: they are what a newcomer edits first. Calculator notes
+come with GSM8K's answers (Cobbe et al. 2021, arXiv 2110.14168) and with those of models taught on them. ``given_*``
+return what imported completions bring along, in the columns that ``rollouts`` gives them.
 """
 
 from __future__ import annotations
 
 
-def step_correctness(
-    prompts: list[object],
-    completions: list[str | list[dict[str, str]]],
-    steps: list[list[str]],
-    start: list[int | None] | None = None,
-    operations: list[list[list[object]] | None] | None = None,
-    **columns: object,
-) -> list[list[float | None]]:
-    """Chain arithmetic: 1 for a step that is right given the step before it, 0 for any other.
+def step_correctness(prompts, completions, steps, start=None, operations=None, **columns):
+    """Chain arithmetic: 1 for a step that is right given the line before it, else 0. A tag alone has no score.
 
-    `Step k: a op b = c` is right if "op b" is the prompt's k-th operation, next one due, a is what the line before (at
-    first the start) claimed, and c is a op b. `Answer: c`, or `<answer>c</answer>` behind reasoning in tags, is right
-    if all operations were worked and c is the last claim. A tag alone has no score; text between steps is read, too.
+    `workbench.answers.read_chain` reads each step's lines: `Step k: a op b = c`, and `Answer: c` as the last one.
     """
-    import re
+    from workbench.answers import read_chain
 
     if start is None or operations is None:
         raise ValueError("the columns 'start' and 'operations' are missing; this reward needs chain-arithmetic")
-    number = "(-?(?:0|[1-9][0-9]{0,8}))"
-    equation = re.compile(f"Step ([1-9][0-9]{{0,3}}): {number} ([+*-]) {number} = {number}")
-    attempt = re.compile(r"Step\s*([0-9]{1,4})\b.*?(-?[0-9]{1,9})\s*([+*-])\s*(-?[0-9]{1,9})\s*=\s*(-?[0-9]{1,9})\b")
-    answer = re.compile(f"(?:Answer: {number}|<answer>{number}</answer>)")
 
-    class Reader:
-        def __init__(self, text: str, value: int, todo: list[tuple[str, int]]) -> None:
-            self.untagged = not re.search("</?reasoning>", text)
-            self.tagged = text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>" in text
-            self.value, self.todo, self.done = value, todo, 0  # done: operations worked so far
-            self.skipped = self.opened = self.closed = self.answered = False
+    def is_right(line):
+        if not line.in_place:  # badly written, or not the one that is due
+            return False
+        if line.operation is None:  # the answer
+            return line.result == line.before
+        symbol, operand = line.operation
+        result = {"+": line.left + operand, "-": line.left - operand, "*": line.left * operand}[symbol]
+        return (line.left, line.operation, line.result) == (line.before, line.due, result)
 
-        def step(self, text: str) -> float | None:
-            lines = [self.line(line) for line in text.strip("\n").split("\n")] if text.strip("\n") else []
-            return 0.0 if False in lines else 1.0 if True in lines else None
-
-        def line(self, text: str) -> bool | None:  # None if it only opens or closes the reasoning
-            worked = self.done == len(self.todo) and not self.skipped
-            if text in ("<reasoning>", "</reasoning>"):
-                opens, in_place = text == "<reasoning>", not (self.closed or self.answered)
-                in_place &= not (self.done or self.opened) if opens else worked
-                self.opened, self.closed = self.opened or opens, self.closed or not opens
-                return None if in_place else False
-            if match := answer.fullmatch(text):
-                in_place = worked and not self.answered and (self.untagged if match[1] else self.tagged)
-                self.answered = True
-                return in_place and int(match[1] or match[2]) == self.value
-            return not (self.closed or self.answered) and self.operation(text)
-
-        def operation(self, text: str) -> bool:
-            strict = equation.fullmatch(text)
-            if not (match := strict or (attempt.match(text) if len(text) < 200 else None)):
-                return False
-            label, left, right, result = (int(match[group]) for group in (1, 2, 4, 5))
-            claimed, results = (match[3], right), {"+": left + right, "-": left - right, "*": left * right}
-            due = self.todo[self.done] if self.done < len(self.todo) else None
-            labelled, follows = label == self.done + 1, left == self.value and claimed == due
-            if due and (labelled or follows):
-                is_right = bool(strict) and labelled and follows and result == results[match[3]]
-                self.done += 1
-            elif self.done < label <= len(self.todo) and claimed == self.todo[label - 1]:
-                is_right, self.done, self.skipped = False, label, True  # went ahead; goes on from there
-            else:
-                return False  # repeated or extra: works nothing
-            self.value = result
-            return is_right
-
-    scores: list[list[float | None]] = []
-    for completion, texts, value, todo in zip(completions, steps, start, operations, strict=True):
-        if value is None or todo is None:  # a row of another task
-            scores.append([None] * len(texts))
-            continue
-        text = completion if isinstance(completion, str) else completion[-1]["content"]
-        reader = Reader(text, int(value), [(str(symbol), int(str(operand))) for symbol, operand in todo])
-        at, row = 0, list[float | None]()
-        for step in texts:
-            begin = max(text.find(step, at), at)
-            reader.step(text[at:begin])  # in no step: read, not scored
-            row.append(reader.step(step))
-            at = begin + len(step)
-        scores.append(row)
+    scores = []
+    for row in zip(completions, steps, start, operations, strict=True):
+        scores.append([float(all(map(is_right, lines))) if lines else None for lines in read_chain(*row)])
     return scores
 
 
-def answer_correctness(
-    prompts: list[object],
-    completions: list[str | list[dict[str, str]]],
-    answer: list[object] | None = None,
-    **columns: object,
-) -> list[float | None]:
-    """1 if the completion's final answer equals the column `answer`, else 0.
+def answer_correctness(prompts, completions, answer=None, **columns):
+    """1 if the completion's final answer equals the column `answer`, else 0. A row without an answer has no score.
 
-    The final answer is read as `workbench.answers` has it: behind the last `Answer:` or `####`, in `<answer>` tags or
-    \\boxed{}, or else behind "the answer is" or in bold. Numbers are compared as numbers: 1,200 and $1200.0 are equal.
-    Of a list of answers any is right. A row without an answer has no score.
+    `workbench.answers` reads the final answer: behind the last `Answer:` or `####`, in `<answer>` tags or \\boxed{}, or
+    else behind "the answer is" or in bold. It compares numbers as numbers (1,200 and $1200.0 are equal); of a list of
+    answers any is right.
     """
     from workbench.answers import final_answer, is_right, log_extracted, spoken_texts
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
     claims = [final_answer(text) for text in spoken_texts(completions, columns)]
-    log_extracted(columns, claims)
+    log_extracted(columns, claims)  # shown where a token is explained
     judged = [is_right(claim, right) for claim, right in zip(claims, answer, strict=True)]
     return [None if right is None else float(right) for right in judged]
 
