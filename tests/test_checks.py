@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.checks import EDITS, alarms, preflight, probe, split_step_demo
-from workbench.checks.edits import FILLER, INSERTED, Target, spliced
+from workbench.checks.edits import FILLER, INSERTED, Target, splice
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit, credit_groups
 from workbench.errors import CreditError
@@ -45,13 +45,13 @@ def target(one, pattern, prompt="Start with 3, add 4."):
 
 def test_splicing_keeps_every_token_it_does_not_touch():
     one = rollout("ab", "cd", "ef", "<end>", finished=True)
-    edited = spliced(one, [(3, 5, "XY Z")])
+    edited = splice(one, [(3, 5, "XY Z")])
     assert edited.texts == ("ab", "c", "XY", " Z", "f", "<end>")
     assert edited.token_ids == (0, INSERTED, INSERTED, INSERTED, INSERTED, 3)
     assert edited.text == "abcXY Zf"
-    assert spliced(one, [(0, 2, ""), (6, 6, "!")]).text == "cdef!"
+    assert splice(one, [(0, 2, ""), (6, 6, "!")]).text == "cdef!"
     assert edited.mask is None
-    with_tool = spliced(replace(one, mask=(1, 1, 0, 1)), [(3, 5, "XY Z")])
+    with_tool = splice(replace(one, mask=(1, 1, 0, 1)), [(3, 5, "XY Z")])
     assert with_tool.mask == (1, 1, 1, 1, 0, 1)
 
 

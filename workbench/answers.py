@@ -121,14 +121,14 @@ def final_answer(text: str, form: Form = "any") -> str | None:
 def reasoning_and_answer(text: str, form: Form = "any") -> tuple[str, str | None]:
     """Return the text before the final answer, thinking included, and the answer (None if there is none)."""
     start, end = answer_span(text)
-    found = _found(text[start:end], form)
+    found = _find_answer(text[start:end], form)
     if found is None:
         return text, None
     place, answer = found
     return text[: start + place], cleaned(answer) or None
 
 
-def _found(text: str, form: Form) -> tuple[int, str] | None:
+def _find_answer(text: str, form: Form) -> tuple[int, str] | None:
     """Where the last marked answer begins, and the text that is marked."""
     marks = list(_MARKS[form].finditer(text))
     if form == "any":
@@ -145,10 +145,10 @@ def _found(text: str, form: Form) -> tuple[int, str] | None:
             for bold in reversed(in_last_line):
                 if read_number(bold[1]) is not None or not text[bold.end() :].strip(" \n.!"):
                     return bold.start(), bold[1]
-    return (marks[-1].start(), _marked(marks[-1])) if marks else None
+    return (marks[-1].start(), _read_mark(marks[-1])) if marks else None
 
 
-def _marked(match: re.Match[str]) -> str:
+def _read_mark(match: re.Match[str]) -> str:
     """What a tag holds, or the first sentence of the line behind a mark."""
     if (tagged := match.groupdict().get("tagged")) is not None:
         return str(tagged)
@@ -180,10 +180,10 @@ def in_plain_digits(text: str) -> str:
 
 def cleaned(text: str) -> str:
     """Return an answer without what marks it up: ``\\boxed``, ``$``, ``**``, a closing full stop."""
-    found = _found(text, "any")
+    found = _find_answer(text, "any")
     while found is not None:
         text = found[1]
-        found = _found(text, "any")
+        found = _find_answer(text, "any")
     text = in_plain_digits(text)
     for _ in range(MOST_WRAPPERS):
         stripped = text.strip(" \n\t*")
@@ -259,10 +259,10 @@ def is_same(claim: str, gold: str) -> bool:
     claimed, right = read_number(claim), read_number(gold)
     if claimed is not None and right is not None:
         return claimed.equals(right)
-    return _folded(claim) == _folded(gold)
+    return _fold(claim) == _fold(gold)
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     text = re.sub(r"\s+", " ", _plain(text)).strip().casefold().replace("\\$", "").replace("$", "")
     text = re.sub(r"(?<!\w) | (?!\w)", "", text)
     return re.sub(r"\((\w)\)", r"\1", text) if len(text) == 3 else text

@@ -78,7 +78,7 @@ class Target:
 
     def steps_of(self, changes: Sequence[Change]) -> int:
         """How many steps the pattern finds once these changes are made."""
-        return sum(step.matched for step in self.split(spliced(self.rollout, changes).text).steps)
+        return sum(step.matched for step in self.split(splice(self.rollout, changes).text).steps)
 
     def words(self, text: str) -> list[str]:
         """The words outside the pattern's matches, or inside the tags of those that are a step."""
@@ -111,14 +111,14 @@ class Edit:
         if not target.scored.steps or target.rollout.is_episode:
             return None
         try:
-            edited = spliced(target.rollout, self.changes(target))
+            edited = splice(target.rollout, self.changes(target))
         except PatternError:
             return None
         changed = self.keeps_words and target.words(edited.text) != target.words(target.text)
         return None if changed or edited.text == target.text else edited
 
 
-def spliced(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
+def splice(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
     """``rollout`` with text replaced: untouched tokens keep id and text, the rest is cut into words with id -1."""
     pieces = list(zip(rollout.texts, rollout.token_ids, rollout.mask or (1,) * len(rollout), strict=True))
     end = [pieces.pop()] if rollout.finished else []
@@ -337,7 +337,7 @@ class TurnEdit:
     def apply(self, target: Target, replay: Replay) -> Rollout | None:
         """The edited episode, or None where there is nothing to edit."""
         made = self.insertion(target, replay) if len(target.rollout.turn_spans) > 1 else None
-        return None if made is None else inserted(target.rollout, *made)
+        return None if made is None else insert(target.rollout, *made)
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ class Replay:
         return rollout.observations[turn] or ""
 
 
-def inserted(rollout: Rollout, at: int, texts: Sequence[Insertion]) -> Rollout:
+def insert(rollout: Rollout, at: int, texts: Sequence[Insertion]) -> Rollout:
     """The rollout with texts before token ``at``, cut into words with id -1."""
     old = list(zip(rollout.texts, rollout.token_ids, rollout.mask or (1,) * len(rollout), strict=True))
     new = [piece for text, sampled in texts for piece in _words(text, sampled)]

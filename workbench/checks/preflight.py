@@ -498,19 +498,19 @@ def _tables(xs: Sequence[Sequence[float | None]], ys: Sequence[Sequence[float]])
 
 def _pearson(tables: Sequence[Table]) -> tuple[float | None, float]:
     """Return r within groups, and the least |r| there is without one of the completions; None where one is equal."""
-    parts = [_centred(table) for table in tables]
+    parts = [_centre(table) for table in tables]
     r = _r(parts)
     if r is None or sum(map(len, tables)) < LEAST_FOR_CORRELATION:
         return None, 0.0
     without = [
-        _r([*parts[:g], _centred(np.delete(table, i, axis=0)), *parts[g + 1 :]])
+        _r([*parts[:g], _centre(np.delete(table, i, axis=0)), *parts[g + 1 :]])
         for g, table in enumerate(tables)
         for i in range(len(table))
     ]
     return r, max(0.0, min((other or 0.0) * np.sign(r) for other in without))
 
 
-def _centred(table: Table) -> Table:
+def _centre(table: Table) -> Table:
     """What a group's values are above its mean; 0 for values that differ by rounding alone."""
     return np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0)
 

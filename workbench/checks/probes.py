@@ -213,10 +213,10 @@ def probe(
         if (edited := edit.apply(target, replay)) is not None
     ]
     on_progress(f"scoring {counted(len(made), 'edited answer')}")
-    made, scored = _scored(made, group, score_one)
+    made, scored = _score_all(made, group, score_one)
     variants = [_with(base, i, rollout, edited) for (_, i, rollout), edited in zip(made, scored, strict=True)]
     tried = schemes if schemes is not None else list(SCHEMES)
-    credited, left_out = _credited([base, *variants], tried, options or {}, on_progress, cancelled)
+    credited, left_out = _credit_all([base, *variants], tried, options or {}, on_progress, cancelled)
     results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in chosen}
     for scheme, (before, *after) in credited.items():
         limit = threshold * _unit(before)
@@ -239,7 +239,7 @@ def _unit(credit: Credit) -> float:
 Made = tuple[AnyEdit, int, Rollout]
 
 
-def _scored(
+def _score_all(
     made: list[Made], group: Group, score_one: Callable[[Group], ScoredGroup]
 ) -> tuple[list[Made], tuple[StepScores, ...]]:
     """Every edited completion, split and scored in one go; one at a time where the pattern cannot split all of them."""
@@ -272,7 +272,7 @@ def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> Sc
     )
 
 
-def _credited(
+def _credit_all(
     groups: Sequence[ScoredGroup],
     schemes: Sequence[str],
     options: Mapping[str, Any],

@@ -158,7 +158,7 @@ def check_reward(
     items: list[_Item] = []
     chains: list[Chain] = []
     done = 0
-    for g, (group, scored) in enumerate(_scored(groups, loaded, cutter, worker)):
+    for g, (group, scored) in enumerate(_score_groups(groups, loaded, cutter, worker)):
         if column == STEP_LABELS:
             of_steps, of_chains = _step_items(g, group, scored, loaded.name)
             items += of_steps
@@ -173,7 +173,7 @@ def check_reward(
     notes = [f"cancelled after {done} of {len(groups)} groups"] if done < len(groups) else []
     if loaded.kind == "step" and column != STEP_LABELS:
         notes.append(f"a completion's score is the {aggregate} of its steps' scores")
-    return _judged(loaded, column, items, chains, threshold, worst, notes)
+    return _judge(loaded, column, items, chains, threshold, worst, notes)
 
 
 # --- scores and labels ---------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _column(groups: Sequence[Group], kind: RewardKind, column: str | None) -> st
     return usual_column
 
 
-def _scored(
+def _score_groups(
     groups: Sequence[Group], reward: Reward, pattern: StepPattern, worker: Sandbox | None
 ) -> Iterator[tuple[Group, list[StepScores]]]:
     for number, group in enumerate(groups, start=1):
@@ -267,7 +267,7 @@ def _truth(label: Any, g: int, r: int) -> bool:
 # --- metrics -------------------------------------------------------------------------------------------------------
 
 
-def _judged(
+def _judge(
     reward: Reward,
     column: str,
     items: Sequence[_Item],

@@ -69,7 +69,7 @@ def assign_credit(
     group = GroupRewards.checked(
         step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids, states=states
     )
-    return _assigned([group], scheme, {**options, "outcome_weight": outcome_weight, "clip": clip})[0].advantages
+    return _assign([group], scheme, {**options, "outcome_weight": outcome_weight, "clip": clip})[0].advantages
 
 
 def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -> Credit:
@@ -98,13 +98,13 @@ def credit_groups(
             raise CreditError(f"{name} is {shown(value)}; use true or false")
     drops, each = bool(drop_duplicates), bool(each_reward)
     rewards = [GroupRewards.of(group, drop_duplicates=drops, each_reward=each) for group in scored]
-    assigned = _assigned(rewards, scheme, options)
+    assigned = _assign(rewards, scheme, options)
     further = {name: True for name, on in (("each_reward", each), ("drop_duplicates", drops)) if on}
     return [_credit(*each_group, scheme, further) for each_group in zip(scored, assigned, strict=True)]
 
 
 def _credit(scored: ScoredGroup, assigned: _Assigned, scheme: str, further: Mapping[str, Any]) -> Credit:
-    warnings = [*assigned.warnings, *_unjudged(scored)]
+    warnings = [*assigned.warnings, *_name_unjudged(scored)]
     if "each_reward" in further:
         warnings.append(NOTE)
     if "drop_duplicates" in further:
@@ -138,7 +138,7 @@ def _credit(scored: ScoredGroup, assigned: _Assigned, scheme: str, further: Mapp
     )
 
 
-def _unjudged(scored: ScoredGroup) -> list[str]:
+def _name_unjudged(scored: ScoredGroup) -> list[str]:
     """Say how many answers and steps are unscored because one reward did not judge what another one scored."""
     answers = [(row.outcome, row.outcome_scores) for row in scored.scored]
     steps = [
@@ -178,7 +178,7 @@ _NEEDS = {
 """What a scheme may need: the batch's attribute for it, and what to say if the groups lack it."""
 
 
-def _assigned(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, Any]) -> list[_Assigned]:
+def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, Any]) -> list[_Assigned]:
     if not groups:
         return []
     chosen = find_scheme(scheme)

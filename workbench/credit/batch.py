@@ -81,8 +81,8 @@ class GroupRewards:
         counted = np.array([not drop_duplicates or first is None for first in scored.group.copy_of], dtype=bool)
         steps, outcomes = scored.step_rewards, scored.outcomes
         if each_reward:
-            steps = _summed(scored, "step", counted)
-            outcomes = outcomes and [row[0] for row in _summed(scored, "outcome", counted)]
+            steps = _sum_rewards(scored, "step", counted)
+            outcomes = outcomes and [row[0] for row in _sum_rewards(scored, "outcome", counted)]
         for i in np.flatnonzero(~counted).tolist():
             steps[i] = [None] * len(steps[i])
             if outcomes is not None:
@@ -303,7 +303,7 @@ def _numbers(values: Iterable[float | None]) -> Floats:
 NOTE = "each reward function's scores were normalised over the group before they were summed (normalize_then_sum)"
 
 
-def _summed(scored: ScoredGroup, kind: RewardKind, counted: npt.NDArray[np.bool_]) -> list[list[float | None]]:
+def _sum_rewards(scored: ScoredGroup, kind: RewardKind, counted: npt.NDArray[np.bool_]) -> list[list[float | None]]:
     """Return r' of each completion's steps, or R' of each completion, None where no function scored it.
 
     Completions that are not ``counted`` are in no mean or std; a score that is not there adds nothing.

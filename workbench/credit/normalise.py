@@ -100,8 +100,8 @@ def z_within(
     value = np.where(spread, value, 0.0)
     mean = np.where(spread, mean, np.nan)  # where nothing spreads nothing was compared
     std = np.where(spread & scale, std, np.nan)
-    means, stds, values = (_placed(part, scored) for part in (mean, std, value))
-    return Normalised(raw, means, stds, values, _placed(spread, scored) == 1)
+    means, stds, values = (_put_back(part, scored) for part in (mean, std, value))
+    return Normalised(raw, means, stds, values, _put_back(spread, scored) == 1)
 
 
 def _statistics(x: Floats, pool: Integers) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
@@ -129,7 +129,7 @@ def _voters(x: Floats, pool: Integers, completion: Integers) -> tuple[Integers, 
     return voter, means, owner, count, np.bincount(owner)
 
 
-def _placed(values: npt.NDArray[np.generic], scored: npt.NDArray[np.bool_]) -> Floats:
+def _put_back(values: npt.NDArray[np.generic], scored: npt.NDArray[np.bool_]) -> Floats:
     """``values`` of the scored entries put back in their places, NaN between them."""
     out = np.full(len(scored), np.nan)
     out[scored] = values

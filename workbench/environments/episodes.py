@@ -110,7 +110,7 @@ class _EpisodeHere:
             self._environment = kind()
             self.state = protocol.reset(self._environment, prompt, columns)
         except Exception as error:
-            self._failed = _said("reset", error)
+            self._failed = _describe("reset", error)
 
     def reply(self, turn: str) -> Reply:
         if self._failed is not None:
@@ -119,7 +119,7 @@ class _EpisodeHere:
         try:
             answer = protocol.reply(self._environment, turn)
         except Exception as error:
-            return Reply(error=_said("reply", error), seconds=time.perf_counter() - began)
+            return Reply(error=_describe("reply", error), seconds=time.perf_counter() - began)
         self.state = answer.state
         return replace(answer, seconds=time.perf_counter() - began)
 
@@ -127,7 +127,7 @@ class _EpisodeHere:
         """Nothing is held elsewhere."""
 
 
-def _said(method: str, error: Exception) -> str:
+def _describe(method: str, error: Exception) -> str:
     if isinstance(error, EpisodeError):
         return str(error)
     return f"{method} raised {type(error).__name__}: {str(error)[:_ALSO] or '(no message)'}"

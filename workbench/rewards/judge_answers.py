@@ -61,7 +61,7 @@ def read_steps(text: str, count: int, lowest: float, highest: float) -> list[Ver
     entries = next(filter(None, (_entries(value, count) for value in reversed(values))), None)
     if entries is None or (len(values) > 1 and len(entries) == 1 < count):
         loose = [value for value in values if isinstance(value, Mapping) and _number(value) is not None]
-        entries = _numbered(loose, count) or entries  # objects of a list that was cut short, or never one
+        entries = _by_step(loose, count) or entries  # objects of a list that was cut short, or never one
     if not entries:
         raise UnreadableError(f"has no JSON with the scores of {counted(count, 'step')} in it")
     verdicts = [_verdict(entries[k], lowest, highest) if k in entries else Verdict(None) for k in range(count)]
@@ -99,16 +99,16 @@ def _entries(value: Any, count: int) -> dict[int, Any]:
         numbered = {str(key).removeprefix("step").strip(" _"): part for key, part in value.items()}
         if numbered and all(key.isdecimal() and len(key) < 6 for key in numbered):
             return {int(key) - 1: part for key, part in numbered.items() if 0 < int(key) <= count}
-        return _numbered([value], count) if any(key in value for key in _SCORE) else {}
+        return _by_step([value], count) if any(key in value for key in _SCORE) else {}
     if not isinstance(value, list):
         return {}
     if all(isinstance(part, Mapping) for part in value):
-        return _numbered(value, count)
+        return _by_step(value, count)
     plain = all(part is None or isinstance(part, int | float) for part in value)
     return dict(enumerate(value)) if plain and len(value) == count else {}
 
 
-def _numbered(entries: Sequence[Mapping[str, Any]], count: int) -> dict[int, Any]:
+def _by_step(entries: Sequence[Mapping[str, Any]], count: int) -> dict[int, Any]:
     """Objects by the step that each names, or by their place where none does and there is one for each step."""
     if not any(key in entry for entry in entries for key in _SCORE):
         return {}

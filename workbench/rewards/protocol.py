@@ -158,7 +158,7 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
         raise RewardCodeError(
             f"reward {name!r} is '{shown}' and cannot take the data's columns; write '{expected}'", reward=name
         )
-    if never := [asked for asked in _required(signature) if asked in RESERVED - _GIVEN[form_of(signature)]]:
+    if never := [asked for asked in _required_names(signature) if asked in RESERVED - _GIVEN[form_of(signature)]]:
         raise RewardCodeError(
             f"reward {name!r} asks for {never[0]!r}, which it is never given, also where a column of the data has that "
             f"name; write '{expected}', and rename the column if that is meant",
@@ -181,10 +181,10 @@ def kind_of(form: Form) -> RewardKind:
 
 def columns_of(signature: inspect.Signature) -> tuple[str, ...]:
     """The columns of the data without which the function cannot be called."""
-    return tuple(name for name in _required(signature) if name not in RESERVED | _BY_THE_CALLER)
+    return tuple(name for name in _required_names(signature) if name not in RESERVED | _BY_THE_CALLER)
 
 
-def _required(signature: inspect.Signature) -> list[str]:
+def _required_names(signature: inspect.Signature) -> list[str]:
     return [
         name
         for name, parameter in signature.parameters.items()

@@ -34,7 +34,7 @@ from workbench.errors import (
 )
 from workbench.rewards.judges import Judges
 from workbench.rewards.protocol import Batch
-from workbench.rewards.sandboxed import FILENAME, LOADED, packed_batch
+from workbench.rewards.sandboxed import FILENAME, LOADED, pack_batch
 from workbench.sandbox.child import Child, child_environment
 from workbench.sandbox.limits import without_secrets
 from workbench.schema import Step
@@ -253,7 +253,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 
         Raises RewardError and the errors under it.
         """
-        sent, texts, left_out = packed_batch(batch)
+        sent, texts, left_out = pack_batch(batch)
         request = {"do": "score", "code": code, "name": name, "batch": sent, "texts": texts}
         with self._lock:
             self.function(code, name)  # loads it if the process is another one by now

@@ -108,7 +108,7 @@ def _load(request: dict[str, Any]) -> dict[str, Any]:
 def _score(request: dict[str, Any]) -> dict[str, Any]:
     name = request["name"]
     function, _ = _function(request["code"], name)
-    batch = _unpacked(request["batch"], request["texts"])
+    batch = _unpack(request["batch"], request["texts"])
     # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
     scores = call_reward(name, function, batch, catch=BaseException)
     return {"scores": scores, "logged": {"extra": batch.log.extra, "metrics": batch.log.metrics}}
@@ -116,11 +116,11 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(LOADED)
 def _function(code: str, name: str) -> tuple[Any, inspect.Signature]:
-    function = as_reward(_chosen(_executed(code, name, "reward"), name))
+    function = as_reward(_choose(_execute(code, name, "reward"), name))
     return function, read_signature(function, name)
 
 
-def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
+def pack_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return a batch as JSON without its texts, these, and the names of the columns left out because they are not JSON.
 
     A prompt or a completion that is a text is there as ``[]``, another one as ``[value]``; steps as their number.
@@ -140,8 +140,8 @@ def packed_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
     return sent, [*texts, *chain.from_iterable(batch.steps)], [name for name in batch.columns if name not in columns]
 
 
-def _unpacked(sent: Mapping[str, Any], texts: Sequence[str]) -> Batch:
-    """Return the batch that ``packed_batch`` packed, as a function gets it."""
+def _unpack(sent: Mapping[str, Any], texts: Sequence[str]) -> Batch:
+    """Return the batch that ``pack_batch`` packed, as a function gets it."""
     rest = iter(texts)
     turns = {name: [value[0] if value else next(rest) for value in sent[name]] for name in ("prompts", "completions")}
     steps = [list(islice(rest, count)) for count in sent["steps"]]
@@ -186,7 +186,7 @@ class Instances:
         turns, replies = list(request["turns"]), list(request["replies"])
         playing = self._playing.get(episode)
         if playing is None or playing.turns != len(replies):
-            playing = self._played(kind, name, request["prompt"], request["columns"], turns[: len(replies)], replies)
+            playing = self._play_again(kind, name, request["prompt"], request["columns"], turns[: len(replies)], replies)
             self._playing[episode] = playing
             while len(self._playing) > MOST_EPISODES:
                 self._playing.popitem(last=False)
@@ -200,7 +200,7 @@ class Instances:
         playing.turns += 1
         return {"text": answer.text, "state": answer.state}
 
-    def _played(
+    def _play_again(
         self, kind: Callable[[], Any], name: str, prompt: Any, columns: Mapping[str, Any], turns: Any, replies: Any
     ) -> _Playing:
         environment = kind()
@@ -238,7 +238,7 @@ def _play(request: dict[str, Any]) -> dict[str, Any]:
 def _class(code: str, name: str) -> Any:
     """The code's class of that name, or its only public class with a method ``reply``."""
     try:
-        module = _executed(code, name, "environment")
+        module = _execute(code, name, "environment")
     except RewardCodeError as error:
         raise EpisodeError(str(error), line=error.line) from error
     kinds = {
@@ -260,7 +260,7 @@ def _class(code: str, name: str) -> Any:
 # --- code -------------------------------------------------------------------------------------------------------------
 
 
-def _executed(code: str, name: str, what: str) -> ModuleType:
+def _execute(code: str, name: str, what: str) -> ModuleType:
     module = ModuleType(f"{_MODULE}_{hashlib.sha256(code.encode(errors='surrogatepass')).hexdigest()[:8]}")
     # Where dataclasses and pickle look a class's module up.
     sys.modules[module.__name__] = module
@@ -287,7 +287,7 @@ def _executed(code: str, name: str, what: str) -> ModuleType:
     return module
 
 
-def _chosen(module: ModuleType, name: str) -> Any:
+def _choose(module: ModuleType, name: str) -> Any:
     """The code's function of that name, or ``reward``, or its only public function."""
     defined = {
         key: value

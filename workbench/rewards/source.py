@@ -29,13 +29,13 @@ _PARSING = threading.Lock()
 def functions_in(code: str) -> Functions:
     """The functions at the top level of the code, in order; none where it does not parse."""
     try:
-        return tuple(node for node in _parsed(code).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        return tuple(node for node in _parse(code).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
 
 
 @lru_cache(maxsize=64)  # the page asks at every key, of every row, though one row changes at most
-def _parsed(code: str) -> ast.Module:
+def _parse(code: str) -> ast.Module:
     with _PARSING:
         return ast.parse(code)
 
@@ -48,7 +48,7 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
     Raises RewardCodeError for code that does not parse, with the line, and where there is no function or several.
     """
     try:
-        module = _parsed(code)
+        module = _parse(code)
     except SyntaxError as error:
         text = f": {error.text.strip()[:80]}" if error.text else ""
         at = "" if error.lineno is None else f" at line {error.lineno}"
@@ -57,7 +57,7 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
         raise RewardCodeError(f"it does not compile: {error}") from error
     functions = [function.name for function in functions_in(code)]
     names = reward_functions(code) or [name for name in functions if name[:1] != "_"]
-    if wanted in functions or (not wanted and _chosen(code, file.stem) is not None):
+    if wanted in functions or (not wanted and _choose(code, file.stem) is not None):
         return wanted or file.stem
     if len(names) == 1 and not wanted:
         return names[0]
@@ -73,7 +73,7 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
 def imports_beside(code: str, folder: Path) -> bool:
     """Return whether the code imports a module that lies in ``folder``."""
     names = set[str]()
-    for node in ast.walk(_parsed(code)):
+    for node in ast.walk(_parse(code)):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -83,7 +83,7 @@ def imports_beside(code: str, folder: Path) -> bool:
 
 def kind_in(code: str, name: str) -> RewardKind | None:
     """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
-    function = _chosen(code, name)
+    function = _choose(code, name)
     return None if function is None else kind_of(form_of(_signature(function)))
 
 
@@ -99,7 +99,7 @@ def kind_of_reward(name: str, code: str | None) -> RewardKind:
 
 def chosen_function(code: str, name: str) -> str | None:
     """The name of the function that the worker would choose for the reward ``name``; None for none."""
-    function = _chosen(code, name)
+    function = _choose(code, name)
     return None if function is None else function.name
 
 
@@ -126,7 +126,7 @@ def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> inspect.Sign
     return inspect.signature(eval(f"lambda {ast.unparse(given)}: 0"))
 
 
-def _chosen(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def _choose(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """The function that the worker would choose."""
     functions = {function.name: function for function in functions_in(code)}
     public = [function for key, function in functions.items() if not key.startswith("_")]

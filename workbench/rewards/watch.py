@@ -159,11 +159,11 @@ def watch_rewards(
     if not groups:
         return RewardWatch((), (), (), sampler_seconds)
     noted = calls if calls is not None else noted_calls(groups)
-    functions = tuple(_watched(groups, reward, noted.get(reward.name, ())) for reward in groups[-1].rewards)
+    functions = tuple(_watch(groups, reward, noted.get(reward.name, ())) for reward in groups[-1].rewards)
     pairs = combinations(groups[-1].rewards, 2)
     return RewardWatch(
         functions,
-        tuple(_correlation(groups, first, second) for first, second in pairs),
+        tuple(_correlate(groups, first, second) for first, second in pairs),
         slower_than(
             {function.name: function.p50 for function in functions if function.p50 is not None}, sampler_seconds
         ),
@@ -210,7 +210,7 @@ def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distrib
     )
 
 
-def _watched(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequence[float]) -> Watched:
+def _watch(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequence[float]) -> Watched:
     rows = tuple(_of_completion(step_scores, reward) for step_scores in groups[-1].scored)
     having = [group for group in groups if reward.name in {each.name for each in group.rewards}]
     scores = [score for group in having for score in group.scores(reward)]
@@ -237,7 +237,7 @@ def _of_completion(scored: StepScores, reward: RewardSummary) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _correlation(groups: Sequence[ScoredGroup], first: RewardSummary, second: RewardSummary) -> Correlation:
+def _correlate(groups: Sequence[ScoredGroup], first: RewardSummary, second: RewardSummary) -> Correlation:
     scored = [step_scores for group in groups for step_scores in group.scored]
     pairs = [(_of_completion(step_scores, first), _of_completion(step_scores, second)) for step_scores in scored]
     both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)

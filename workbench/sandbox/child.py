@@ -231,7 +231,7 @@ class _Process:
         return not self.connection.closed and self.popen.poll() is None
 
     def send(self, message: Mapping[str, Any] | str) -> None:
-        data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else _packed(message)
+        data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else _pack(message)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it ended, which receiving tells
             self.connection.send_bytes(data)
 
@@ -304,7 +304,7 @@ class _Output:
         return (self._head + left_out + self._tail).decode("utf-8", "replace")
 
 
-def _packed(message: Mapping[str, Any]) -> bytes:
+def _pack(message: Mapping[str, Any]) -> bytes:
     """Raises ValueError or TypeError for what JSON cannot hold. ``json.loads`` reads lone surrogates back."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
@@ -330,7 +330,7 @@ class Emitter:
         return self._cancel.is_set()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        data = _packed(message)
+        data = _pack(message)
         with self._lock:
             self._connection.send_bytes(data)
 
@@ -396,17 +396,17 @@ def serve(handle: Handler) -> NoReturn:
         try:
             answer = {"reply": handle(request, emit)}
         except Exception as error:  # the parent is the boundary that reports it
-            answer = {"error": _described(error)}
+            answer = {"error": _describe(error)}
         with contextlib.suppress(ValueError, OSError, AttributeError):  # user code may have closed or replaced them
             sys.stdout.flush()
             sys.stderr.flush()
         try:
             emit._send(answer | {"last": emit.is_last})
         except (TypeError, ValueError) as error:  # a reply that JSON cannot hold
-            emit._send({"error": _described(error), "last": emit.is_last})
+            emit._send({"error": _describe(error), "last": emit.is_last})
 
 
-def _described(error: Exception) -> dict[str, Any]:
+def _describe(error: Exception) -> dict[str, Any]:
     """An error as JSON: the closest class that ``errors`` has, so that the parent can raise it, or its own."""
     classes = [kind for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind]
     attributes = {name: value for name, value in vars(error).items() if classes and not name.startswith("_")}

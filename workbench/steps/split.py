@@ -46,7 +46,7 @@ class Split:
         """Whether the pattern found a step."""
         return any(step.matched for step in self.steps)
 
-    def moved(self, by: int) -> Split:
+    def move(self, by: int) -> Split:
         """The same, of a text that stands ``by`` characters into another."""
         steps = [Step(step.start + by, step.end + by, step.matched) for step in self.steps]
         return Split(steps, [(start + by, end + by) for start, end in self.matches], self.failed)
@@ -102,7 +102,7 @@ def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> 
         starts = sorted({start for start, _ in marks if start < len(text)})
         spans = list(pairwise([*starts, len(text)]))
     else:
-        spans = _between_ends(text, marks) if pattern.kind == "ends" else _disjoint(sorted(marks))
+        spans = _cut_at_ends(text, marks) if pattern.kind == "ends" else _cut_overlaps(sorted(marks))
     if len(spans) > MAX_STEPS:
         return unsplit(text)
     return Split([Step(*span) for span in spans] or [Step(0, len(text), matched=False)], matches)
@@ -148,7 +148,7 @@ def unsplit(text: str) -> Split:
     return Split([Step(0, len(text), matched=False)], [], failed=True)
 
 
-def _between_ends(text: str, marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _cut_at_ends(text: str, marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     spans, start = list[tuple[int, int]](), 0
     for end in sorted({end for _, end in marks if end > 0}):
         if text[start:end].strip():
@@ -159,7 +159,7 @@ def _between_ends(text: str, marks: Iterable[tuple[int, int]]) -> list[tuple[int
     return [*spans, (start, len(text))] if start and text[start:].strip() else spans
 
 
-def _disjoint(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _cut_overlaps(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     spans, taken = [], 0
     for start, end in marks:
         if max(start, taken) < end:
@@ -227,7 +227,7 @@ def split_rollouts(
         if pattern.by_tokens:
             of_turns = [split_by_tokens(rollout, pattern, (part.start, part.end)) for part in parts]
         else:
-            of_turns = [split.moved(turn.start) for turn, split in zip(row, found, strict=False)]
+            of_turns = [split.move(turn.start) for turn, split in zip(row, found, strict=False)]
         matched = any(split.matched for split in of_turns)
         every = [step for split in of_turns for step in split.steps]
         steps = [step for step in every if step.start < step.end] or every[:1]  # one without text has one step
@@ -253,7 +253,7 @@ def split_answers(
     spans = answer_spans(texts, pattern, opened)
     splits = cut([text[start:end] for text, (start, end) in zip(texts, spans, strict=True)], pattern)
     return [
-        found.moved(start) if start < end else Split([], []) for found, (start, end) in zip(splits, spans, strict=True)
+        found.move(start) if start < end else Split([], []) for found, (start, end) in zip(splits, spans, strict=True)
     ]
 
 
@@ -330,9 +330,9 @@ def split_by_tokens(rollout: Rollout, pattern: StepPattern, span: tuple[int, int
     cuts = list(_cuts(rollout, pattern, range(first, len(texts))))
     borders = sorted({begins[t] for t in cuts if start < begins[t] < end})
     if len(borders) >= MAX_STEPS:
-        return unsplit(rollout.text[start:end]).moved(start)
+        return unsplit(rollout.text[start:end]).move(start)
     if start >= end or (not borders and pattern.kind != "tokens"):
-        whole = unsplit(rollout.text[start:end]).moved(start)
+        whole = unsplit(rollout.text[start:end]).move(start)
         return Split(whole.steps if start < end else [], [])
     steps = [Step(*piece) for piece in pairwise([start, *borders, end])]
     return Split(steps, [(begins[t], begins[t + 1]) for t in cuts if begins[t] in borders])

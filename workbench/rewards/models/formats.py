@@ -105,7 +105,7 @@ def _stepwise(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: s
 
 def _ki(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
     text = f"{question_of(prompt).strip()} " + "\n".join(f"{step} {separator}" for step in steps)
-    return [_marked(tokenizer, tokenizer(text)["input_ids"], f" {separator}")]
+    return [_find_marks(tokenizer, tokenizer(text)["input_ids"], f" {separator}")]
 
 
 def _extra_0(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
@@ -114,10 +114,10 @@ def _extra_0(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: st
         messages.insert(0, {"role": "system", "content": QWEN_SYSTEM})
     answer = {"role": "assistant", "content": "".join(step + separator for step in steps)}
     text = _template(tokenizer, [*messages, answer], tokenize=False)
-    return [_marked(tokenizer, tokenizer(text)["input_ids"], separator)]
+    return [_find_marks(tokenizer, tokenizer(text)["input_ids"], separator)]
 
 
-def _marked(tokenizer: Any, ids: Sequence[int], written: str) -> Reading:
+def _find_marks(tokenizer: Any, ids: Sequence[int], written: str) -> Reading:
     """Scores stand where the separator's id does: the last id of what is written after a step."""
     mark = tokenizer(written, add_special_tokens=False)["input_ids"][-1]
     return Reading(tuple(ids), tuple(i for i, token_id in enumerate(ids) if token_id == mark))
