@@ -186,7 +186,8 @@ class Instances:
         turns, replies = list(request["turns"]), list(request["replies"])
         playing = self._playing.get(episode)
         if playing is None or playing.turns != len(replies):
-            playing = self._play_again(kind, name, request["prompt"], request["columns"], turns[: len(replies)], replies)
+            row = request["prompt"], request["columns"]
+            playing = self._play_again(kind, name, *row, turns[: len(replies)], replies)
             self._playing[episode] = playing
             while len(self._playing) > MOST_EPISODES:
                 self._playing.popitem(last=False)
