@@ -225,6 +225,8 @@ def test_everybody_can_use_every_part(browser: Browser, app: App, workspace: Pat
         every_control_can_be_reached_by_keyboard_and_shows_its_focus(page)
         add_reward(page, "Your own step function")
         expect(page.locator("#reward-code .cm-content[tabindex='0']")).to_be_visible()
+        assert serious(page) == []
+        page.locator("#editor-done").click()  # the editor stands where the cards do
         page.set_viewport_size({"width": 390, "height": 844})
         page.get_by_role("button", name="Show controls").locator("visible=true").click()
         expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
