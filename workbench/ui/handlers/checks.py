@@ -16,7 +16,7 @@ from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import TaskSection
 from workbench.credit import SCHEMES
 from workbench.data import Imported
-from workbench.errors import ConfigError, RewardError, WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards import Sandbox
 from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
@@ -273,10 +273,8 @@ def check_rewards(
             for line in work:
                 yield RewardCheckView(Note(line, level="info"), True)
             yield _checked(work.result())
-    except RewardError as error:
-        yield RewardCheckView(Note(str(error), line=error.line))
     except WorkbenchError as error:
-        yield RewardCheckView(Note(str(error)))
+        yield RewardCheckView(Note(str(error), line=getattr(error, "line", None)))
     finally:
         openings.end(tab)
 

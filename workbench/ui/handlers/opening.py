@@ -248,7 +248,7 @@ def with_opened(draft: Draft, opening: Opening) -> Draft:
             draft = replace(draft, tree=with_path(draft.tree, "prompt.apply_template", "never"))
         return replace(draft, group=None)
     assert opening.imported is not None
-    kinds = {row.kind for row in draft.rows if row is not None and row.on}
+    kinds = {row.kind for row in draft.rows if row.on}
     if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":  # which may be there for another file alone
         draft = replace(draft, credit=for_scheme(draft.credit, "process"))
     rewards, columns_there = find_rewards(opening.imported, opening.advantages), columns_of(opening.imported)
