@@ -454,13 +454,13 @@ def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: 
     chosen, rejected = page.locator("#run-heatmap .rollout").all()
     expect(chosen.locator(".pane.a .text i").first).to_have_class(re.compile("^p s"))
     expect(chosen.locator(".pane.b .text i").first).to_have_class("")
-    expect(rejected.locator(".chip").first).to_have_attribute(
+    expect(rejected.locator(".pane.a .step").first).to_have_attribute(
         "aria-label", "step 1 of 2, label 1, implicit reward \u22121.00"
     )
     tops = [card.bounding_box()["y"] for card in (chosen, rejected)]
     assert tops[0] == tops[1]
     chosen.locator(".pane.a .step").first.focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator("#run-heatmap .details .where")).to_contain_text("chosen · step 2")
     page.keyboard.press("Escape")

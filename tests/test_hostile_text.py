@@ -103,8 +103,8 @@ def a_run_is_text(page: Page, run: RunDir) -> None:
     page.locator("#runs tbody").get_by_role("button", name="hostile", exact=True).click()
     expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
     expect(page.locator("#run-reason")).to_contain_text("<img src=x onerror")
-    drawn = page.locator("#run-heatmap .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
-    assert drawn[0] == run.rollouts.read(1)[0].scored.group.rollouts[0].text
+    tokens = page.locator("#run-heatmap .rollout").first.locator(".text i[data-t]").all_text_contents()
+    assert "".join(tokens) == run.rollouts.read(1)[0].scored.group.rollouts[0].text
     expect(page.locator("#run-log")).to_contain_text("<script>")
     expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
     page.locator("#run-settings > summary").click()
