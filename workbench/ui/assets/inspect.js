@@ -55,13 +55,11 @@ export function sameAnswers(a, b) {
 
 const SETTINGS = ["count", "leave-out", "compare", "uncompare"]; // what facts' buttons change
 
-/** Unfolds what each reward gave, below the controls. */
+/** Unfolds what each reward gave, below the list of rewards. */
 function showStatistics() {
-  const watch = document.querySelector("#watch");
-  for (const fold of ["#more > button:not(.open)", "#watch-fold > button:not(.open)"]) {
-    /** @type {HTMLElement | null} */ (document.querySelector(fold))?.click();
-  }
-  requestAnimationFrame(() => watch?.scrollIntoView({ block: "nearest" }));
+  const details = document.querySelector("#watch details");
+  if (details instanceof HTMLDetailsElement) details.open = true;
+  details?.scrollIntoView({ block: "nearest" });
 }
 
 const sampleAgain = () => /** @type {HTMLElement | null} */ (document.querySelector("#sample"))?.click();
