@@ -39,7 +39,6 @@ from workbench.ui.public import (
     _leaves,
     allowed,
     close,
-    tokens_of,
 )
 
 CODE = "def mine(prompt, step, **columns):\n    return 1.0\n"
@@ -93,7 +92,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("method.resample_flat", {"method": {"resample_flat": 4}}),
     ("num_generations", {"method": {"sampling": {"num_generations": 17}}}),
     ("max_completion_length", {"method": {"sampling": {"max_completion_length": 257}}}),
-    ("tokens", {"run": {"eval_steps": 1}, "method": {"sampling": {"max_completion_length": 256}}}),
+    ("run.eval_steps", {"run": {"eval_steps": 1}}),
     ("environment.max_turns", {"task": "calculator", "environment": {"name": "calculator", "max_turns": 9}}),
     ("environment.code", {"environment": {"name": "mine", "code": "class mine:\n    pass\n"}}),
     ("mine", {"method": {"rewards": [{"name": "mine", "code": CODE}]}}),
@@ -112,17 +111,6 @@ def test_what_is_not_allowed_is_refused_with_its_field(named: str, data: dict[st
 def test_each_field_of_the_rule_is_one() -> None:
     known = {path for name in METHODS for path, _ in _leaves(RunConfig.parse({"method": name}).model_dump())}
     assert [part for part in (*FREE, *MOST) if not any(path.startswith(part) for path in known)] == []
-
-
-def test_tokens_of_a_run_are_counted_at_their_full_length() -> None:
-    config = RunConfig.parse(
-        {
-            "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 10}},
-            "run": {"steps": 8, "eval_steps": 4, "eval_prompts": 5, "watch_every": 4, "watch_prompts": 1},
-        }
-    )
-    # 8 steps of 8 completions, 2 + 2 measures of 5, 2 + 2 looks at 4, of 10 tokens each
-    assert tokens_of(config) == (64 + 20 + 16) * 10
 
 
 # ── the services ─────────────────────────────────────────────────────────────────────────────────────────────────────

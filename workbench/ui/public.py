@@ -58,8 +58,6 @@ KEPT_SECONDS = 24 * 3600.0
 KEPT_GROUPS = 500
 WAITING = 8
 """Runs that are not over; one trains, the others wait."""
-TOKENS = 3_000_000
-"""That a run samples, each completion counted at its full length."""
 CONTINUATIONS = 8
 """From the end of a step, where its value is estimated."""
 MOST_BYTES = 2_000_000
@@ -79,7 +77,7 @@ MOST = {
 }
 FREE = (
     "name", "seed", "policy.path", "task.name", "prompt.system", "prompt.apply_template", "environment.name",
-    "run.eval_steps", "run.eval_skip", "run.watch_every", "run.save_steps", "run.device", "run.micro_batch_size",
+    "run.eval_skip", "run.save_steps", "run.device", "run.micro_batch_size",
     "method.pattern.", "method.credit.", "method.rewards", "method.sampling.", "origins",
 )  # fmt: skip
 """Fields, and beginnings of fields, that hold anything they can hold, or what is looked at apart. Of a method and its
@@ -111,18 +109,6 @@ def allowed(config: RunConfig) -> None:
             _refuse(path, value, f"it stays {shown(usual.get(path))}")
     if (rows := config.method.rows_per_step) > 64:
         _refuse("the rows of a step", rows, "at most 64")
-    if (tokens := tokens_of(config)) > TOKENS:
-        _refuse("the tokens of all completions", tokens, f"at most {TOKENS:,}; fewer steps, prompts or measures")
-
-
-def tokens_of(config: RunConfig) -> int:
-    """The most tokens that a run samples, each completion at its full length: training, measures, watched prompts."""
-    run, sampling = config.run, getattr(config.method, "sampling", SamplingConfig())
-    completions = run.steps * config.method.rollouts_per_step
-    if run.eval_steps:
-        completions += (run.steps // run.eval_steps + 2) * run.eval_prompts
-    completions += (run.steps // run.watch_every + 2) * run.watch_prompts * sampling.num_generations
-    return completions * sampling.max_completion_length
 
 
 def _refuse(field: str, value: Any, instead: str) -> None:
