@@ -191,6 +191,12 @@ def close_editor(page: Page) -> None:
     expect(page.locator("#reward-editor")).to_have_count(0)
 
 
+def choose(page: Page, field: str, name: str) -> None:
+    """Choose from a list of choices by its elem_id."""
+    page.locator(f"#{field} input").click()
+    page.get_by_role("option", name=name, exact=True).click()
+
+
 def show_more(page: Page) -> None:
     """Unfold More, below the controls, if it is folded."""
     more = page.locator("#more > button")

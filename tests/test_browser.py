@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browsing import App, add_own_reward, close_editor, expect_rollouts, heard, stopped, visit, write_reward
+from tests.browsing import (
+    App,
+    add_own_reward,
+    choose,
+    close_editor,
+    expect_rollouts,
+    heard,
+    stopped,
+    visit,
+    write_reward,
+)
 from workbench.rundir import RunDir
 
 pytestmark = pytest.mark.browser
@@ -415,18 +425,18 @@ def a_reload_keeps_the_run_the_step_and_the_theme(page: Page) -> None:
 @pytest.mark.training
 def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: Page, workspace: Path) -> None:
     page.get_by_role("tab", name="Train").click()
-    page.get_by_label("Method", exact=True).select_option("dpo")
+    choose(page, "method", "dpo")
     expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
     expect(page.locator("#inherited dt")).to_have_text(["task", "policy", "sampling"])
     expect(page.locator("#preflight")).to_be_hidden()
-    for field, value in (("Steps", "2"), ("Batch size", "2"), ("KL weight β", "-1"), ("Name", "preferred")):
-        page.get_by_label(field, exact=True).locator("visible=true").fill(value)
+    for field, value in (("steps", "2"), ("dpo-batch-size", "2"), ("dpo-beta", "-1"), ("run-name", "preferred")):
+        page.locator(f"#{field} :is(input, textarea)").fill(value)
     page.locator("#start").click()
     expect(page.locator("#start-note")).to_contain_text("method.beta")
     expect(page.locator("#dpo-beta.wrong input")).to_have_attribute("aria-invalid", "true")
     page.reload()
     page.get_by_role("tab", name="Train").click()
-    expect(page.locator("#method-summary")).to_contain_text("Direct preference optimisation")
+    expect(page.locator("#method")).to_contain_text("Direct preference optimisation")
     expect(page.locator("#dpo-beta input")).to_have_value("-1")
     page.locator("#dpo-beta input").fill("0.2")
     page.locator("#start").click()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from tests.browsing import SECONDS, App, expect_rollouts, show_more, with_token
+from tests.browsing import SECONDS, App, choose, expect_rollouts, show_more, with_token
 
 pytestmark = pytest.mark.browser
 
@@ -171,14 +171,14 @@ def what_a_run_would_take_is_told_of_what_is_chosen_last(page: Page) -> None:
         page.get_by_role("tab", name="Inspect").click()
         page.get_by_role("tab", name="Train").click()
     with page.expect_request(is_event):
-        page.get_by_label("Method", exact=True).select_option("dpo")
+        choose(page, "method", "dpo")
     holds = False
     for route in reversed(asked):
         with page.expect_response(lambda answer, at=route.request: answer.request == at):
             route.continue_()
     page.unroute(EVENTS, hold)
     expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
-    page.get_by_label("Method", exact=True).select_option("grpo")
+    choose(page, "method", "grpo")
     page.get_by_role("tab", name="Inspect").click()
 
 

@@ -562,12 +562,9 @@ def test_switches_choices_and_numbers_of_a_scheme_work_in_yaml_flags_form_and_do
         config_of("--method.credit.scheme", "toy", "--method.credit.options", "far=maybe")
     kinds = {option.name: option.kind for option in SCHEMES["toy"].options}
     assert {name: kinds[name] for name in options} == {"far": "switch", "side": "choice", "depth": "number"}
-    fields = {field.name: field.kind for field in credit_form._fields()}
+    fields = {name: option.kind for name, option in credit_form.options_of("toy").items()}
     assert {name: fields[name] for name in options} == {name: kinds[name] for name in options}
-    monkeypatch.setattr(credit_form, "FIELDS", credit_form._fields())
-    shown = credit_form.shown_values({"scheme": "toy"}) | options
-    section = credit_form.read_section(None, "toy", shown)
-    assert section is not None
+    section = credit_form.with_settings({"scheme": "toy"}, options)
     assert credit_form.credit_config(section).options == options
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
     page = importlib.import_module("registries").schemes()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,11 +13,9 @@ from workbench.ui.tabs.form import form_note_value
 
 
 def test_a_refused_start_marks_the_fields_that_its_message_names() -> None:
-    paths = {"run.steps": "steps", "method.sampling.num_generations": "generations", "seed": "train-seed"}
-    form: Any = SimpleNamespace(bound={path: SimpleNamespace(elem_id=elem_id) for path, elem_id in paths.items()})
     draft = draft_of().with_values({"run.steps": None, "method.sampling.num_generations": 1})
     with pytest.raises(ConfigError) as refused:
         draft.config()
-    assert json.loads(form_note_value(form, Note(str(refused.value))))["fields"] == ["steps", "generations"]
-    assert json.loads(form_note_value(form, Note("the disk is full: free some")))["fields"] == []
-    assert form_note_value(form, None) == ""
+    assert json.loads(form_note_value(Note(str(refused.value))))["fields"] == ["steps", "generations"]
+    assert json.loads(form_note_value(Note("the disk is full: free some")))["fields"] == []
+    assert form_note_value(None) == ""

@@ -13,7 +13,7 @@ from tests.drafts import draft_of
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.credit import credit_section, with_settings
-from workbench.ui.handlers.draft import Draft, Tab
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_restore import restore
@@ -21,7 +21,6 @@ from workbench.ui.handlers.page_state import dump
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.task_rows import preview, read_as
 from workbench.ui.handlers.tree import with_path
-from workbench.ui.tabs.form import packed_task, read_form
 
 COLUMNS = "prompt=q,answer=truth.value"
 
@@ -35,10 +34,7 @@ def file(tmp_path: Path) -> str:
 
 def typed(draft: Draft, **fields: Any) -> Draft:
     """The draft with what was typed into the fields, as the page sends it."""
-    values = json.loads(packed_task(draft))["task"] | {f"task.{name}": value for name, value in fields.items()}
-    tab = Tab(draft)
-    read_form(tab, json.dumps({"task": values}))
-    return tab.draft
+    return draft.with_values({f"task.{name}": value for name, value in fields.items()})
 
 
 def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> None:

@@ -157,9 +157,9 @@ class OptimiserSection(Section):
 
 
 class SamplingConfig(Section):
-    num_generations: int = Field(default=8, ge=2, le=64)
+    num_generations: int = Field(default=8, ge=2, le=64, title="Group size (G)")
     """G, the rollouts of one prompt."""
-    max_completion_length: int = Field(default=128, ge=1, le=32_768)
+    max_completion_length: int = Field(default=128, ge=1, le=32_768, title="Max tokens")
     """Tokens after which a completion is truncated."""
     temperature: float = Field(default=1.0, ge=0.001, le=10)
     """Divides the logits before sampling."""
@@ -171,7 +171,7 @@ class SamplingConfig(Section):
     """Drop tokens less likely than this share of the likeliest."""
     repetition_penalty: float = Field(default=1.0, ge=0.01, le=10)
     """Above 1 makes tokens already used less likely."""
-    stop: list[str] = Field(default_factory=list, max_length=16)
+    stop: list[str] = Field(default_factory=list, max_length=16, title="Stop strings, one a line")
     """Texts that end a completion, which is not truncated then; their tokens belong to it."""
 
     @field_validator("stop")

@@ -53,14 +53,28 @@ class Section(BaseModel):
             raise ValueError("give a number, not true or false")
         return value
 
+    @field_validator("*", mode="before")
     @classmethod
-    def parse(cls, data: Any) -> Self:
-        """``model_validate`` that raises ConfigError, with a readable line for every field that does not fit."""
+    def _lists_and_tables_of_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """Forms and flags give a list as text, an entry a line, ``\\n`` in one for its own; a table as name=value."""
+        kind, _ = without_none(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, str) and get_origin(kind) is dict:
+            return of_text(value)
+        if isinstance(value, str) and get_origin(kind) is list and get_args(kind) == (str,):
+            return [line.replace("\\n", "\n") for line in value.split("\n") if line]
+        return value
+
+    @classmethod
+    def parse(cls, data: Any, path: str = "") -> Self:
+        """``model_validate`` that raises ConfigError, with a readable line for every field that does not fit.
+
+        ``path`` is where the section stands in a configuration.
+        """
         try:
             return cls.model_validate(data)
         except ValidationError as error:
             errors = error.errors()
-            lines = [readable(cls, line) for line in errors[:_LINES]]
+            lines = [f"{path}{'.' if path else ''}{readable(cls, line)}" for line in errors[:_LINES]]
             if more := len(errors[_LINES:]):
                 lines.append(f"and {more:,} more")
             raise ConfigError("\n".join(lines)) from error
@@ -94,8 +108,13 @@ def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
         if is_section(kind):
             yield from leaves(kind, f"{prefix}{name}.")
         elif not any(is_section(part) for part in get_args(kind)):
-            title = (section.model_fields[name].title or "") if issubclass(section, BaseModel) else ""
-            yield Leaf(f"{prefix}{name}", kind, optional, help, default, title, _range(section, name))
+            yield Leaf(f"{prefix}{name}", kind, optional, help, default, _title(section, name), _range(section, name))
+
+
+def _title(section: type[Any], name: str) -> str:
+    if issubclass(section, BaseModel):
+        return section.model_fields[name].title or ""
+    return str(section.__dataclass_fields__[name].metadata.get("title", ""))
 
 
 def is_section(kind: Any) -> bool:

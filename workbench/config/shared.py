@@ -93,7 +93,7 @@ class MethodSection(Section):
     """That configuration's own."""
     name: str
     """The training method."""
-    isolate_rewards: bool = False
+    isolate_rewards: bool = Field(default=False, title="Isolate reward code")
     """Run own code without network, processes or your files (Linux): for rewards that run what a policy wrote."""
     trl: dict[str, Any] = Field(default_factory=dict, title="Fields of TRL")
     """Other fields of its trainer's configuration in TRL, by their names there: name=value, with commas between."""

@@ -172,11 +172,11 @@ _SWITCHES = {"true": True, "false": False}
 
 
 class PromptSection(Section):
-    system: str | None = None
+    system: str | None = Field(default=None, title="System message")
     """A system message before each prompt that has none; a plain prompt becomes the user's message after it."""
-    template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict, title="Template arguments")
     """Arguments of the policy's chat template, by name: `enable_thinking: false`, say."""
-    apply_template: Literal["auto", "always", "never"] = "auto"
+    apply_template: Literal["auto", "always", "never"] = Field(default="auto", title="Chat template")
     """The chat template: auto for conversations, always for plain prompts too, never to join messages as plain text."""
 
     @field_validator("template_kwargs", mode="before")

@@ -54,7 +54,10 @@ class StepPattern:
     )
     leave_out_thinking: bool = field(
         default=False,
-        metadata={"help": "Leave <think> blocks out of the steps, and out of what reward functions read."},
+        metadata={
+            "help": "Leave <think> blocks out of the steps, and out of what reward functions read.",
+            "title": "Leave <think> blocks out of steps and rewards",
+        },
     )
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a configuration is parsed
 

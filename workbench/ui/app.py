@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -38,13 +39,13 @@ from workbench.ui.blocks import Page, Sessions, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.draft import Tab
-from workbench.ui.handlers.models import policy_choices
+from workbench.ui.handlers.fields import REFERENCE
 from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
 from workbench.ui.public import STYLE, PublicServices, Requests, close
 from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
-from workbench.ui.tabs.form import Updates, read
+from workbench.ui.tabs.form import LAST, Updates, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect
 from workbench.ui.tabs.inspect_events import opening, opening_outputs, wire_inspect
@@ -93,7 +94,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 fields, inspect = build_inspect(services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
-                run_form, train = build_train(services)
+                run_form, train = build_train(services, fields["draft"])
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 runs = build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
@@ -102,21 +103,19 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         form = Form(**fields, run=run_form, undo=undo)
         asks = wire_inspect(form, inspect, services)
         is_shown = gr.Textbox(visible=False)  # from the end of the page's opening on
-        wire_train(form, train, services, (is_shown.change, train_tab.select))
+        wire_train(form, train, services, (is_shown.change, train_tab.select), inspect.share.kept)
         wire_run_actions(form, tabs, [train.live, runs], inspect, train, services, asks)
-        policies = [form.bound[path] for path in ("policy.path", "page.reference")]
-
-        def suggested() -> list[Any]:
-            names = policy_choices(services.workspace)
-            return [gr.update(choices=names), gr.update(choices=[("none", ""), *((name, name) for name in names)])]
-
-        for shows in (page.load, inspect_tab.select):
-            shows(suggested, None, policies, queue=False, **PRIVATE)
+        # By then there may be other runs, whose policies are offered.
+        policies = ("policy.path", REFERENCE)
+        offer = form.sampling.news
+        inspect_tab.select(lambda tab: form.sampling.tells_of(tab, policies)[offer], form.draft, offer, **LAST)
 
         def opened(request: gr.Request, kept: str, tab: Tab) -> Updates:
             wanted = _wanted_tab(request.query_params or {})
             draft, updates = opening(services, form, inspect, request, kept or "", read(tab))
             updates |= {train.inherited: inherited_value(draft)}
+            if wanted == "train":
+                updates[form.run.version] = secrets.token_hex(8)
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 
         opens = [*opening_outputs(form, inspect), tabs, train.inherited]

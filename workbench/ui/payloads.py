@@ -39,30 +39,6 @@ class HeaderPayload(TypedDict):
     loop: str
 
 
-class FieldPayload(TypedDict):
-    """A field of Train's form; ``methods`` are those whose form it is in, None for all; ``folded``: a further one."""
-
-    path: str
-    id: str
-    label: str
-    help: str
-    kind: str
-    choices: Sequence[str]
-    whole: bool
-    optional: bool
-    methods: Sequence[str] | None
-    folded: bool
-    placeholder: str
-
-
-class RunFormPayload(TypedDict):
-    """What a form is made of: the name of its values, its fields, and what each method does in a line."""
-
-    form: str
-    fields: Sequence[FieldPayload]
-    methods: Mapping[str, str]
-
-
 class RowsPayload(TypedDict):
     """What a task's section makes of its data: how many rows there are, and the first ones by column."""
 

@@ -25,7 +25,6 @@ export {
 export { table } from "./table.js";
 export { taskRows } from "./rows.js";
 export { runs } from "./runs/runs.js";
-export { runForm } from "./train/form.js";
 export { train } from "./train/train.js";
 
 restoreTheme();

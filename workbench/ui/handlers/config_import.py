@@ -12,8 +12,9 @@ from workbench.config.reading import decoded
 from workbench.config.run import RunConfig
 from workbench.data import HUB
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.ui.handlers.draft import ISOLATE, Draft
+from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
+from workbench.ui.handlers.fields import ISOLATE
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.rewards import keep_written
 from workbench.ui.handlers.scoring import Note
@@ -52,7 +53,7 @@ def take_over(draft: Draft, name: str, config: RunConfig) -> tuple[Draft, Note]:
     Raises ConfigError for one that the page cannot hold.
     """
     try:
-        Draft.of(config).values()
+        _ = [row.code for row in Draft.of(config).rows if row is not None]
     except WorkbenchError as error:  # a built-in reward that there is none of
         raise ConfigError(f"{name}: {error}") from error
     taken = draft.with_config(config)

@@ -1,65 +1,47 @@
-"""The credit form: its fields, which of them a scheme shows, and what they hold as a section of the configuration.
+"""A credit scheme and its options as the page holds them: a section, which is what somebody set and nothing else.
 
-The fields are the schemes' own options (``credit.Scheme.options``), each once, and those that all schemes share; a
-scheme that gets a new keyword argument gets a new field here without a line of the page being touched.
-
-A section is plain: the scheme, and what somebody set, under the names of ``CreditConfig``.
+A section has the names of ``CreditConfig``. Its options are those of the scheme's own signature
+(``credit.Scheme.options``), so that a new keyword argument of a scheme has a field without a line of the page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from workbench.config import CreditConfig
-from workbench.credit import SCHEMES, SHARED, Option
-from workbench.errors import ConfigError
+from workbench.config import CreditConfig, Leaf
+from workbench.credit import SCHEMES, Option
+from workbench.ui.handlers.fields import CREDIT, OPTION_LABELS, Part, credit_form
 
 Section = Mapping[str, Any]
 
 NONE = "none"
 """The choice that compares with no second scheme."""
-LABELS = {
-    "normalise": "Normalise",
-    "scale": "÷ std",
-    "gamma": "Discount γ",
-    "temperature": "Softmax T",
-    "threshold": "Error below",
-    "right_from": "Right if reward ≥",
-    "process_weight": "Process weight",
-    "token_weight": "Token weight",
-    "prior_mean": "Prior mean",
-    "prior_std": "Prior std",
-    "outcome_weight": "Outcome weight",
-    "clip": "Clip |A|",
-    "drop_duplicates": "Drop copies",
-    "each_reward": "Each reward alone",
-}
-
-
-def _fields() -> tuple[Option, ...]:
-    options: dict[str, Option] = {}
-    for scheme in SCHEMES.values():
-        for option in scheme.options:
-            options.setdefault(option.name, option)
-    weight = Option("outcome_weight", "number", 0.0, "Weight α of α · z(R), added to every token", low=-100, high=100)
-    clip = Option("clip", "number", 0.0, "Bound on the size of an advantage; 0 for none", low=0, high=1e6)
-    drop = Option(
+_OUTCOME = Option("outcome_weight", "number", 0.0, "Weight α of α · z(R), added to every token", low=-100, high=100)
+_COMMON = (
+    Option("clip", "number", 0.0, "Bound on the size of an advantage; 0 for none", low=0, high=1e6),
+    Option(
         "drop_duplicates",
         "switch",
         False,
         "Compare each distinct completion once: an exact copy has advantage 0 and no part in the loss",
-    )
-    each = Option(
-        "each_reward", "switch", False, "Normalise each reward function's scores before they are summed (GDPO)"
-    )
-    return (weight, *options.values(), clip, drop, each)
+    ),
+    Option("each_reward", "switch", False, "Normalise each reward function's scores before they are summed (GDPO)"),
+)
 
 
-FIELDS = _fields()
+def options_of(scheme: str) -> dict[str, Option]:
+    """The options of a scheme by name, with its own defaults, in the order of its form."""
+    return {option.name: option for option in (_OUTCOME, *SCHEMES[scheme].options, *_COMMON)}
 
 
-# ── sections ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def scheme_form(prefix: str, section: Section | None) -> list[Part]:
+    """The field of a scheme, and those of its options; of the one that is compared with, no scheme can be chosen."""
+    names = list(SCHEMES) if prefix == CREDIT else [NONE, *SCHEMES]
+    about = "" if prefix == CREDIT else "Compare with"
+    scheme = Leaf(f"{prefix}.scheme", Literal.__getitem__(tuple(names)), False, "", None, about or "Scheme")
+    options = () if section is None else options_of(section["scheme"]).values()
+    return [("", [scheme]), *credit_form(prefix, options)]
 
 
 def credit_section(scheme: str, **options: Any) -> Section:
@@ -76,74 +58,78 @@ def section_of(config: CreditConfig) -> Section:
 
 def credit_config(section: Section, path: str = "method.credit") -> CreditConfig:
     """Raises ConfigError naming the field that does not fit."""
-    try:
-        return CreditConfig.parse(section)
-    except ConfigError as error:
-        raise ConfigError("\n".join(f"{path}.{line}" for line in str(error).splitlines())) from error
+    return CreditConfig.parse(section, path)
 
 
-def shown_values(section: Section | None) -> dict[str, Any]:
-    """What each of FIELDS shows, by name: what is set, or its default; no section shows the first scheme's."""
-    set_here = _options(section or {})
-    defaults = zip(FIELDS, default_values(section["scheme"] if section else NONE), strict=True)
-    return {field.name: set_here.get(field.name, default) for field, default in defaults}
-
-
-def read_section(before: Section | None, scheme: Any, values: Mapping[str, Any]) -> Section | None:
-    """The section that the form holds, None where no scheme is chosen; what shows as ``before`` stays as it was."""
+def read_section(stored: Mapping[str, Any]) -> Section | None:
+    """What was kept of a section, as far as there are such a scheme and such options; None without a scheme."""
+    scheme = stored.get("scheme")
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         return None
-    section = before if before is not None and before["scheme"] == scheme else {"scheme": scheme}
-    shown = shown_values(section)
-    defaults = zip(FIELDS, default_values(scheme), visible_fields(scheme), strict=True)
-    for field, default, visible in defaults:
-        value = values.get(field.name)
-        if visible and value != shown[field.name]:
-            section = _with_option(section, field.name, None if value == default else value)
-    return section
+    known, held = options_of(scheme), set_options(stored)
+    fitting = {name: value for name, value in held.items() if name in known and _fits(known[name], value)}
+    return credit_section(scheme, **fitting)
+
+
+def _fits(option: Option, value: Any) -> bool:
+    if option.kind == "switch":
+        return isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
+    return value in option.choices if option.kind == "choice" else is_number
+
+
+def shown_values(section: Section) -> dict[str, Any]:
+    """What each option's field shows, by name: what is set, or the scheme's default."""
+    held = set_options(section)
+    return {name: held.get(name, option.default) for name, option in options_of(section["scheme"]).items()}
 
 
 def changed(section: Section) -> dict[str, Any]:
     """What differs from the scheme's defaults, by name."""
-    scheme = section["scheme"]
-    set_here = _options(section)
-    defaults = zip(FIELDS, default_values(scheme), visible_fields(scheme), strict=True)
-    return {
-        field.name: set_here[field.name]
-        for field, default, visible in defaults
-        if visible and set_here.get(field.name, default) != default
-    }
+    options = options_of(section["scheme"])
+    return {name: value for name, value in shown_values(section).items() if value != options[name].default}
 
 
 def summary(section: Section) -> str:
     """The scheme and whatever is not its default, in a few words."""
-    parts = (f"{LABELS.get(name, name)} {_in_words(value)}" for name, value in changed(section).items())
+    parts = (f"{OPTION_LABELS.get(name, name)} {_in_words(value)}" for name, value in changed(section).items())
     return ", ".join([section["scheme"], *parts])
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")
 
 
 def for_scheme(section: Section, scheme: str) -> Section:
     """Another scheme, with what somebody set that it has too."""
     if scheme == section["scheme"]:
         return section
-    values = tuple(shown_values(section).values())
-    names = (field.name for field in FIELDS)
-    moved = dict(zip(names, carried_over(section["scheme"], scheme, values), strict=True))
-    return read_section(None, scheme, moved) or section
+    options = options_of(scheme)
+    kept = {name: value for name, value in changed(section).items() if name in options}
+    return credit_section(scheme, **{name: v for name, v in kept.items() if v != options[name].default})
 
 
 def with_settings(section: Section, settings: Mapping[str, Any]) -> Section:
-    """The section with some settings changed, the scheme among them; what the new scheme has too stays."""
+    """The section with some settings changed, the scheme among them; what the new scheme has too stays.
+
+    An option that is set to its default is not set any more.
+    """
     section = for_scheme(section, settings.get("scheme", section["scheme"]))
+    options, shown = options_of(section["scheme"]), shown_values(section)
     for name, value in settings.items():
-        if name != "scheme":
-            section = _with_option(section, name, value)
+        if name != "scheme" and value != shown.get(name):
+            usual = name in options and value == options[name].default
+            section = _with_option(section, name, None if usual else value)
     return section
 
 
-def _options(section: Section) -> dict[str, Any]:
-    return {name: value for name, value in section.items() if name not in ("scheme", "options")} | dict(
-        section.get("options", {})
-    )
+def set_options(section: Section) -> dict[str, Any]:
+    """The options that are set, by name, wherever a section holds them."""
+    own = section.get("options")
+    plain = {name: value for name, value in section.items() if name not in ("scheme", "options")}
+    return {**plain, **own} if isinstance(own, Mapping) else plain
 
 
 def _with_option(section: Section, name: str, value: Any) -> dict[str, Any]:
@@ -155,30 +141,3 @@ def _with_option(section: Section, name: str, value: Any) -> dict[str, Any]:
     options |= {} if unset else {name: value}
     rest = {key: held for key, held in section.items() if key != "options"}
     return {**rest, "options": options} if options else rest
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")
-
-
-# ── fields ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def visible_fields(scheme: str) -> tuple[bool, ...]:
-    """Which of FIELDS the scheme has."""
-    names = {option.name for option in SCHEMES[scheme].options} | set(SHARED) if scheme in SCHEMES else set()
-    return tuple(field.name in names for field in FIELDS)
-
-
-def default_values(scheme: str) -> tuple[Any, ...]:
-    """What FIELDS hold where nobody changed them; a field the scheme does not have keeps the first scheme's."""
-    options = {option.name: option.default for option in SCHEMES[scheme].options} if scheme in SCHEMES else {}
-    return tuple(options.get(field.name, field.default) for field in FIELDS)
-
-
-def carried_over(before: str, after: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The fields when the scheme changes: what somebody set stays, the rest becomes the new scheme's default."""
-    pairs = zip(values, default_values(before), default_values(after), strict=True)
-    return tuple(new if value == old else value for value, old, new in pairs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, get_args
+from typing import Any
 
 from workbench.config import (
     CreditConfig,
@@ -29,73 +29,35 @@ from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.rewards.sandbox import DEADLINE
 from workbench.schema import Group, Prompt
 from workbench.steps import PatternKind, StepPattern
-from workbench.ui.handlers.credit import FIELDS as OPTIONS
-from workbench.ui.handlers.credit import Section, for_scheme, read_section, section_of, shown_values
-from workbench.ui.handlers.reward_rows import RewardRow, row_of
-from workbench.ui.handlers.run_fields import (
-    AS_INSPECT,
-    LINES,
-    NUMBER,
-    PAIRS,
-    SWITCH,
-    TEXT,
-    Field,
-    own_settings,
-    run_fields,
-    takes,
-    task_fields,
+from workbench.ui.handlers.credit import (
+    NONE,
+    Section,
+    credit_section,
+    for_scheme,
+    section_of,
+    shown_values,
+    with_settings,
 )
-from workbench.ui.handlers.tree import configuration, default_tree, get, leaves, shared_settings, value_at, with_path
+from workbench.ui.handlers.fields import (
+    AS_INSPECT,
+    COMPARE,
+    CREDIT,
+    ISOLATE,
+    KIND,
+    REGEX,
+    own_settings,
+    shared_settings,
+    takes,
+)
+from workbench.ui.handlers.reward_rows import RewardRow, row_of
+from workbench.ui.handlers.tree import configuration, default_tree, get, leaves, value_at, with_path
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
 LONGEST_PATTERN = 10_000
-CREDIT, COMPARE, ROWS = "method.credit", "page.compare", "method.rewards"
-_SAMPLED = [
-    Field("page.text", TEXT),
-    Field("policy.path", TEXT),
-    Field("method.sampling.num_generations", NUMBER),
-    Field("method.sampling.temperature", NUMBER),
-    Field("method.sampling.max_completion_length", NUMBER),
-    Field("method.sampling.stop", LINES),
-    Field("prompt.system", TEXT, optional=True),
-    Field("prompt.apply_template", get_args(PromptSection.model_fields["apply_template"].annotation)),
-    Field("prompt.template_kwargs", PAIRS),
-    Field("page.seed", NUMBER),
-    Field("page.reference", TEXT),
-]
-ISOLATE = "method.isolate_rewards"
-_PATTERN = [
-    Field("method.pattern.regex", TEXT),
-    Field("method.pattern.kind", get_args(PatternKind)),
-    Field("method.pattern.leave_out_thinking", SWITCH),
-    Field(ISOLATE, SWITCH),
-]
-FIELDS: Mapping[str, Field] = {
-    **{field.path: field for field in (*_PATTERN, *_SAMPLED)},
-    **run_fields(),
-    **task_fields(),
-}
-"""What each field of the page holds, by path, but for those of credit and of rewards."""
-PAGE_FIELDS = {path: path.removeprefix("page.") for path in FIELDS if path.startswith("page.")}
-SAMPLING = tuple(field.path for field in _SAMPLED)
-RUN = tuple(run_fields())
-TASK = tuple(task_fields())
-
-
-def credit_paths(prefix: str) -> tuple[str, ...]:
-    """The scheme's path, and those of the fields of its options in order."""
-    return (f"{prefix}.scheme", *(f"{prefix}.{option.name}" for option in OPTIONS))
-
-
-SCORING = (
-    "method.pattern.regex",
-    "method.pattern.kind",
-    "method.pattern.leave_out_thinking",
-    ISOLATE,
-    *credit_paths(CREDIT),
-    *credit_paths(COMPARE),
-)
+ROWS = "method.rewards"
+PAGE_FIELDS = ("run_scheme", "seed", "reference", "text")
+"""What fields hold of the page's own, at ``page.NAME``."""
 
 
 @dataclass(frozen=True)
@@ -158,34 +120,41 @@ class Draft:
 
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
 
-    def values(self) -> dict[str, Any]:
-        """What each bound widget shows, by path."""
-        shown = {path: getattr(self, name) for path, name in PAGE_FIELDS.items()}
-        shown |= {path: field.shown(get(self.tree, path)) for path, field in FIELDS.items() if path not in PAGE_FIELDS}
-        shown |= _credit_values(CREDIT, self.credit) | _credit_values(COMPARE, self.compare)
-        return shown
+    def value(self, path: str) -> Any:
+        """What is held of a field, by its path. Raises KeyError for what has none."""
+        section, _, name = path.rpartition(".")
+        if section == CREDIT:
+            return self.credit["scheme"] if name == "scheme" else shown_values(self.credit)[name]
+        if section == COMPARE:
+            compare = self.compare or {"scheme": NONE}
+            return compare["scheme"] if name == "scheme" else shown_values(compare)[name]
+        return getattr(self, name) if section == "page" else get(self.tree, path)
+
+    def with_value(self, path: str, value: Any) -> Draft:
+        """The draft with what somebody set a field to."""
+        section, _, name = path.rpartition(".")
+        if section == CREDIT:
+            return replace(self, credit=with_settings(self.credit, {name: value}))
+        if section == COMPARE:
+            if name == "scheme":
+                compare = self.compare or credit_section(value) if value != NONE else None
+                return replace(self, compare=compare and for_scheme(compare, value))
+            return replace(self, compare=self.compare and with_settings(self.compare, {name: value}))
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if section == "page":
+            return replace(self, **{name: value})
+        if path == "policy.path":
+            value = str(value or "").strip() or PolicySection().path
+        if value == "" and value_at(default_tree(), path) is None:
+            value = None
+        return replace(self, tree=with_path(self.tree, path, value))
 
     def with_values(self, values: Mapping[str, Any]) -> Draft:
-        """The draft with what widgets hold, by path. A widget that shows what the draft has changes nothing.
-
-        Raises ConfigError for a value that no widget would hold: somebody else sent it.
-        """
-        shown = self.values()
-        new = {path: value for path, value in values.items() if path in shown and value != shown[path]}
-        if not new:
-            return self
-        _refuse_forged(new)
-        tree = self.tree
-        for path in new.keys() & FIELDS.keys() - PAGE_FIELDS.keys():
-            tree = with_path(tree, path, _read(path, new[path]))
-        page_values = {name: _read(path, new[path]) for path, name in PAGE_FIELDS.items() if path in new}
-        return replace(
-            self,
-            tree=tree,
-            credit=_read_credit(CREDIT, self.credit, shown | new, new) or self.credit,
-            compare=_read_credit(COMPARE, self.compare, shown | new, new),
-            **page_values,
-        )
+        draft = self
+        for path, value in values.items():
+            draft = draft.with_value(path, value)
+        return draft
 
     def with_edits(self, edits: Mapping[str, Mapping[str, Any]]) -> Draft:
         """Return the draft with what the fields of its rewards hold, by the rows' keys; other keys mean nothing."""
@@ -219,8 +188,7 @@ class Draft:
         return replace(self, credit=for_scheme(self.credit, "outcome"))
 
     def with_pattern(self, regex: str, kind: str) -> Draft:
-        tree = with_path(self.tree, "method.pattern.regex", regex)
-        return replace(self, tree=with_path(tree, "method.pattern.kind", kind))
+        return replace(self, tree=with_path(with_path(self.tree, REGEX, regex), KIND, kind))
 
     # ── its parts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -235,10 +203,7 @@ class Draft:
     def task_section(self, name: str | None = None) -> TaskSection:
         """How the rows of the task, or of another, are read. Raises ConfigError for a field that does not fit."""
         fields = {field: value for field, value in self.tree["task"].items() if field in READING}
-        try:
-            return TaskSection.parse({**fields, "name": (name or self.task).strip()})
-        except ConfigError as error:
-            raise ConfigError("\n".join(f"task.{line}" for line in str(error).splitlines())) from error
+        return TaskSection.parse({**fields, "name": (name or self.task).strip()}, "task")
 
     def with_rows_as_they_are(self) -> Draft:
         """Without what says how a task's rows are read, which is about the task chosen."""
@@ -252,8 +217,7 @@ class Draft:
     @property
     def policy_options(self) -> dict[str, Any]:
         """The adapter on the policy and how its weights are held, as the model worker takes them."""
-        policy = self.tree["policy"]
-        section = PolicySection.model_construct(**{name: policy[name] for name in PolicySection.model_fields})
+        section = PolicySection.parse({**self.tree["policy"], "lora": None}, "policy")
         return {"adapter": section.adapter, "loading": section.loading}
 
     @property
@@ -278,7 +242,7 @@ class Draft:
     @property
     def reward_deadline(self) -> float:
         """Seconds that one call of a reward's code may take; a run's default where the method has no rewards."""
-        return float(self.tree[self.method].get("reward_deadline", DEADLINE))
+        return float(self.tree[self.method].get("reward_deadline") or DEADLINE)
 
     @property
     def isolates(self) -> bool:
@@ -300,10 +264,7 @@ class Draft:
         empty = [name for name, value in options.items() if value is None and getattr(defaults, name) is not None]
         if empty:
             raise ConfigError(f"{empty[0].replace('_', ' ')} is empty; give a number")
-        try:
-            sampling = SamplingConfig.parse(options)
-        except ConfigError as error:
-            raise ConfigError("\n".join(f"method.sampling.{line}" for line in str(error).splitlines())) from error
+        sampling = SamplingConfig.parse(options, "method.sampling")
         seed = self.seed or 0
         if not isinstance(seed, int | float) or not 0 <= seed <= LARGEST_SEED or seed != int(seed):
             raise ConfigError(f"seed {shown(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
@@ -311,17 +272,11 @@ class Draft:
 
     def prompting(self) -> PromptSection:
         """How a prompt is put to the policy. Raises ConfigError with the field's path."""
-        try:
-            return PromptSection.parse(self.tree["prompt"])
-        except ConfigError as error:
-            raise ConfigError("\n".join(f"prompt.{line}" for line in str(error).splitlines())) from error
+        return PromptSection.parse(self.tree["prompt"], "prompt")
 
     def environment(self) -> EnvironmentSection | None:
         """Who answers the policy's turns; None for answers of one turn. Raises ConfigError with the field's path."""
-        try:
-            section = EnvironmentSection.parse(self.tree["environment"])
-        except ConfigError as error:
-            raise ConfigError("\n".join(f"environment.{line}" for line in str(error).splitlines())) from error
+        section = EnvironmentSection.parse(self.tree["environment"], "environment")
         return section if section.name else None
 
     def switched_on(self) -> Iterator[tuple[RewardRow, RewardConfig]]:
@@ -348,7 +303,13 @@ class Tab:
     def __init__(self, draft: Draft) -> None:
         self._lock = threading.Lock()
         self._draft = replace(draft, tab=self)
-        self._asked = 0
+        self._asked: dict[str, int] = {}
+        self.task_asked = ""
+        """The task that somebody typed last, which may be one that cannot be read yet."""
+        self.drawn: set[Any] = set()
+        """The forms that were drawn."""
+        self.news: dict[Any, set[str]] = {}
+        """Paths of fields that were set otherwise than in the field, by form."""
         self.editing = ""
         """The key of the reward in the editor."""
         self.scored: tuple[RewardRow, ...] = ()
@@ -371,17 +332,17 @@ class Tab:
 
     def set(self, path: str, value: Any) -> bool:
         """Set what a field holds, and say whether it is news."""
-        return self.change(lambda draft: draft.with_values({path: value}))
+        return self.change(lambda draft: draft.with_value(path, value))
 
     def put(self, before: Draft, after: Draft) -> None:
         """Take over what an event changed from ``before`` to ``after``; what was changed meanwhile stays."""
         self.change(lambda now: after if now is before else _merged(now, before, after))
 
-    def asks(self) -> Callable[[], bool]:
-        """Return a function that says whether nothing was asked of the tab since this call."""
+    def asks(self, what: str = "scores") -> Callable[[], bool]:
+        """Return a function that says whether the tab was not asked for the same since this call."""
         with self._lock:
-            self._asked = asked = self._asked + 1
-        return lambda: self._asked == asked
+            self._asked[what] = asked = self._asked.get(what, 0) + 1
+        return lambda: self._asked[what] == asked
 
 
 def _merged(now: Draft, before: Draft, after: Draft) -> Draft:
@@ -398,30 +359,3 @@ def _merged(now: Draft, before: Draft, after: Draft) -> Draft:
         stays = {row.key: now.row(row.key) or row for row in before.rows if row == after.row(row.key)}
         changes["rows"] = tuple(stays.get(row.key, row) for row in after.rows)
     return replace(now, tree=tree, **changes)
-
-
-def _credit_values(prefix: str, section: Section | None) -> dict[str, Any]:
-    scheme = "none" if section is None else section["scheme"]
-    values = (scheme, *shown_values(section).values())
-    return dict(zip(credit_paths(prefix), values, strict=True))
-
-
-def _read_credit(
-    prefix: str, before: Section | None, values: Mapping[str, Any], new: Mapping[str, Any]
-) -> Section | None:
-    paths = credit_paths(prefix)
-    if not any(path in new for path in paths):
-        return before
-    options = {option.name: values[path] for option, path in zip(OPTIONS, paths[1:], strict=True)}
-    return read_section(before, values[paths[0]], options)
-
-
-def _read(path: str, value: Any) -> Any:
-    return FIELDS[path].read(value) if path != "policy.path" else str(value or "").strip() or "tiny"
-
-
-def _refuse_forged(values: Mapping[str, Any]) -> None:
-    for path, value in values.items():
-        field = FIELDS.get(path)
-        if field is not None and not field.fits(value):
-            raise ConfigError(f"{path}: {shown(value)} is not {field.wanted}; reload the page to set it anew")

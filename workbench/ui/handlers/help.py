@@ -11,7 +11,7 @@ from typing import Any
 from workbench.credit import NORMALISATIONS, SCHEMES
 from workbench.metrics import METRICS, SYMBOLS, Metric
 from workbench.schema import Credit
-from workbench.ui.handlers.credit import LABELS
+from workbench.ui.handlers.fields import OPTION_LABELS
 from workbench.ui.handlers.scoring import TRUST_MODEL
 from workbench.ui.payloads import GuidePayload, LivePayload
 from workbench.views.heatmap import no_spread_payload, why_payload
@@ -63,7 +63,7 @@ def guide(token_file: str, url: str) -> GuidePayload:
                 "summary": scheme.summary,
                 "options": [
                     {
-                        "label": LABELS.get(option.name, option.name),
+                        "label": OPTION_LABELS.get(option.name, option.name),
                         "name": option.name,
                         "default": _shown(option.default),
                         "help": option.help,
@@ -103,7 +103,7 @@ def live(credit: Credit | None, rollout: Any = None, token: Any = None) -> LiveP
         "source": scheme.reference,
         "summary": scheme.summary,
         "options": {
-            LABELS.get(name, name): _shown(value) for name, value in credit.options.items() if value is not None
+            OPTION_LABELS.get(name, name): _shown(value) for name, value in credit.options.items() if value is not None
         },
         "pinned": fits,
         "rollout": i + 1,

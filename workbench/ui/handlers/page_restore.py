@@ -12,21 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.config import RewardConfig
-from workbench.config.run import METHODS, RunConfig
-from workbench.credit import SCHEMES, Option
 from workbench.data import TASKS
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS
-from workbench.ui.handlers.credit import FIELDS as OPTIONS
-from workbench.ui.handlers.credit import Section, credit_section, visible_fields
-from workbench.ui.handlers.draft import FIELDS, PAGE_FIELDS, TASK, Draft
+from workbench.ui.handlers.credit import read_section
+from workbench.ui.handlers.draft import PAGE_FIELDS, Draft
 from workbench.ui.handlers.example import choose_example, find_task, first_draft
+from workbench.ui.handlers.fields import fits, paths_of, task_form
 from workbench.ui.handlers.page_state import LINK, LONGEST_REGEX, is_linked
 from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task
-from workbench.ui.handlers.run_fields import LINES, PAIRS
 from workbench.ui.handlers.session import GroupStore
-from workbench.ui.handlers.tree import configuration, leaves, value_at, with_path
+from workbench.ui.handlers.tree import leaves, value_at, with_path
 
 LARGEST_KEPT = 2_000_000
 """Characters of a browser's own copy that are read."""
@@ -69,17 +66,23 @@ class _Restoring:
     def remember(self, memory: Mapping[str, Any]) -> None:
         page = _table(memory.get("page"))
         tree = _table(page.get("config"))
-        read_as = {path: value_at(tree, path) for path in TASK}
+        read_as = {path: value_at(tree, path) for path in paths_of(task_form())}
         self._fields({path: value for path, value in read_as.items() if value is not None})
         self._example(_text(value_at(tree, "task.name")), _index(page.get("index")))
         self._settings(tree)
         self._group(_text(page.get("saved")))
         self._whose(bool(page.get("imported")), bool(page.get("edited")))
-        credit = _section(_table(page.get("credit"))) or self.draft.credit
-        self.draft = replace(self.draft, credit=credit, compare=_section(_table(page.get("compare"))))
+        credit = read_section(_table(page.get("credit"))) or self.draft.credit
+        self.draft = replace(self.draft, credit=credit, compare=read_section(_table(page.get("compare"))))
         if isinstance(page.get("rewards"), list):
             self.draft = replace(self.draft, rows=self._rows(page["rewards"]))
-        self._fields({path: value for path, value in _table(page.get("fields")).items() if path in PAGE_FIELDS})
+        self._fields(
+            {
+                path: value
+                for path, value in _table(page.get("fields")).items()
+                if path.removeprefix("page.") in PAGE_FIELDS
+            }
+        )
 
     def follow(self, query: Mapping[str, str]) -> None:
         task = query.get("task")
@@ -103,7 +106,9 @@ class _Restoring:
         if query.get("scheme"):
             first = {"scheme": query["scheme"], "options": _json(query.get("options", ""))}
             second = {"scheme": query.get("compare"), "options": _json(query.get("compare-options", ""))}
-            self.draft = replace(self.draft, credit=_section(first) or self.draft.credit, compare=_section(second))
+            self.draft = replace(
+                self.draft, credit=read_section(first) or self.draft.credit, compare=read_section(second)
+            )
         settings = _json(query.get("settings", ""))
         rows = settings.pop("rewards", None)
         if isinstance(rows, list):
@@ -127,42 +132,17 @@ class _Restoring:
 
     def _settings(self, tree: Mapping[str, Any]) -> None:
         """What a tree sets, where it fits; the task is not among it. Consent to run a policy's own code is not kept."""
-        known = dict(leaves(self.draft.tree))
-        values = {
-            path: value
-            for path, value in leaves(tree)
-            if (path in known or path.rpartition(".")[0] in known) and path != "task.name"
-        }
+        values = {path: value for path, value in leaves(tree) if path != "task.name"}
         if values.pop("policy.trust_remote_code", False):
             self.problems.append("consent to run the policy's own code is not kept; open its configuration again")
-        fields = {p: value for p, value in values.items() if p in FIELDS and FIELDS[p].kind not in (LINES, PAIRS)}
-        others = {path: value for path, value in values.items() if path not in fields}
-        changed = {path: value for path, value in others.items() if value != value_at(self.draft.tree, path)}
-        if changed and not (self._take({**changed, **fields}) or self._take(changed)):
-            for path, value in changed.items():
-                if not self._take({path: value}):
-                    self.problems.append(_left_out(path, value))
-        self._fields(fields)
-
-    def _take(self, values: Mapping[str, Any]) -> bool:
-        """Whether settings are taken: all of them make a configuration."""
-        tree = self.draft.tree
-        try:
-            for path, value in values.items():
-                tree = with_path(tree, path, value)
-            for name in {tree["method"]["name"], *(path.partition(".")[0] for path in values)} & METHODS.keys():
-                RunConfig.parse(configuration(tree, name))
-        except (ConfigError, ValueError, TypeError):
-            return False
-        self.draft = replace(self.draft, tree=tree)
-        return True
+        self._fields(values)
 
     def _fields(self, values: Mapping[str, Any]) -> None:
         for path, value in values.items():
-            if value is None and not FIELDS[path].optional:
+            if value == value_at(self.draft.tree, path):
                 continue
-            if FIELDS[path].fits(value):
-                self.draft = self.draft.with_values({path: value})
+            if fits(path, value):
+                self.draft = self.draft.with_value(path, value)
             else:
                 self.problems.append(_left_out(path, value))
 
@@ -218,22 +198,6 @@ class _Restoring:
 def _is_builtin(row: Any) -> bool:
     fields = _table(_table(row).get("fields"))
     return fields.keys() <= {"name", "kind", "weight", "schedule", "options"}
-
-
-def _section(stored: Mapping[str, Any]) -> Section | None:
-    scheme = stored.get("scheme")
-    if not isinstance(scheme, str) or scheme not in SCHEMES:
-        return None
-    options = {**stored, **_table(stored.get("options"))}
-    visible = (field for field, shown in zip(OPTIONS, visible_fields(scheme), strict=True) if shown)
-    fitting = (field.name for field in visible if field.name in options and _fits_option(field, options[field.name]))
-    return credit_section(scheme, **{name: options[name] for name in fitting})
-
-
-def _fits_option(field: Option, value: Any) -> bool:
-    if field.kind == "switch":
-        return isinstance(value, bool)
-    return value in field.choices if field.kind == "choice" else _number(value) is not None
 
 
 def _left_out(path: str, value: Any) -> str:

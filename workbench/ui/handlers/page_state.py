@@ -49,7 +49,7 @@ def dump(draft: Draft, saved: str) -> dict[str, Any]:
         "credit": draft.credit,
         "compare": draft.compare,
         "rewards": [_row_dump(row) for row in draft.rows],
-        "fields": {path: getattr(draft, name) for path, name in PAGE_FIELDS.items()},
+        "fields": {f"page.{name}": getattr(draft, name) for name in PAGE_FIELDS},
         "index": draft.index,
         "saved": saved,
         "imported": group is not None and _is_example_of(draft, group),

@@ -14,10 +14,10 @@ from workbench.runs.check import with_absolute_paths
 from workbench.ui.handlers.credit import summary
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.fields import takes
 from workbench.ui.handlers.metrics_cache import estimate, measured_pace
 from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.reward_rows import RewardRow
-from workbench.ui.handlers.run_fields import takes
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.views.heatmap import to_json

@@ -9,15 +9,16 @@ from workbench.errors import WorkbenchError, cut, redact
 from workbench.files import encode
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
+from workbench.ui.handlers.fields import label_of, task_form
 from workbench.ui.handlers.rewards import with_task
-from workbench.ui.handlers.run_fields import task_fields
 from workbench.ui.payloads import Pairs, RowsPayload
 from workbench.views.heatmap import to_json
 
 SHOWN_ROWS = 3
 LONGEST = 400
 """Characters of a value that are shown."""
-_FIELDS = re.compile("|".join(re.escape(path) for path in sorted(task_fields(), reverse=True)))
+_LABELS = {leaf.name: label_of(leaf) for _, part in task_form() for leaf in part}
+_FIELDS = re.compile("|".join(re.escape(path) for path in sorted(_LABELS, reverse=True)))
 
 
 def preview(draft: Draft) -> str:
@@ -40,7 +41,7 @@ def refused(error: WorkbenchError) -> str:
 
 def in_page_words(error: WorkbenchError) -> str:
     """Return an error's text with fields that say how rows are read called as on the page."""
-    return _FIELDS.sub(lambda match: f"{task_fields()[match[0]].label} (under Rows)", str(error))
+    return _FIELDS.sub(lambda match: f"{_LABELS[match[0]]} (under Rows)", str(error))
 
 
 def _text(value: object) -> str:

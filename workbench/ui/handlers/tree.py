@@ -10,13 +10,12 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from workbench.config import LoraConfig, SamplingConfig
+from workbench.config import SamplingConfig
 from workbench.config.run import METHODS, RunConfig
-from workbench.config.task import text_of_columns
 from workbench.steps import StepPattern
-from workbench.ui.handlers.run_fields import COLUMNS, FIRST, LORA_RANK, MERGE, own_defaults, takes
+from workbench.ui.handlers.fields import FIRST, LORA_RANK, own_defaults, shared_settings, takes
 
-TABLES = ("prompt.template_kwargs", MERGE)
+TABLES = ("prompt.template_kwargs", "policy.merge", *(f"{name}.trl" for name in METHODS))
 """Paths of values by name that one field holds."""
 
 
@@ -48,18 +47,6 @@ def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str,
     return shared | {"policy": policy, "method": method, "task": task}
 
 
-def shared_settings(config: RunConfig) -> dict[str, Any]:
-    """What a tree has of a configuration beside its method; settings of an adapter stand there without one, too.
-
-    A task's tables of columns are texts, as in their fields.
-    """
-    shared = config.model_dump(exclude={"method"})
-    shared["task"] |= {name: text_of_columns(shared["task"][name]) for name in COLUMNS}
-    if shared["policy"]["lora"] is None:
-        shared["policy"]["lora"] = LoraConfig().model_dump() | {"r": None}
-    return shared
-
-
 @cache
 def default_tree() -> Mapping[str, Any]:
     """Every setting as it is by default, of every method."""
@@ -67,9 +54,8 @@ def default_tree() -> Mapping[str, Any]:
         "name": FIRST,
         "pattern": asdict(StepPattern()),
         "sampling": SamplingConfig().model_dump(),
+        "isolate_rewards": False,
     }
-    inspected["isolate_rewards"] = False
-
     return {**shared_settings(RunConfig()), "method": inspected, **{name: own_defaults(name) for name in METHODS}}
 
 

@@ -39,7 +39,7 @@ def wire_import(
         except ConfigError as error:
             return {widgets.note: note_value(Note(str(error)))}
         replaced = f"loaded {name}"
-        return shown(form, before, after, whole=True, undo=replaced) | {widgets.note: note_value(said)}
+        return shown(form, before, after, undo=replaced) | {widgets.note: note_value(said)}
 
     outputs = [widgets.note, *form.outputs]
     then_score(widgets.opener.upload(open_file, [widgets.opener, *form.inputs], outputs, queue=False, **PRIVATE))

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
 
-from workbench.assets import EMBEDDED
 from workbench.data import TASKS
 from workbench.steps import PRESETS
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.credit import NONE
-from workbench.ui.handlers.draft import COMPARE, CREDIT, ISOLATE, SAMPLING, Draft, Tab
+from workbench.ui.handlers.credit import scheme_form
+from workbench.ui.handlers.draft import Draft, Tab
+from workbench.ui.handlers.fields import (
+    COMPARE,
+    CREDIT,
+    KIND,
+    REFERENCE,
+    REGEX,
+    TEXT,
+    isolation_form,
+    pattern_form,
+    sampling_form,
+    task_form,
+)
+from workbench.ui.handlers.models import policy_choices
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.task_rows import preview as task_preview
 from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table
 from workbench.ui.tabs.config_import import build_import
-from workbench.ui.tabs.credit import bound_credit, build_credit_form
+from workbench.ui.tabs.form import DrawnForm
 from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.opening import build_door
 from workbench.ui.tabs.reward_forms import build_model_status
 from workbench.ui.tabs.rewards import build_reward_list
 from workbench.ui.tabs.share import build_share
-from workbench.ui.tabs.task_rows import build_task_rows
 from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
 from workbench.views.payloads import WhyPayload
 
@@ -38,40 +50,40 @@ KINDS = [
     ("uncertain tokens", "entropy"),
     ("every n tokens", "tokens"),
 ]
-WHOLE: dict[str, Any] = {"precision": 0}
-NUMBERS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("method.sampling.num_generations", "Group size (G)", "generations", WHOLE),
-    ("method.sampling.temperature", "Temperature", "temperature", {"step": 0.1}),
-    ("method.sampling.max_completion_length", "Max tokens", "max-tokens", WHOLE),
-    ("page.seed", "Seed", "seed", WHOLE),
-)
-"""Path, label, elem_id and how it is typed, of each number of the sampling form."""
 
 
 def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     """The widgets, showing the page as it opens: those of the form, but for Train's fields, and the rest."""
     first = handlers.first_draft()
-    fields: dict[str, Any] = {"draft": gr.State(Tab(first))}
+    tab = gr.State(Tab(first))
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
             door = build_door()
             task, steps = _example_widgets(first), _step_widgets(first)
+            pattern = DrawnForm(tab, lambda draft: pattern_form())
+            said = {"pattern_note": note("pattern-note")}
+            said["presets"] = table("preset-table", "presets on this group", PRESET_HEADINGS, picks=True)
             heading("Rewards")
             rewards = build_reward_list()
             build_model_status(services)
-            isolation = note("isolation-note")
-            credit, sampling = _credit_widgets(first), _sampling_widgets(first)
+            said["isolation"] = note("isolation-note")
+            heading("Credit")
+            credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
+            value = note_value(scheme_note(first.credit))
+            said["formula"] = drawn("formula", "note", value, classes=["note", "one-line"])
+            compare = DrawnForm(tab, lambda draft: scheme_form(COMPARE, draft.compare), [f"{COMPARE}.scheme"])
+            said["credit_note"] = note("credit-note")
+            heading("Sampling")
+            sampling = DrawnForm(tab, lambda draft: sampling_form(), more=_policies(services))
             drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
-            isolate = gr.Checkbox(
-                first.isolates,
-                label="Isolate reward code",
-                elem_id="isolate",
-                elem_classes=["inline"],
-                min_width=0,
-            )
+            isolation = DrawnForm(tab, lambda draft: isolation_form())
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
                 config_import = build_import()
-                fields |= {**build_task_rows(first), "more": more}
+                with gr.Accordion(
+                    "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
+                ) as fold:
+                    task_rows = DrawnForm(tab, lambda draft: task_form())
+                    preview = drawn("task-preview", "taskRows", task_preview(first), classes=["note"])
                 start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             actions = _actions()
         with gr.Column(elem_id="view", scale=1, min_width=0):
@@ -82,21 +94,15 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             drawing = drawn("drawing", "inspect", server_functions=[_why(services), *labelling(services)])
             with gr.Column(elem_id="editor", min_width=0) as editor:
                 pass
-    fields["rewards"] = RewardWidgets(**rewards, editor=editor)
-    fields |= {name: task.pop(name) for name in ("task", "example", "columns")}
-    fields |= {"preset": steps.pop("preset"), "credit": credit.pop("credit"), "compare": credit.pop("compare")}
-    bound = {
-        "method.pattern.regex": steps.pop("regex"),
-        "method.pattern.kind": steps.pop("kind"),
-        "method.pattern.leave_out_thinking": steps.pop("thinking"),
-        ISOLATE: isolate,
-        **bound_credit(CREDIT, fields["credit"]),
-        **bound_credit(COMPARE, fields["compare"]),
-    }
-    sampled = {"page.text": task.pop("prompt")} | {path: sampling.pop(path) for path in SAMPLING if path in sampling}
-    fields["bound"] = bound | sampled
+    bound = {TEXT: task.pop("prompt"), REGEX: steps.pop("regex"), KIND: steps.pop("kind")}
+    fields = {name: task.pop(name) for name in ("task", "example", "columns")} | steps
+    fields |= {
+        "draft": tab, "bound": bound, "rewards": RewardWidgets(**rewards, editor=editor), "pattern": pattern,
+        "credit": credit, "compare": compare, "sampling": sampling, "isolation": isolation, "task_rows": task_rows,
+        "task_preview": preview, "task_fold": fold, "more": more,
+    }  # fmt: skip
     widgets = InspectWidgets(
-        **task, **steps, **credit, **actions, isolation=isolation, strip=strip, drawing=drawing, probes=probes,
+        **task, **said, **actions, strip=strip, drawing=drawing, probes=probes,
         door=door, config_import=config_import, share=share, start_over=start_over,
     )  # fmt: skip
     return fields, widgets
@@ -157,58 +163,19 @@ def _step_widgets(first: Draft) -> dict[str, Any]:
         elem_id="regex",
         elem_classes=["mono"],
     )
-    thinking = gr.Checkbox(
-        first.values()["method.pattern.leave_out_thinking"],
-        label="Leave <think> blocks out of steps and rewards",
-        elem_id="leave-out-thinking",
-        elem_classes=["inline"],
-        min_width=0,
-    )
-    return {
-        "preset": preset,
-        "kind": kind,
-        "regex": regex,
-        "thinking": thinking,
-        "pattern_note": note("pattern-note"),
-        "presets": table("preset-table", "presets on this group", PRESET_HEADINGS, picks=True),
-    }
+    return {"preset": preset, "kind": kind, "regex": regex}
 
 
-def _credit_widgets(first: Draft) -> dict[str, Any]:
-    heading("Credit")
-    credit = build_credit_form(first.credit["scheme"])
-    formula = drawn("formula", "note", note_value(scheme_note(first.credit)), classes=["note", "one-line"])
-    compare = build_credit_form(NONE, prefix="b-", optional=True)
-    said = note("credit-note")
-    return {"credit": credit, "formula": formula, "compare": compare, "credit_note": said}
+def _policies(services: Services) -> Callable[[str], dict[str, Any]]:
+    """What the fields that name a policy offer: those that came along, and those of the workspace's runs."""
 
+    def choices(path: str) -> dict[str, Any]:
+        if path not in ("policy.path", REFERENCE):
+            return {}
+        names = policy_choices(services.workspace)
+        return {"choices": names if path != REFERENCE else [("none", ""), *((name, name) for name in names)]}
 
-def _sampling_widgets(first: Draft) -> dict[str, Any]:
-    heading("Sampling")
-    values = first.values()
-    policy = gr.Dropdown(
-        list(EMBEDDED),
-        value=values["policy.path"],
-        allow_custom_value=True,
-        label="Policy: name, Hub id, folder or run:NAME",
-        elem_id="policy",
-        min_width=0,
-    )
-    with gr.Row(elem_classes=["fields", "numbers"]):
-        numbers = {
-            path: gr.Number(values[path], label=label, elem_id=elem_id, min_width=0, **how)
-            for path, label, elem_id, how in NUMBERS
-        }
-    reference = gr.Dropdown(
-        [("none", ""), *EMBEDDED],
-        value="",
-        allow_custom_value=True,
-        label="Reference policy, for the KL divergence from it",
-        elem_id="reference",
-        min_width=0,
-    )
-    chat = _chat_widgets(values)
-    return {"policy.path": policy, **numbers, **chat, "page.reference": reference}
+    return choices
 
 
 def _actions() -> dict[str, Any]:
@@ -221,48 +188,6 @@ def _actions() -> dict[str, Any]:
             train = gr.Button("Open in Train", elem_id="train-on-this", min_width=0)
         said = note("sample-note")
     return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said, "undo_note": undo_note}
-
-
-def _chat_widgets(values: Mapping[str, Any]) -> dict[str, Any]:
-    """How the prompt is put to the policy, and what ends an answer; folded away."""
-    with gr.Accordion("System message, template, stops …", open=False, elem_id="chat", elem_classes=["fold"]):
-        system = gr.Textbox(
-            values["prompt.system"], label="System message", lines=2, max_lines=8, elem_id="system", min_width=0
-        )
-        with gr.Row(elem_classes=["fields"]):
-            apply = gr.Dropdown(
-                [("for conversations", "auto"), ("always", "always"), ("never", "never")],
-                value=values["prompt.apply_template"],
-                label="Chat template",
-                elem_id="apply-template",
-                filterable=False,
-                min_width=0,
-            )
-            kwargs = gr.Textbox(
-                values["prompt.template_kwargs"],
-                label="Its arguments",
-                placeholder="enable_thinking=false",
-                max_lines=1,
-                elem_id="template-kwargs",
-                elem_classes=["mono"],
-                min_width=0,
-            )
-        stop = gr.Textbox(
-            values["method.sampling.stop"],
-            label="Stop strings, one per line",
-            placeholder="</answer>",
-            lines=2,
-            max_lines=8,
-            elem_id="stop-strings",
-            elem_classes=["mono"],
-            min_width=0,
-        )
-    return {
-        "prompt.system": system,
-        "prompt.apply_template": apply,
-        "prompt.template_kwargs": kwargs,
-        "method.sampling.stop": stop,
-    }
 
 
 def _why(services: Services) -> Any:

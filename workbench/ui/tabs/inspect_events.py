@@ -14,27 +14,24 @@ from workbench.data import HUB
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.draft import ISOLATE, SAMPLING, SCORING, Draft, Tab
+from workbench.ui.handlers.draft import Draft, Tab
+from workbench.ui.handlers.fields import KIND, REGEX
 from workbench.ui.handlers.page_restore import restore
 from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.rewards import listed, with_task
 from workbench.ui.handlers.sampling import Sampled, adopt, sample
 from workbench.ui.handlers.scoring import Note, ScoringView, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.task_rows import in_page_words, refused
+from workbench.ui.handlers.task_rows import in_page_words, preview, read_as, refused
 from workbench.ui.tabs.checks import wire_probes
 from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel, table_value
 from workbench.ui.tabs.config_import import wire_import
-from workbench.ui.tabs.credit import wire_credit
-from workbench.ui.tabs.form import Updates, changes, form_note_value, read, read_form, shown
+from workbench.ui.tabs.form import LAST, Updates, changes, form_note_value, read, shown
 from workbench.ui.tabs.opening import DoorEvents
 from workbench.ui.tabs.rewards import said_values, wire_rewards
 from workbench.ui.tabs.share_events import kept_value, wire_share
-from workbench.ui.tabs.task_rows import wire_task_rows
 from workbench.ui.tabs.widgets import Form, InspectWidgets
 
-LAST: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **PRIVATE}
-"""Of an event of which only the newest of several that wait is asked."""
 ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
 
@@ -57,16 +54,12 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     def then_score(event: Any) -> None:
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
-    _wire_scoring(form, widgets, services, again, then_score)
-    _wire_isolation(form, widgets, services)
+    _wire_scoring(form, widgets, services, again)
     _wire_remedies(form, widgets, services, then_score)
-    wire_credit(form.credit)
-    wire_credit(form.compare)
     wire_rewards(form, services)
     wire_import(widgets.config_import, form, services, then_score)
     _wire_examples(form, widgets, then_score)
     _wire_task(form, sample_now, then_score)
-    wire_task_rows(form, then_score)
     _wire_undo(form, widgets, then_score)
     _wire_sampling(form, widgets, services, sample_now, then_score)
     DoorEvents(widgets.door, form, services, then_score, sample_now)
@@ -75,51 +68,39 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     return InspectEvents(then_score, sample_now)
 
 
-def _wire_isolation(form: Form, widgets: InspectWidgets, services: Services) -> None:
-    """Say what this system lacks of the isolation that is asked for."""
-
-    def isolate(request: gr.Request, isolated: bool) -> str:
-        worker = services.reward_worker(request.session_hash or "", isolate=isolated)
-        return note_value(isolation_note(worker))
-
-    form.bound[ISOLATE].change(isolate, form.bound[ISOLATE], widgets.isolation, queue=False, **PRIVATE)
-
-
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_scoring(
-    form: Form, widgets: InspectWidgets, services: Services, again: gr.State, then_score: ThenScore
-) -> None:
+def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again: gr.State) -> None:
     rewards = form.rewards
-    regex, kind = form.bound["method.pattern.regex"], form.bound["method.pattern.kind"]
+    regex, kind = form.bound[REGEX], form.bound[KIND]
 
-    def score(request: gr.Request, held: Tab) -> Any:
+    def score(request: gr.Request, held: Tab) -> Updates:
         tab = request.session_hash or ""
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
-            return gr.skip()
+            return {}
         draft, is_last = read(held), held.asks()
         held.scored = draft.rows
         view = rescore(
             draft, services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates), services.models
         )
         if not is_last():  # a change that came later is answered, or soon will be
-            return gr.skip()
+            return {}
         services.keep_credit(tab, view.credit, view.other)
         watch, said = said_values(services, tab, draft, view, held.editing)
-        return [
-            view.drawing,
-            view.preflight or gr.skip(),
-            handlers.preset_of(draft.regex, draft.kind),
-            _pattern_value(draft, view),
-            gr.skip() if services.listed.get(tab) is draft.group else "",
-            note_value(view.note),
-            note_value(scheme_note(draft.credit)),
-            watch,
-            said,
-            listed(draft.rows),
-            kept_value(services, draft),
-        ]
+        updates: Updates = {widgets.strip: view.preflight} if view.preflight else {}
+        return updates | {
+            widgets.drawing: view.drawing,
+            form.preset: handlers.preset_of(draft.regex, draft.kind),
+            widgets.pattern_note: _pattern_value(draft, view),
+            widgets.presets: gr.skip() if services.listed.get(tab) is draft.group else "",
+            widgets.credit_note: note_value(view.note),
+            widgets.formula: note_value(scheme_note(draft.credit)),
+            rewards.watch: watch,
+            rewards.said: said,
+            rewards.listed: listed(draft.rows),
+            widgets.share.kept: kept_value(services, draft),
+        }
 
     outputs = [
         widgets.drawing, widgets.strip, form.preset, widgets.pattern_note, widgets.presets, widgets.credit_note,
@@ -127,14 +108,25 @@ def _wire_scoring(
     ]  # fmt: skip
     again.change(score, form.inputs, outputs, **LAST)
 
-    def set_and_score(path: str) -> Any:
-        def change(request: gr.Request, tab: Tab, value: Any) -> Any:
-            return score(request, tab) if tab.set(path, value) else gr.skip()
+    def keep(request: gr.Request, held: Tab) -> Updates:
+        return {widgets.share.kept: kept_value(services, read(held))}
 
-        return change
+    def isolate(request: gr.Request, held: Tab) -> Updates:
+        """Say what this system lacks of the isolation that is asked for."""
+        worker = services.reward_worker(request.session_hash or "", isolate=read(held).isolates)
+        return score(request, held) | {widgets.isolation: note_value(isolation_note(worker))}
 
-    def set_and_keep(path: str) -> Any:
-        return lambda tab, value: kept_value(services, read(tab)) if tab.set(path, value) else gr.skip()
+    def read_rows(request: gr.Request, held: Tab, before: Draft) -> Updates:
+        """The rows of the task that is typed, which may be one that could not be read without what was typed now."""
+        draft = read(held)
+        try:
+            after = read_as(draft, held.task_asked or draft.task, before)
+        except WorkbenchError as error:
+            return {form.task_preview: refused(error)} | keep(request, held)
+        if after is None:
+            return {form.task_preview: preview(draft)} | keep(request, held)
+        updates = shown(form, draft, after)
+        return updates | score(request, held) | {form.task_preview: preview(after)}
 
     def edit_rewards(request: gr.Request, tab: Tab, edits: str) -> Any:
         return score(request, tab) if tab.change(lambda draft: draft.with_edits(json.loads(edits))) else gr.skip()
@@ -150,20 +142,22 @@ def _wire_scoring(
     rewards.editing.change(open_editor, [form.draft, rewards.editing], outputs, **LAST)
     rewards.listed.change(score_rows, form.inputs, outputs, **LAST)
 
-    kept = widgets.share.kept
-    for path, widget in form.bound.items():
-        if widget is kind:
-            continue
-        # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-        is_shown = path in SCORING or (path in SAMPLING and path != "page.seed")
-        change, sets = (set_and_score, outputs) if is_shown else (set_and_keep, kept)
-        changes(widget)(change(path), [form.draft, widget], sets, **LAST)
+    # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
+    for scored in (form.pattern, form.credit, form.compare, form.sampling):
+        scored.wire(lambda request, held, before: score(request, held), outputs)
+    form.isolation.wire(lambda request, held, before: isolate(request, held), [*outputs, widgets.isolation])
+    form.task_rows.wire(read_rows, [*outputs, *form.outputs])
+    form.task_rows.opens(form.task_fold.expand)
 
-    def keep_run(tab: Tab, text: str) -> str:
-        read_form(tab, text)
-        return kept_value(services, read(tab))
+    def change(path: str) -> Any:
+        def changed(request: gr.Request, held: Tab, value: Any) -> Any:
+            return score(request, held) if held.set(path, value) else gr.skip()
 
-    form.run.change(keep_run, [form.draft, form.run], kept, **LAST)
+        return changed
+
+    for path, field in form.bound.items():
+        if path != KIND:
+            changes(field)(change(path), [form.draft, field], outputs, **LAST)
 
     answer = gr.Textbox(visible=False, max_lines=1)
 
@@ -171,13 +165,14 @@ def _wire_scoring(
         """An event that sets the pattern, unless that was typed into since: a field of choices says twice that it was
         chosen from, and once more when it is left."""
 
-        def change(held: Tab, typed: str, *given: Any) -> Any:
+        def change(request: gr.Request, held: Tab, typed: str, *given: Any) -> Any:
             before = read(held)
             pattern = chosen(before, *given)
             if typed != before.regex or pattern == (before.regex, before.kind):
                 return {answer: ""}
             updates = shown(form, before, before.with_pattern(*pattern))
-            return updates | {answer: json.dumps([typed, updates.pop(regex, {})])}
+            told = json.dumps([typed, updates.pop(regex, {})])
+            return updates | score(request, held) | {answer: told}
 
         return change
 
@@ -185,8 +180,8 @@ def _wire_scoring(
         preset = PRESETS.get(name)
         return (draft.regex, draft.kind) if preset is None else (preset.pattern.regex, preset.pattern.kind)
 
-    def picked(event: gr.EventData, held: Tab, regex: str) -> Any:
-        return choose(preset_named)(held, regex, str(event._data.get("name")))
+    def picked(request: gr.Request, event: gr.EventData, held: Tab, regex: str) -> Any:
+        return choose(preset_named)(request, held, regex, str(event._data.get("name")))
 
     def by_kind(draft: Draft, kind: str) -> tuple[str, str]:
         return handlers.regex_for(kind, draft.regex), kind
@@ -194,7 +189,7 @@ def _wire_scoring(
     def ends(draft: Draft) -> tuple[str, str]:
         return draft.regex, "ends" if _is_separator(draft) else draft.kind
 
-    given, sets = [form.draft, regex], [answer, *form.outputs]
+    given, sets = [form.draft, regex], list(dict.fromkeys([answer, *form.outputs, *outputs]))
     for event in (
         form.preset.input(choose(preset_named), [*given, form.preset], sets, queue=False, **PRIVATE),
         kind.input(choose(by_kind), [*given, kind], sets, queue=False, **PRIVATE),
@@ -202,7 +197,6 @@ def _wire_scoring(
         widgets.presets.apply(picked, given, sets, queue=False, **PRIVATE),
     ):
         event.then(None, [answer, regex], regex, js=PUT_REGEX, **PRIVATE)
-        then_score(event)
 
     def list_presets(request: gr.Request, held: Tab) -> Any:
         draft = read(held)
@@ -288,7 +282,8 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
 
         A policy that was taught the task answers at once: the group before would be scored by what is about another.
         """
-        before = read(*held)
+        (tab,) = held
+        before, tab.task_asked = read(tab), name
         if name == before.task:  # the field says so whenever it is left, too
             yield gr.skip()
             return
@@ -303,9 +298,12 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
             # How rows are read is said in the part that is folded away.
             unfolded = gr.Accordion(open=True)
             shown_error = refused(error)
-            yield {form.columns: note_value(Note(in_page_words(error))), form.task_preview: shown_error} | {
+            yield {
+                form.columns: note_value(Note(in_page_words(error))),
+                form.task_preview: shown_error,
                 form.more: unfolded,
                 form.task_fold: unfolded,
+                form.task_rows.version: secrets.token_hex(8),
             }
             return
         said = f"{after.task} brings its own pattern, rewards and length"
@@ -339,12 +337,12 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
     def bring_back(before: Draft | None, *held: Any) -> Any:
         if before is None:
             return gr.skip()
-        return shown(form, read(*held), before.with_new_keys(), whole=True, undo="as it was before")
+        return shown(form, read(*held), before, undo="as it was before")
 
     def start_over(*held: Any) -> Updates:
         before = read(*held)
-        first = handlers.first_draft().with_new_keys()
-        return shown(form, before, first, whole=True, undo="reset to defaults")
+        first = handlers.first_draft()
+        return shown(form, before, first, undo="reset to defaults")
 
     asked = [note.apply for note in undo.notes]
     then_score(gr.on(asked, bring_back, [undo.before, *form.inputs], form.outputs, queue=False, **PRIVATE))
@@ -358,21 +356,22 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
 def _wire_sampling(
     form: Form, widgets: InspectWidgets, services: Services, sample_now: gr.State, then_score: ThenScore
 ) -> None:
-    seed = form.bound["page.seed"]
-
-    def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
-        for view in sample(read(*held), services, request.session_hash or ""):
-            yield [
-                view.drawing,
-                view.sampled,
-                view.seed if view.seed is not None else gr.skip(),
-                form_note_value(form, view.note),
-                *start_and_cancel(view.running),
-            ]
+    def run(request: gr.Request, held: Tab) -> Iterator[Updates]:
+        for view in sample(read(held), services, request.session_hash or ""):
+            updates: Updates = {
+                widgets.drawing: view.drawing,
+                sampled_group: view.sampled,
+                widgets.sample_note: form_note_value(view.note),
+                **dict(zip((widgets.sample, widgets.cancel), start_and_cancel(view.running), strict=True)),
+            }
+            if view.seed is not None:
+                before = read(held)
+                updates |= shown(form, before, replace(before, seed=view.seed))
+            yield updates
 
     # Kept apart from the draft, which may have changed by the time the group is there.
     sampled_group = gr.State(None)
-    outputs = [widgets.drawing, sampled_group, seed, widgets.sample_note, widgets.sample, widgets.cancel]
+    outputs = [widgets.drawing, sampled_group, widgets.sample_note, widgets.sample, widgets.cancel, *form.outputs]
     asked = [widgets.sample.click, sample_now.change]
     sampled = gr.on(asked, run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
 
@@ -423,7 +422,9 @@ def opening(
         widgets.share.kept: kept_value(services, draft, first=True, restored=restored is not None, tab=tab),
         widgets.isolation: note_value(isolation_note(worker)),
     }
+    for drawn in form.forms[:-2]:
+        updates[drawn.version] = secrets.token_hex(8)
     if restored is not None:
         problems = Note("; ".join(restored.problems), level="warning") if restored.problems else None
-        updates |= shown(form, before, draft, whole=True) | {widgets.share.problem: note_value(problems)}
+        updates |= shown(form, before, draft) | {widgets.share.problem: note_value(problems)}
     return draft, updates

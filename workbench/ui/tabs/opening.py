@@ -136,7 +136,7 @@ class DoorEvents:
             after, said = open_config(before, file.name, file.read_bytes())
         except ConfigError as error:
             return {self.door.note: note_value(Note(str(error)))}
-        loaded = shown(self.form, before, after, whole=True, undo=f"loaded {file.name}")
+        loaded = shown(self.form, before, after, undo=f"loaded {file.name}")
         return loaded | {self.door.note: note_value(said)}
 
     # ── what is known of the file ────────────────────────────────────────────────────────────────────────────────

@@ -41,9 +41,7 @@ def wire_run_actions(
     def policy(draft: Draft, reference: str) -> Updates:
         after, said = inspect_policy(draft, reference, services.workspace)
         shows = {tabs: gr.Tabs(selected="inspect"), inspect.sample_note: note_value(said)}
-        return (
-            shows if after is draft else shown(form, draft, after, whole=True) | shows | {asked: secrets.token_hex(8)}
-        )
+        return shows if after is draft else shown(form, draft, after) | shows | {asked: secrets.token_hex(8)}
 
     def settings(draft: Draft, name: str) -> Updates:
         return taken(draft, *use_settings(draft, name, services.workspace))
@@ -59,7 +57,7 @@ def wire_run_actions(
         shows = {tabs: gr.Tabs(selected="train")}
         if after is draft:
             return shows | {train.start_note: note_value(said)}
-        return shown(form, draft, after, whole=True, undo=said.text) | shows | {train.start_note: ""}
+        return shown(form, draft, after, undo=said.text) | shows | {train.start_note: ""}
 
     actions = {"reward": reward, "policy": policy, "settings": settings, "change": change, "onward": onward}
 

@@ -16,25 +16,26 @@ import gradio as gr
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup
 from workbench.ui.handlers.draft import Draft, Tab
-from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.fields import METHOD, run_form
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
-from workbench.ui.tabs.form import form_note_value, read, read_form
+from workbench.ui.tabs.form import LAST, DrawnForm, Updates, form_note_value, read
 from workbench.ui.tabs.hand_labels import labelling
-from workbench.ui.tabs.run_form import build_run_form
+from workbench.ui.tabs.share_events import kept_value
 from workbench.ui.tabs.widgets import Form, TrainWidgets
 from workbench.views.payloads import WhyPayload
 
 
-def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
+def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidgets]:
     """The form of the run, and the rest of the tab."""
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
             heading("Next run")
-            form = build_run_form(first_draft())
+            form = DrawnForm(tab, lambda draft: run_form(draft.method), [METHOD])
+            rows = note("rows-found")
             preflight = build_preflight()
             estimate = drawn("estimate", "facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
@@ -46,16 +47,16 @@ def build_train(services: Services) -> tuple[gr.HTML, TrainWidgets]:
             code = drawn("train-code", "code")
             asked = [*_server_functions(services), *labelling(services)]
             live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
-    return form, TrainWidgets(inherited, estimate, preflight, go, start_note, undo_note, notebook, code, live)
+    return form, TrainWidgets(inherited, rows, estimate, preflight, go, start_note, undo_note, notebook, code, live)
 
 
-def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Sequence[Any]) -> None:
-    """``shows`` are the events after which the tab may be looked at."""
+def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Sequence[Any], kept: gr.HTML) -> None:
+    """``shows`` are the events after which the tab may be looked at; ``kept`` is what the browser tab keeps."""
 
     def start(*held: Any) -> list[Any]:
         draft = read(*held)
         run, problem = run_setup.start_run(draft, services)
-        return [_live_value(run), "" if problem is None else form_note_value(form, problem, draft.method)]
+        return [_live_value(run), form_note_value(problem, draft.method)]
 
     widgets.start.click(start, form.inputs, [widgets.live, widgets.start_note], concurrency_limit=1, **PRIVATE)
 
@@ -65,24 +66,28 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
     widgets.notebook.click(as_code, form.inputs, widgets.code, queue=False, **PRIVATE)
     wire_preflight(widgets.preflight, form, services)
 
-    def describe(tab: Tab, typed: str) -> list[Any]:
-        """What the run takes over from Inspect, what it trains on, and what it would take."""
-        read_form(tab, typed)
-        draft = read(tab)
+    def describe(request: gr.Request, tab: Tab) -> Updates:
+        """What the run takes over from Inspect, what it trains on, and what it would take or what keeps it from it."""
+        draft, is_last = read(tab), tab.asks("run")
         checked = gr.update(visible=run_setup.samples(draft))
-        return [
-            inherited_value(draft),
-            gr.update(rows=note_value(run_setup.rows_found(draft))),
-            facts_value(run_setup.estimated(draft, services)),
-            checked,
-            checked,
-        ]
+        updates = {
+            widgets.inherited: inherited_value(draft),
+            widgets.rows: note_value(run_setup.rows_found(draft)),
+            widgets.estimate: facts_value(run_setup.estimated(draft, services)),
+            widgets.preflight.go: checked,
+            widgets.preflight.cancel: checked,
+        }
+        return updates if is_last() else {}
 
-    # One event whatever asks, so that one answer is awaited before the next is asked for: none comes after a later one.
+    def change(request: gr.Request, tab: Tab, before: Draft) -> Updates:
+        return describe(request, tab) | {kept: kept_value(services, read(tab))}
+
     # The end of the run that was watched tells its pace.
-    asks = [*shows, form.run.change, widgets.live.end]
-    outputs = [widgets.inherited, form.run, widgets.estimate, widgets.preflight.go, widgets.preflight.cancel]
-    gr.on(asks, describe, [form.draft, form.run], outputs, queue=False, trigger_mode="always_last", **PRIVATE)
+    preflight = [widgets.preflight.go, widgets.preflight.cancel]
+    outputs = [widgets.inherited, widgets.rows, widgets.estimate, *preflight]
+    gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
+    form.run.wire(change, [*outputs, kept])
+    form.run.opens(shows[-1])
 
 
 def inherited_value(draft: Draft) -> str:

@@ -10,16 +10,6 @@ import gradio as gr
 
 
 @dataclass(frozen=True)
-class CreditWidgets:
-    """``before`` is the scheme that the fields' defaults are those of."""
-
-    scheme: gr.Dropdown
-    fields: tuple[Any, ...]
-    options: gr.Row
-    before: gr.State
-
-
-@dataclass(frozen=True)
 class RewardWidgets:
     """The list of rewards, drawn in ``rows``, and the ``editor`` of one of them.
 
@@ -62,9 +52,9 @@ class UndoWidgets:
 class Form:
     """The draft and the widgets bound to paths of it, with all that shows a part of it.
 
-    ``draft`` holds the ``Tab``. ``run`` is Train's form, which the page's script draws, and ``task_rows`` that of the
-    fields that say how the task's rows are read, the first of which ``task_preview`` shows; they are folded away in
-    ``task_fold``, which is in ``more``.
+    ``draft`` holds the ``Tab``, ``bound`` has the fields that stand in the page as it is built, by path, and ``forms``
+    those that are drawn: ``task_rows`` says how the task's rows are read, the first of which ``task_preview`` shows;
+    they are folded away in ``task_fold``, which is in ``more``.
     """
 
     draft: gr.State
@@ -73,14 +63,17 @@ class Form:
     columns: gr.HTML
     preset: gr.Dropdown
     bound: Mapping[str, Any]
-    credit: CreditWidgets
-    compare: CreditWidgets
     rewards: RewardWidgets
-    task_rows: gr.HTML
+    pattern: Any
+    credit: Any
+    compare: Any
+    sampling: Any
+    isolation: Any
+    task_rows: Any
+    run: Any
     task_preview: gr.HTML
     task_fold: gr.Accordion
     more: gr.Accordion
-    run: gr.HTML
     undo: UndoWidgets
 
     @property
@@ -89,12 +82,17 @@ class Form:
         return [self.draft]
 
     @property
+    def forms(self) -> list[Any]:
+        """Those that are drawn (``form.DrawnForm``); all but the last two as the page opens."""
+        inspected = [self.pattern, self.credit, self.compare, self.sampling, self.isolation]
+        return [*inspected, self.task_rows, self.run]
+
+    @property
     def outputs(self) -> list[Any]:
         """What ``form.shown`` may set."""
-        credit = [w for widgets in (self.credit, self.compare) for w in (widgets.before, widgets.options)]
-        example = [self.task, self.example, self.columns, self.preset]
-        drawn = [self.run, self.task_rows, self.task_preview]
-        return [*example, *self.bound.values(), *credit, self.rewards.listed, *drawn, *self.undo.outputs]
+        example = [self.task, self.example, self.columns, self.preset, self.task_preview]
+        versions = [part for form in self.forms for part in (form.version, form.news)]
+        return [*example, *self.bound.values(), self.rewards.listed, *versions, *self.undo.outputs]
 
 
 @dataclass(frozen=True)
@@ -170,6 +168,7 @@ class TrainWidgets:
     """What the Train tab has beside the fields of the draft."""
 
     inherited: gr.HTML
+    rows: gr.HTML
     estimate: gr.HTML
     preflight: PreflightWidgets
     start: gr.Button

@@ -1,0 +1,306 @@
+"""The fields of the page's forms, read off the configuration's sections: one that a section gets is one here.
+
+A field goes by its path in the configuration, a method's own setting by the method's name (``grpo.beta``), since the
+page holds those of every method. What a section cannot say of a field stands in ``SPECIAL``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+
+from workbench.assets import EMBEDDED
+from workbench.config import Leaf, LoraConfig, MethodSection, PromptSection, SamplingConfig, SharedConfig, leaves
+from workbench.config.run import METHODS
+from workbench.config.section import as_text
+from workbench.config.task import READING, text_of_columns
+from workbench.credit import SCHEMES, Option
+from workbench.steps import StepPattern
+
+INSPECTED = ("pattern", "rewards", "credit", "sampling", "isolate_rewards")
+"""The parts of a method's section that Inspect edits, the same for all methods."""
+COLUMNS = ("columns", "data_columns")
+"""Fields of a task that are a table, and one text on the page."""
+AS_INSPECT = "as on Inspect"
+"""The choice of a run's credit scheme that takes Inspect's."""
+FIRST = next(iter(METHODS))
+"""The method that the page opens with."""
+LORA_RANK = "policy.lora.r"
+"""On the page, the rank says whether an adapter is trained at all: without one, all weights are."""
+CREDIT, COMPARE, ISOLATE, METHOD = "method.credit", "page.compare", "method.isolate_rewards", "method.name"
+REGEX, KIND = "method.pattern.regex", "method.pattern.kind"
+TEXT, SEED, REFERENCE, RUN_SCHEME = "page.text", "page.seed", "page.reference", "page.run_scheme"
+
+SPECIAL: Mapping[str, Mapping[str, Any]] = {
+    "policy.path": {
+        "label": "Policy: name, Hub id, folder or run:NAME", "elem_id": "policy", "choices": list(EMBEDDED),
+        "allow_custom_value": True,
+    },
+    REFERENCE: {"elem_id": "reference", "choices": [("none", ""), *EMBEDDED], "allow_custom_value": True},
+    SEED: {"elem_id": "seed"},
+    TEXT: {"elem_id": "prompt"},
+    "method.sampling.num_generations": {"elem_id": "generations"},
+    "method.sampling.temperature": {"elem_id": "temperature", "step": 0.1},
+    "method.sampling.max_completion_length": {"elem_id": "max-tokens"},
+    "method.sampling.stop": {"elem_id": "stop-strings", "placeholder": "</answer>", "lines": 2, "max_lines": 8},
+    "prompt.system": {"elem_id": "system", "lines": 2, "max_lines": 8},
+    "prompt.apply_template": {
+        "elem_id": "apply-template",
+        "choices": [("for conversations", "auto"), ("always", "always"), ("never", "never")],
+    },
+    "prompt.template_kwargs": {"elem_id": "template-kwargs", "placeholder": "enable_thinking=false"},
+    "method.pattern.leave_out_thinking": {"elem_id": "leave-out-thinking"},
+    ISOLATE: {"elem_id": "isolate"},
+    METHOD: {"elem_id": "method", "choices": list(METHODS)},
+    RUN_SCHEME: {"elem_id": "train-scheme"},
+    "task.name": {"elem_id": "task"},
+    "task.data": {"elem_id": "data", "placeholder": "the task’s own rows"},
+    "task.data_columns": {"placeholder": "prompt=question,completion=text"},
+    "task.columns": {"placeholder": "prompt=question,answer=meta.truth"},
+    "task.prompt_template": {"placeholder": "{question}\\nAnswer:"},
+    "task.filter": {"placeholder": "level >= 3"},
+    "task.split": {"placeholder": "train"},
+    "task.held_out_split": {"placeholder": "test"},
+    "run.steps": {"elem_id": "steps"},
+    "optimiser.learning_rate": {"elem_id": "learning-rate"},
+    "seed": {"elem_id": "train-seed"},
+    "name": {"elem_id": "run-name", "placeholder": "from the date"},
+    "policy.merge": {"placeholder": "run:taught=1, owner/style=0.5"},
+    LORA_RANK: {"info": "Rank of the adapter to train; empty trains all weights."},
+}  # fmt: skip
+"""What a field's widget has beside what the section says."""
+_NOT_DRAWN = ("policy.path", "policy.trust_remote_code", "run.steps", "optimiser.learning_rate", LORA_RANK)
+_PAGE = (
+    Leaf(SEED, int, False, "Seed of the answers; another one samples others.", 1, "Seed"),
+    Leaf(REFERENCE, str, False, "", "", "Reference policy, for the KL divergence from it"),
+)
+Part = tuple[str, list[Leaf]]
+"""The title of a part of a form that is folded away, "" for one that is not, and its fields."""
+
+
+# ── forms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pattern_form() -> list[Part]:
+    """What a step pattern has beside its regex and its kind, which stand first."""
+    return [("", [leaf for leaf in _of("method.pattern", StepPattern) if leaf.name not in (REGEX, KIND)])]
+
+
+def sampling_form() -> list[Part]:
+    sampling = {leaf.name: leaf for leaf in _of("method.sampling", SamplingConfig)}
+    first = [sampling.pop(f"method.sampling.{name}") for name in _SAMPLED]
+    policy = next(leaf for leaf in _shared() if leaf.name == "policy.path")
+    seed, reference = _PAGE
+    chat = [*_of("prompt", PromptSection), *sampling.values()]
+    return [("", [policy]), ("", [*first, seed]), ("", [reference]), ("System message, template, stops …", chat)]
+
+
+_SAMPLED = ("num_generations", "temperature", "max_completion_length")
+
+
+def isolation_form() -> list[Part]:
+    return [("", [leaf for leaf in _of("method", MethodSection) if leaf.name == ISOLATE])]
+
+
+def task_form() -> list[Part]:
+    """What says how the task's rows are read."""
+    return [("", [leaf for leaf in _shared() if leaf.name.removeprefix("task.") in READING])]
+
+
+def run_form(method: str) -> list[Part]:
+    """The fields of a run by a method: those that matter most, then all others in parts."""
+    shared = {leaf.name: leaf for leaf in _shared()}
+    known = METHODS[method]
+    about = Leaf(METHOD, str, False, f"{known.summary} {known.when}".strip(), None, "Method")
+    own = {leaf.name: leaf for leaf in own_leaves(method)}
+    first = [own.pop(f"{method}.{name}") for name in known.settings] or [own.pop(name) for name in list(own)]
+    data = [shared[f"task.{name}"] for name in ("data", "data_columns")] if known.section.kind is not None else []
+    main = [shared[path] for path in ("run.steps", "optimiser.learning_rate", "seed")]
+    if "credit" in known.section.model_fields:
+        choices = Literal.__getitem__((AS_INSPECT, *SCHEMES))
+        scheme = "How step rewards become token advantages in this run."
+        main.append(Leaf(RUN_SCHEME, choices, False, scheme, None, "Credit scheme"))
+    folded = {
+        f"More of {method}": list(own.values()),
+        "Optimiser": _beginning(shared, "optimiser."),
+        "Measures, checkpoints, ranks": _beginning(shared, "run."),
+        "Policy and adapter": [shared[LORA_RANK], *_beginning(shared, "policy.")],
+    }
+    more = [(title, part) for title, part in folded.items() if part]
+    return [("", [about]), ("", data), ("", [*main, *first]), *more, ("", [shared["name"]])]
+
+
+def _beginning(shared: Mapping[str, Leaf], start: str) -> list[Leaf]:
+    return [leaf for path, leaf in shared.items() if path.startswith(start) and path not in _NOT_DRAWN]
+
+
+def credit_form(prefix: str, options: Iterable[Option]) -> list[Part]:
+    """The options of a credit scheme, as its signature has them."""
+    kinds: dict[str, Any] = {"number": float, "switch": bool}
+    return [
+        (
+            "",
+            [
+                Leaf(
+                    f"{prefix}.{option.name}",
+                    kinds.get(option.kind) or Literal.__getitem__(tuple(option.choices)),
+                    False,
+                    option.help,
+                    option.default,
+                    OPTION_LABELS.get(option.name, option.name),
+                )
+                for option in options
+            ],
+        )
+    ]
+
+
+OPTION_LABELS = {
+    "normalise": "Normalise",
+    "scale": "÷ std",
+    "gamma": "Discount γ",
+    "temperature": "Softmax T",
+    "threshold": "Error below",
+    "right_from": "Right if reward ≥",
+    "process_weight": "Process weight",
+    "token_weight": "Token weight",
+    "prior_mean": "Prior mean",
+    "prior_std": "Prior std",
+    "outcome_weight": "Outcome weight",
+    "clip": "Clip |A|",
+    "drop_duplicates": "Drop copies",
+    "each_reward": "Each reward alone",
+}
+
+
+def paths_of(form: Iterable[Part]) -> list[str]:
+    return [leaf.name for _, part in form for leaf in part]
+
+
+# ── a field ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def elem_id(path: str) -> str:
+    """The elem_id of a field's widget."""
+    for prefix, before in ((CREDIT, ""), (COMPARE, "b-")):
+        if path.startswith(f"{prefix}."):
+            name = path.removeprefix(f"{prefix}.")
+            return f"{before}scheme" if name == "scheme" else f"{before}credit-{name.replace('_', '-')}"
+    return str(SPECIAL.get(path, {}).get("elem_id") or re.sub(r"[._]", "-", path.removeprefix("method.pattern.")))
+
+
+def label_of(leaf: Leaf) -> str:
+    return leaf.title or leaf.name.rpartition(".")[2].replace("_", " ").capitalize()
+
+
+def help_of(leaf: Leaf) -> str:
+    """What a field means, its range and its default."""
+    plain = leaf.default in (None, {}, "") or isinstance(leaf.default, list)
+    said = filter(None, (leaf.limits, "" if plain else f"default {_in_words(leaf.default)}"))
+    more = "; ".join(said)
+    return f"{leaf.help} {more[:1].upper()}{more[1:]}.".replace("`", "") if more else leaf.help.replace("`", "")
+
+
+def choices_of(leaf: Leaf) -> list[Any]:
+    """What there is to choose from; nothing where anything can be typed."""
+    if isinstance(listed := SPECIAL.get(leaf.name, {}).get("choices"), list):
+        return listed
+    kind = get_args(leaf.kind)[0] if get_origin(leaf.kind) is list else leaf.kind
+    names = list(get_args(kind)) if get_origin(kind) is Literal else []
+    return [("none", ""), *names] if names and leaf.optional else names
+
+
+def shown(leaf: Leaf, value: Any) -> Any:
+    """What a field's widget holds of a configuration's value: lists a line an entry, tables as name=value."""
+    if isinstance(value, Mapping):
+        return as_text(value)
+    if isinstance(value, list | tuple) and not choices_of(leaf):
+        return "\n".join(str(entry).replace("\n", "\\n") for entry in value)
+    return "" if value is None and leaf.kind not in (int, float) else value
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@cache
+def every_leaf() -> Mapping[str, Leaf]:
+    """All fields that the page holds, by path, but for credit and rewards."""
+    inspected = [*_of("method.pattern", StepPattern), *_of("method.sampling", SamplingConfig)]
+    own = (leaf for method in METHODS for leaf in own_leaves(method))
+    said = [leaf for _, part in isolation_form() for leaf in part]
+    page = [*_PAGE, Leaf(TEXT, str, False, "", ""), Leaf(RUN_SCHEME, str, False, "", AS_INSPECT)]
+    method = Leaf(METHOD, Literal.__getitem__(tuple(METHODS)), False, "", FIRST)
+    return {leaf.name: leaf for leaf in (*_shared(), *own, *inspected, *said, *page, method)}
+
+
+def fits(path: str, value: Any) -> bool:
+    """Whether a value that was kept is of a kind that the field can hold, in range or not."""
+    leaf = every_leaf().get(path)
+    if leaf is None or value is None or value != value or value in (float("inf"), -float("inf")):
+        return leaf is not None and value is None
+    kind: Any = leaf.kind
+    if kind is int:
+        kind = int | float
+    elif get_origin(kind) in (dict, list):
+        kind = kind | str
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+# ── sections ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of(prefix: str, section: type[Any]) -> list[Leaf]:
+    return [replace(leaf, name=f"{prefix}.{leaf.name}") for leaf in leaves(section)]
+
+
+@cache
+def _shared() -> tuple[Leaf, ...]:
+    """The fields that runs by every method have, but for the method's own."""
+    return tuple(leaf for leaf in leaves(SharedConfig) if not leaf.name.startswith("method."))
+
+
+def own_leaves(method: str) -> Iterator[Leaf]:
+    """What a method's section has beside its name and the parts that Inspect edits."""
+    own = (leaf for leaf in leaves(METHODS[method].section) if leaf.name.partition(".")[0] not in ("name", *INSPECTED))
+    return (replace(leaf, name=f"{method}.{leaf.name}") for leaf in sorted(own, key=lambda leaf: leaf.name == "trl"))
+
+
+@cache
+def own_defaults(method: str) -> Mapping[str, Any]:
+    """A method's own settings as they are by default."""
+    return own_settings(METHODS[method].section())  # type: ignore[call-arg]  # every section has a name of its own
+
+
+def own_settings(section: MethodSection) -> dict[str, Any]:
+    """A section's settings but for its name and the parts that Inspect edits."""
+    return section.model_dump(exclude={"name", *INSPECTED})
+
+
+def shared_settings(config: SharedConfig) -> dict[str, Any]:
+    """What a configuration has beside its method; settings of an adapter stand there without one, too.
+
+    A task's tables of columns are texts, as in their fields.
+    """
+    shared = config.model_dump(exclude={"method"})
+    shared["task"] |= {name: text_of_columns(shared["task"][name]) for name in COLUMNS}
+    if shared["policy"]["lora"] is None:
+        lora = {leaf.name: leaf.default for leaf in leaves(LoraConfig)}
+        shared["policy"]["lora"] = lora | {"r": None}
+    return shared
+
+
+def takes(method: str, part: str) -> bool:
+    """Whether a method's section has a part that Inspect edits."""
+    return part in METHODS[method].section.model_fields
