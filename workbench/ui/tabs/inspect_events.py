@@ -32,6 +32,8 @@ from workbench.ui.tabs.rewards import said_values, wire_rewards
 from workbench.ui.tabs.share_events import kept_value, wire_share
 from workbench.ui.tabs.widgets import Form, InspectWidgets
 
+Score = Callable[[gr.Request, Tab], Updates]
+"""Scores what a tab holds by now; what there is to set."""
 ThenScore = Callable[[Any], None]
 """Has the group scored once an event is through."""
 
@@ -73,7 +75,6 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
 
 def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again: gr.State) -> None:
     rewards = form.rewards
-    regex, kind = form.bound[REGEX], form.bound[KIND]
 
     def score(request: gr.Request, held: Tab) -> Updates:
         tab = request.session_hash or ""
@@ -107,6 +108,14 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         widgets.formula, rewards.watch, rewards.said, rewards.listed, widgets.share.kept,
     ]  # fmt: skip
     again.change(score, form.inputs, outputs, **LAST)
+
+    _wire_fields(form, widgets, services, score, outputs)
+    _wire_pattern(form, widgets, services, score, outputs)
+
+
+def _wire_fields(form: Form, widgets: InspectWidgets, services: Services, score: Score, outputs: list[Any]) -> None:
+    """What a change of each field does: nearly always, the group is scored anew."""
+    rewards = form.rewards
 
     def keep(request: gr.Request, held: Tab) -> Updates:
         return {widgets.share.kept: kept_value(services, read(held))}
@@ -159,7 +168,10 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
         if path != KIND:
             changes(field)(change(path), [form.draft, field], outputs, **LAST)
 
-    answer = gr.Textbox(visible=False, max_lines=1)
+
+def _wire_pattern(form: Form, widgets: InspectWidgets, services: Services, score: Score, outputs: list[Any]) -> None:
+    """What sets the pattern otherwise than its own field: presets, its kind, what they are found to be good for."""
+    regex, kind, answer = form.bound[REGEX], form.bound[KIND], gr.Textbox(visible=False, max_lines=1)
 
     def choose(chosen: Callable[..., tuple[str, str]]) -> Any:
         """An event that sets the pattern, unless that was typed into since: a field of choices says twice that it was
