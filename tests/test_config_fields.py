@@ -18,7 +18,11 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import Leaf
 from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
+from workbench.ui.handlers.fields import paths_of, pattern_form
 from workbench.ui.handlers.notebook import inspect_code
+from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.page_state import link_of
+from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.tree import with_path
 
 TEXTS: dict[str, Any] = {
@@ -136,7 +140,8 @@ def test_a_field_of_the_step_pattern_is_one_of_the_configuration_the_trainer_and
 ) -> None:
     from workbench.training.config import ProcessGRPOConfig
 
-    pattern = replace(StepPattern(), **{part.name: getattr(StepPattern("x", "ends", True), part.name)})
+    changed = {"regex": "x", "kind": "ends"}.get(part.name, not part.default)
+    pattern = replace(StepPattern(), **{part.name: changed})
     config = RunConfig.parse({"method": {"pattern": asdict(pattern)}, "run": {"device": "cpu"}})
     assert config.grpo.pattern == pattern
     given = ProcessGRPOConfig(**trainer_arguments(config, tmp_path))
@@ -148,3 +153,9 @@ def test_a_field_of_the_step_pattern_is_one_of_the_configuration_the_trainer_and
     found: dict[str, Any] = {"wb": workbench}
     exec(next(line for line in code.splitlines() if line.startswith("pattern = ")), found)
     assert found["pattern"] == pattern
+    shown = draft.with_value(f"method.pattern.{part.name}", changed)
+    restored = restore("", link_of(shown, ""), GroupStore(tmp_path))
+    assert restored is not None
+    assert restored.draft.pattern() == shown.pattern() == replace(draft.pattern(), **{part.name: changed})
+    drawn = paths_of(pattern_form())
+    assert (f"method.pattern.{part.name}" in drawn) == (part.name not in ("regex", "kind"))  # which stand first

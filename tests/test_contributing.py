@@ -112,6 +112,10 @@ def test_the_tests_of_every_scheme_method_format_and_curve_pass(tree: Path) -> N
     in_tree(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not training and not browser", *tests)
 
 
+def test_a_new_field_of_the_step_pattern_is_everywhere(tree: Path) -> None:
+    in_tree(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_config_fields.py", "-k", "pattern")
+
+
 def test_a_new_scheme_is_everywhere_by_its_entry(tree: Path) -> None:
     shown = json.loads(
         in_tree(tree, "-m", "workbench", "score", "--group", str(tree / "assets" / "first-group.json"),
