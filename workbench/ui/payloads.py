@@ -160,7 +160,6 @@ class ReturnedPayload(TypedDict):
     name: str
     verdict: str
     steps: Sequence[tuple[str, float | None, bool]]
-    printed: str
 
 
 class RewardEditorPayload(TypedDict):

@@ -118,7 +118,7 @@ export function rewardResults(handles, { key }) {
 }
 
 /** @param {ReturnedPayload} rollout */
-function resultsOf({ name, verdict, steps, printed }) {
+function resultsOf({ name, verdict, steps }) {
   const mark = { right: "✓ right", wrong: "⊘ wrong" }[verdict] ?? "";
   const rows = steps.map(([text, score, wrong], k) =>
     el(
@@ -132,7 +132,6 @@ function resultsOf({ name, verdict, steps, printed }) {
   return [
     el("h3", {}, name, el("span", {}, mark)),
     el("table", {}, el("tbody", {}, ...rows)),
-    ...(printed ? [el("pre", {}, printed)] : []),
   ];
 }
 

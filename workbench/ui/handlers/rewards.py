@@ -310,7 +310,7 @@ def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
             for (start, end), score in zip(spans, scores, strict=True)
         ]
         right = "" if verdict is None else "right" if verdict > 0 else "wrong"
-        rollouts.append({"name": f"Rollout {g + 1}", "verdict": right, "steps": steps, "printed": ""})
+        rollouts.append({"name": f"Rollout {g + 1}", "verdict": right, "steps": steps})
     said = scores_sentence(reward.name, "step" if is_step else "answer", every)
     printed = redact(cut(reward.printed.rstrip(), PRINTED_SHOWN))
     return {**payload, "said": said, "rollouts": rollouts, "printed": printed}
