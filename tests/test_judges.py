@@ -25,7 +25,7 @@ from workbench.rewards.judges import FILE, Judges, Question, question, reach, ru
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.config_import import open_config
-from workbench.ui.handlers.judges import NEW
+from workbench.ui.handlers.reward_forms import NEW
 from workbench.ui.handlers.session import Services
 
 KEY = "sk_judge_4711_secret"

@@ -23,7 +23,7 @@ from workbench.rewards.models.load import LocalModels
 from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
 from workbench.schema import Example
-from workbench.ui.handlers.models import run_as_reward
+from workbench.ui.handlers.reward_forms import run_as_reward
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 

@@ -11,7 +11,7 @@ from workbench.errors import ConfigError, RewardError
 from workbench.policies.step_values import StepValues
 from workbench.schema import Group
 from workbench.steps import StepPattern
-from workbench.ui.handlers.models import FORMAT_CHOICES, estimate_values, model_reward
+from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, estimate_values, model_reward
 
 GROUP = Group("p", ())
 VALUES = StepValues((), (), (), (), None, 2, 0, 0.5, "answer_correctness", (";", "ends"), tokens=7, seconds=0.25)

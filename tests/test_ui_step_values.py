@@ -19,11 +19,11 @@ from workbench.policies.step_values import StepValues
 from workbench.rewards import Sandbox
 from workbench.schema import Group, Rollout
 from workbench.steps import pattern as pattern_module
+from workbench.ui.handlers import reward_forms as handlers
 from workbench.ui.handlers import run_setup
-from workbench.ui.handlers import step_values as handlers
 from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
-from workbench.ui.handlers.models import ModelForm, form_of
+from workbench.ui.handlers.reward_forms import ModelForm, form_of
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, row_of
 from workbench.ui.handlers.rewards import row_label, save_row, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore

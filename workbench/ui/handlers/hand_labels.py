@@ -10,10 +10,24 @@ from typing import Any
 
 from workbench.data.hand_labels import HandLabelled, HandLabels
 from workbench.errors import TaskError, WorkbenchError
+from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HandLabel, HandLabelsPayload, LabelsFile
 
 MOST_COMPLETIONS = 1024
 """Of a group whose labels are asked for."""
+
+
+def labelling(services: Services) -> list[Any]:
+    """Return what the page's scripts ask, on Inspect and on Train: ``LabelServer`` in their types."""
+
+    def asked_of(answer: Any) -> Any:
+        def asked(payload: dict[str, Any]) -> Any:
+            return answer(HandLabels(services.workspace), payload)
+
+        asked.__name__ = answer.__name__
+        return asked
+
+    return [asked_of(answer) for answer in (labels_of, mark_step, labels_file)]
 
 
 def labels_of(labels: HandLabels, asked: Any) -> HandLabelsPayload:

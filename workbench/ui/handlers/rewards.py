@@ -24,7 +24,7 @@ from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places
 from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.models import free_name
+from workbench.ui.handlers.reward_forms import free_name
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, code_row, row_of
 from workbench.ui.handlers.scoring import Note, ScoringView, message, unused_notes
 from workbench.ui.handlers.tree import with_path

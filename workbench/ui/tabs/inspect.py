@@ -24,8 +24,9 @@ from workbench.ui.handlers.fields import (
     sampling_form,
     task_form,
 )
-from workbench.ui.handlers.models import policy_choices
+from workbench.ui.handlers.hand_labels import labelling
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
+from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.task_rows import preview as task_preview
@@ -33,7 +34,6 @@ from workbench.ui.tabs.checks import build_probes
 from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table
 from workbench.ui.tabs.config_import import build_import
 from workbench.ui.tabs.form import DrawnForm
-from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.opening import build_door
 from workbench.ui.tabs.reward_forms import build_model_status
 from workbench.ui.tabs.rewards import build_reward_list

@@ -13,7 +13,8 @@ import gradio as gr
 
 from workbench.config import Leaf
 from workbench.rewards.source import saved_rewards
-from workbench.ui.handlers import judges, models, rewards, step_values
+from workbench.ui.handlers import reward_forms as forms
+from workbench.ui.handlers import rewards
 from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
@@ -28,10 +29,10 @@ def build_model_status(services: Services) -> None:
     """What reward models and judges are at, with a button that cancels judges."""
 
     def model_status(request: Any) -> str:
-        return models.model_status(services)
+        return forms.model_status(services)
 
     def cancel_judges(request: Any) -> bool:
-        return models.cancel_judges(services)
+        return forms.cancel_judges(services)
 
     drawn("model-status", "modelStatus", server_functions=[model_status, cancel_judges])
 
@@ -60,14 +61,14 @@ def _adopt(form: Form, made: gr.State, event: Any, row: RewardRow | None) -> Non
 
 def build_model_form(form: Form, services: Services, row: RewardRow | None) -> None:
     """Load what the form says, with progress and cancel; it becomes a row once it is there."""
-    held = models.form_of(row)
+    held = forms.form_of(row)
     path = gr.Textbox(
         held.path, label="Reward model: folder, Hub id or run:NAME", placeholder="Qwen/Qwen2.5-Math-PRM-7B",
         max_lines=1, elem_id="model-path", elem_classes=["mono"], interactive=True,
     )  # fmt: skip
     with gr.Row(elem_classes=["fields"]):
-        format = _choice("Format", models.FORMAT_CHOICES, held.form, "model-format")
-        reduce = _choice("Used as", models.REDUCE_CHOICES, held.reduce, "model-reduce")
+        format = _choice("Format", forms.FORMAT_CHOICES, held.form, "model-format")
+        reduce = _choice("Used as", forms.REDUCE_CHOICES, held.reduce, "model-reduce")
     trust = gr.Checkbox(
         held.trust, label="Run its repository's own code, with my rights", elem_id="model-trust", interactive=True
     )
@@ -77,8 +78,8 @@ def build_model_form(form: Form, services: Services, row: RewardRow | None) -> N
     said, loaded = note("model-note", head=False), gr.State(None)
 
     def load(request: gr.Request, path: str, format: str, reduce: str, trust: bool, *now: Any) -> Iterator[list[Any]]:
-        asked = models.ModelForm(path or "", format or "", reduce or "", held.weight, bool(trust), held.key)
-        for view in models.load_model(asked, read(*now).rows, services, request.session_hash or ""):
+        asked = forms.ModelForm(path or "", format or "", reduce or "", held.weight, bool(trust), held.key)
+        for view in forms.load_model(asked, read(*now).rows, services, request.session_hash or ""):
             new = None if view.reward is None else row_of(view.reward)
             yield [new, note_value(view.note), *start_and_cancel(view.running)]
 
@@ -89,7 +90,7 @@ def build_model_form(form: Form, services: Services, row: RewardRow | None) -> N
     _adopt(form, loaded, event, row)
 
     def stop(request: gr.Request) -> None:
-        models.cancel_load(services, request.session_hash or "")
+        forms.cancel_load(services, request.session_hash or "")
 
     cancel.click(stop, None, None, queue=False, **PRIVATE)
 
@@ -99,10 +100,10 @@ def build_model_form(form: Form, services: Services, row: RewardRow | None) -> N
 
 def build_judge_form(form: Form, services: Services, row: RewardRow | None) -> None:
     """Look whether the endpoint is there; then the judge becomes a row."""
-    held = judges.form_values(row)
-    fields = {name: _field(judges.LEAVES[name], held[name]) for name in judges.FIRST}
-    kind = _choice("Scores", judges.KINDS, "step" if row is None else row.kind, "judge-kind")
-    rest = [leaf for name, leaf in judges.LEAVES.items() if name not in fields]
+    held = forms.form_values(row)
+    fields = {name: _field(forms.LEAVES[name], held[name]) for name in forms.FIRST}
+    kind = _choice("Scores", forms.KINDS, "step" if row is None else row.kind, "judge-kind")
+    rest = [leaf for name, leaf in forms.LEAVES.items() if name not in fields]
     with gr.Accordion("More", open=False, elem_classes=["fold"]):
         for start in range(0, len(rest), 4):
             with gr.Row(elem_classes=["fields"]):
@@ -113,7 +114,7 @@ def build_judge_form(form: Form, services: Services, row: RewardRow | None) -> N
 
     def check(kind: str, *values: Any) -> list[Any]:
         given, now = dict(zip(names, values, strict=False)), values[len(names) :]
-        added = judges.add_judge(given, kind, read(*now).rows, row.key if row else "", services)
+        added = forms.add_judge(given, kind, read(*now).rows, row.key if row else "", services)
         return [None, note_value(added)] if isinstance(added, Note) else [added, ""]
 
     event = add.click(
@@ -171,14 +172,14 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
     """Estimate Monte-Carlo values of the group on screen; they are a row, and labels to take away."""
     how = None if row is None else row.monte_carlo
     if row is not None:
-        drawn("values-facts", "facts", facts_value(step_values.values_facts(row), "values"), head=False)
+        drawn("values-facts", "facts", facts_value(forms.values_facts(row), "values"), head=False)
     with gr.Row(elem_classes=["fields"]):
         k = gr.Number(
             how.continuations if how else 8, label="Continuations, k", precision=0, elem_id="values-k",
             interactive=True, min_width=0,
         )  # fmt: skip
         outcome = _choice(
-            "Outcome reward", step_values.outcome_choices(()), how.outcome if how else "answer_correctness",
+            "Outcome reward", forms.outcome_choices(()), how.outcome if how else "answer_correctness",
             "values-outcome",
         )  # fmt: skip
     progress = gr.Checkbox(
@@ -195,7 +196,7 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
     said, estimated = note("values-note", head=False), gr.State(None)
 
     def run(request: gr.Request, k: float | None, outcome: str, *now: Any) -> Iterator[list[Any]]:
-        for view in step_values.estimate(read(*now), k, outcome or "", services, request.session_hash or ""):
+        for view in forms.estimate(read(*now), k, outcome or "", services, request.session_hash or ""):
             yield [view.row, note_value(view.note), *start_and_cancel(view.running)]
 
     event = go.click(
@@ -205,20 +206,20 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
 
     def placed(before: Any, after: Any, asked: bool) -> Updates:
         """The page with a row of values, and why a run cannot use them although it was asked to."""
-        new = step_values.values_row(after.rows)
+        new = forms.values_row(after.rows)
         updates = shown(form, before, after) | {form.rewards.editing: new.key if new else "", estimated: None}
-        problem = step_values.run_note(new, asked)
+        problem = forms.run_note(new, asked)
         return updates if problem is None else updates | {form.rewards.add_note: note_value(problem)}
 
     def adopt(made: Any, progress: bool, in_run: bool, *now: Any) -> Any:
         if made is None:
             return gr.skip()
         before = read(*now)
-        return placed(before, step_values.with_values_row(before, made, progress, in_run), in_run)
+        return placed(before, forms.with_values_row(before, made, progress, in_run), in_run)
 
     def change(progress: bool, in_run: bool, *now: Any) -> Any:
         before = read(*now)
-        after = step_values.change_row(before, progress, in_run)
+        after = forms.change_row(before, progress, in_run)
         return gr.skip() if after is before else placed(before, after, in_run)
 
     outputs = [estimated, form.rewards.editing, form.rewards.add_note, *form.outputs]
@@ -232,7 +233,7 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
     cancel.click(stop, None, None, queue=False, **PRIVATE)
 
     def choices(chosen: str, *now: Any) -> Any:
-        listed = step_values.outcome_choices(read(*now).rows)
+        listed = forms.outcome_choices(read(*now).rows)
         same = any(value == chosen for _, value in listed)
         return gr.update(choices=listed, value=chosen if same else listed[0][1])
 
@@ -243,13 +244,13 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
 def _labels(form: Form, services: Services) -> None:
     """Make what saves the estimated steps as labels to train on."""
     with gr.Row(elem_classes=["fields"]):
-        layout = _choice("Labels as", step_values.LABEL_CHOICES, "trl", "labels-form")
-        good = _choice("A step is good if", step_values.ESTIMATION_CHOICES, "hard", "labels-good")
+        layout = _choice("Labels as", forms.LABEL_CHOICES, "trl", "labels-form")
+        good = _choice("A step is good if", forms.ESTIMATION_CHOICES, "hard", "labels-good")
         save = gr.Button("Save labels", elem_id="labels-save", **SMALL)
     said, file = note("labels-note", head=False), drawn("labels-file", "saveFile", head=False)
 
     def write(request: gr.Request, layout: str, good: str, *now: Any) -> list[Any]:
-        text, note = step_values.labels_file(read(*now).rows, layout, good, services, request.session_hash or "")
+        text, note = forms.labels_file(read(*now).rows, layout, good, services, request.session_hash or "")
         return [text, note_value(note)]
 
     save.click(write, [layout, good, *form.inputs], [file, said], queue=False, **PRIVATE)

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.models import run_as_reward
+from workbench.ui.handlers.reward_forms import run_as_reward
 from workbench.ui.handlers.runs import inspect_policy, train_on, use_settings
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services

@@ -17,11 +17,11 @@ from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup
 from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.fields import METHOD, run_form
+from workbench.ui.handlers.hand_labels import labelling
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
 from workbench.ui.tabs.form import LAST, DrawnForm, Updates, form_note_value, read
-from workbench.ui.tabs.hand_labels import labelling
 from workbench.ui.tabs.share_events import kept_value
 from workbench.ui.tabs.widgets import Form, TrainWidgets
 from workbench.views.payloads import WhyPayload

@@ -1,0 +1,517 @@
+"""Reward models, judges and step values on the page: forms in, rows of the list and progress out.
+
+A reward model is loaded once before it becomes a row, so that what is wrong with it is said beside the form; pressing
+Add is what agrees to send answers to a judge's endpoint. Monte-Carlo values are of one group and one pattern, and their
+row says so when either has changed; a run estimates its own. Models and values are asked of the model worker on a
+thread, so that the page can show how far they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, get_args
+
+from workbench.assets import EMBEDDED
+from workbench.config import (
+    JudgeConfig,
+    LabelFormat,
+    Leaf,
+    ModelFormat,
+    MonteCarloConfig,
+    Reduction,
+    RewardConfig,
+    leaves,
+)
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.places import RUN, checkpoint_or
+from workbench.policies.step_values import NAMES, Estimation, StepValues, label_rows
+from workbench.rewards import BUILTINS, split_group
+from workbench.rewards.judges import key_of
+from workbench.rewards.models.formats import FORMATS, guess_format
+from workbench.runs import find_checkpoint, list_runs, open_run
+from workbench.schema import Group
+from workbench.schema.numbers import counted
+from workbench.steps import StepPattern
+from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.reward_rows import Estimated, RewardRow, row_of, set_fields
+from workbench.ui.handlers.scoring import Note, message, split
+from workbench.ui.handlers.session import BackgroundWork, Services
+
+LISTED = 50
+LISTED_STEPS = 4
+"""Newest runs among which policies are suggested."""
+FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
+    ("by its architecture", ""),
+    ("classifier: one score a completion", "classifier"),
+    ("stepwise: token classification (TRL)", "stepwise"),
+    ("ки: P(+) of {+, −} (Math-Shepherd)", "ki"),
+    ("<extra_0> after each step (Qwen2.5-Math-PRM)", "extra-0"),
+    ("chat turns answered + or − (RLHFlow)", "turns"),
+)
+"""Label and value of each choice of format."""
+REDUCE_CHOICES: tuple[tuple[str, str], ...] = (
+    ("a score for each step", ""),
+    ("outcome: the last step's", "last"),
+    ("outcome: the least", "min"),
+    ("outcome: the product", "product"),
+)
+"""Label and value of what a process reward model is used as."""
+
+
+def model_reward(
+    path: str,
+    form: str = "",
+    reduce: str = "",
+    weight: float | None = 1.0,
+    *,
+    trust: bool = False,
+    before: RewardConfig | None = None,
+    path_of: Callable[[str], str] = checkpoint_or,
+) -> RewardConfig:
+    """The reward that a folder, Hub id or run:NAME, and the choices beside it, come to.
+
+    ``trust`` is consent to run the code that the model's repository brings. Settings that have no choice of their own
+    (label, separator, …) are those of the reward ``before``. Raises RewardError where the format must be said,
+    ConfigError for a field that does not fit.
+    """
+    path = path.strip()
+    if not path:
+        raise ConfigError("give a reward model's folder or Hub id, or run:NAME")
+    chosen: ModelFormat = form or guess_format(path_of(path))  # type: ignore[assignment]  # checked just below
+    how: Reduction | None = reduce or None  # type: ignore[assignment]
+    kind = "outcome" if chosen not in FORMATS or how else "step"
+    name = re.sub(r"\W+", "_", Path(path.removeprefix(RUN)).name).strip("_") or "model"
+    model = {"path": path, "format": chosen, "trust_remote_code": trust} | ({"reduce": how} if how else {})
+    if before is not None and before.model is not None:
+        model = before.model.model_dump() | model
+        name = before.name if before.model.path == path else name
+    return RewardConfig.parse({"name": name, "kind": kind, "weight": 1.0 if weight is None else weight, "model": model})
+
+
+@dataclass(frozen=True)
+class ModelForm:
+    """The fields of the form, as they stand. ``key`` is that of the row that is changed; "" adds one."""
+
+    path: str
+    form: str
+    reduce: str
+    weight: float | None
+    trust: bool
+    key: str = ""
+
+
+def form_of(row: RewardRow | None) -> ModelForm:
+    """The form that shows a row's settings, or the empty one that adds a row."""
+    if row is None or (model := row.model) is None:
+        return ModelForm("", "", "", 1.0, False)
+    reduce = model.reduce if row.kind == "outcome" and model.format in FORMATS else ""
+    return ModelForm(model.path, model.format, reduce, row.weight, model.trust_remote_code, row.key)
+
+
+@dataclass(frozen=True)
+class LoadView:
+    """One thing to show while a reward model loads: how far it is or what is wrong, and at the end the reward."""
+
+    note: Note | None
+    running: bool
+    reward: RewardConfig | None = None
+
+
+def load_model(form: ModelForm, rows: Sequence[RewardRow], services: Services, tab: str) -> Iterator[LoadView]:
+    """Load what the form describes in the model worker, telling how far it is."""
+    before = next((row.unweighted() for row in rows if row.key == form.key), None)
+    try:
+        reward = model_reward(
+            form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before, path_of=services.path_of
+        )
+        reward = reward.model_copy(update={"name": free_name(reward.name, rows, form.key)})
+    except WorkbenchError as error:
+        yield LoadView(Note(str(error)), False)
+        return
+    model = reward.model
+    assert model is not None
+    cancel = services.estimating.begin(tab)
+    if cancel is None:
+        yield LoadView(Note("This page is estimating or loading already; cancel that first."), False)
+        return
+    yield LoadView(Note(f"loading reward model {model.path}", level="info"), True)
+
+    def load(report: Callable[[str], None]) -> None:
+        def tell(event: Mapping[str, Any]) -> None:
+            doing = f"{event['seconds']:.0f} s" if "busy" in event else f"the worker {event['waiting']}"
+            report(f"loading reward model {model.path}, {doing}")
+
+        services.models.load(model, tell, cancel.is_set)
+
+    try:
+        with BackgroundWork(load, cancel) as work:
+            for line in work:
+                yield LoadView(Note(line, level="info"), True)
+            work.result()
+        yield LoadView(None, False, reward)
+    except WorkbenchError as error:
+        if cancel.is_set():
+            yield LoadView(Note("Cancelled; nothing was added.", level="info"), False)
+        else:
+            yield LoadView(Note(str(error)), False)
+    finally:
+        services.estimating.end(tab)
+
+
+def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> RewardRow | Note:
+    """The row of a finished run's reward model; a note where there is none to add."""
+    path = f"{RUN}{name}"
+    try:
+        run = open_run(name, workspace)
+        form = run.config().method.reward_format
+        find_checkpoint(path, workspace)
+        if form is None:
+            raise ConfigError(f"{path} is a policy; a run that trains a reward model ends with one to use as a reward")
+    except WorkbenchError as error:
+        return Note(str(error))
+    if any(row.model is not None and row.model.path == path for row in rows):
+        return Note(f"{path} is in the list already", level="info")
+    reward = model_reward(path, form)
+    return row_of(reward.model_copy(update={"name": free_name(reward.name, rows)}))
+
+
+def policy_choices(workspace: Path) -> list[str]:
+    """The policies that the page suggests: the embedded ones, and the newest checkpoints of runs that are over."""
+    checkpoints = (name for run in list_runs(workspace)[:LISTED] for name in run.summary().policies[:LISTED_STEPS])
+    return [*EMBEDDED, *checkpoints]
+
+
+def cancel_load(services: Services, tab: str) -> None:
+    """Give up what ``load_model`` waits for."""
+    services.estimating.cancel(tab)
+
+
+def model_status(services: Services) -> str:
+    """What reward models and judges are at; "" while they rest."""
+    return ", ".join(filter(None, (services.models.busy, services.judges.busy)))
+
+
+def cancel_judges(services: Services) -> bool:
+    """End what judges are asked by this page's scoring; whether there was anything."""
+    return services.judges.cancel()
+
+
+def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
+    """A name that no other row than that with the key has: ``name``, or that with a number."""
+    taken = {row.name for row in rows if row.key != key}
+    return next(free for free in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if free not in taken)
+
+
+@dataclass(frozen=True)
+class ValuesView:
+    """One thing to show while values are estimated: a line that says how far, and at the end the values or a note."""
+
+    status: str
+    running: bool
+    note: str = ""
+    values: StepValues | None = None
+
+
+class Estimator(Protocol):
+    """``policies.client.ModelWorker``, as far as it is asked here."""
+
+    def step_values(
+        self,
+        policy: str,
+        group: Group,
+        pattern: StepPattern,
+        outcome: RewardConfig,
+        *,
+        k: int,
+        seed: int,
+        on_event: Callable[[dict[str, Any]], None],
+        cancelled: Callable[[], bool],
+        adapter: str | None = None,
+        loading: Mapping[str, str] | None = None,
+    ) -> StepValues | None: ...
+
+
+def estimate_values(
+    worker: Estimator,
+    policy: str,
+    group: Group,
+    pattern: StepPattern,
+    outcome: RewardConfig,
+    cancel: threading.Event,
+    *,
+    k: int = 8,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Generator[ValuesView]:
+    """Monte-Carlo values of the group on screen, telling how far they are; setting ``cancel`` ends it.
+
+    ``options`` are the draft's ``policy_options``. The values' ``as_reward()`` goes into ``score_group`` beside the
+    other rewards. Whoever stops listening cancels.
+    """
+
+    def ask(report: Callable[[dict[str, Any]], None]) -> StepValues | None:
+        return worker.step_values(
+            policy, group, pattern, outcome, k=k, seed=seed, on_event=report, cancelled=cancel.is_set, **(options or {})
+        )
+
+    with BackgroundWork(ask, cancel) as work:
+        yield ValuesView("asking the policy", True)
+        for event in work:
+            yield ValuesView(_status(event), True)
+        try:
+            values = work.result()
+        except WorkbenchError as error:
+            yield ValuesView("", False, note=str(error))
+            return
+    if values is None:
+        yield ValuesView("", False, note="Cancelled; nothing was estimated.")
+    else:
+        yield ValuesView(f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s", False, values=values)
+
+
+def _status(event: dict[str, Any]) -> str:
+    if "loading" in event:
+        return f"loading policy {event['loading']}"
+    if "waiting" in event:
+        return f"waiting while the model worker {event['waiting']}"
+    return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"
+
+
+FIRST = ("base_url", "model", "rubric", "key_variable")
+"""Settings that the form shows first; the others are folded away."""
+LEAVES: Mapping[str, Leaf] = {leaf.name: leaf for leaf in leaves(JudgeConfig) if leaf.name != "extra"}
+"""The form's fields; what else a request holds is set in a file."""
+KINDS = (("each step", "step"), ("whole answers", "outcome"))
+"""Label and value of what a judge scores."""
+NEW: Mapping[str, Any] = {
+    leaf.name: "http://127.0.0.1:8000/v1" if leaf.name == "base_url" else leaf.default for leaf in LEAVES.values()
+}
+"""What an empty form holds."""
+
+
+def judge_reward(values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow], key: str = "") -> RewardRow:
+    """The row that the form's values come to, in the place of the one with that key; "" adds one.
+
+    Raises ConfigError for a value that does not fit, RewardError for a key that the environment lacks.
+    """
+    changed = next((row for row in rows if row.key == key and row.judge is not None), None)
+    given = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}
+    judge: dict[str, Any] = {} if changed is None or changed.judge is None else {"extra": changed.judge.extra}
+    judge |= {name: value for name, value in given.items() if LEAVES[name].optional or value not in (None, "")}
+    if not judge.get("base_url") or not judge.get("model"):
+        raise ConfigError("give the endpoint's base url and the model's name there")
+    name = free_name("judge" if changed is None else changed.name, rows, key)
+    reward = RewardConfig.parse({"name": name, "kind": kind, "judge": judge})
+    assert reward.judge is not None
+    key_of(reward.judge)
+    row = row_of(reward)
+    if changed is None:
+        return row
+    weight = {"weight": changed.fields["weight"]} if "weight" in changed.fields else {}
+    return RewardRow({**row.fields, **weight}, on=changed.on)
+
+
+def add_judge(
+    values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow], key: str, services: Services
+) -> RewardRow | Note:
+    """The judge as a row once something listens at its endpoint, or what to put right."""
+    try:
+        row = judge_reward(values, kind, rows, key)
+        assert row.judge is not None
+        services.judges.reach(row.judge)
+    except WorkbenchError as error:
+        return Note(str(error))
+    return row
+
+
+def form_values(row: RewardRow | None) -> dict[str, Any]:
+    """What the form shows of a row, or empty."""
+    if row is None or row.judge is None:
+        return dict(NEW)
+    held = row.judge.model_dump()
+    return {name: held[name] for name in LEAVES}
+
+
+Rows = Sequence[RewardRow]
+LABEL_CHOICES: tuple[tuple[str, str], ...] = (
+    ("TRL stepwise", "trl"),
+    ("Math-Shepherd", "math-shepherd"),
+    ("ProcessBench", "processbench"),
+)
+"""Label and value of each format that labels are written in."""
+ESTIMATION_CHOICES: tuple[tuple[str, str], ...] = (
+    ("any succeeds", "hard"),
+    ("most succeed (trl: the share)", "soft"),
+)
+"""Label and value of when a step counts as good."""
+
+
+@dataclass(frozen=True)
+class EstimatedRow:
+    """What came of estimating: the row's configuration, and the values with their group."""
+
+    config: RewardConfig
+    estimated: Estimated
+
+
+@dataclass(frozen=True)
+class EstimateView:
+    """One thing to show while values are estimated, and at the end the row."""
+
+    note: Note | None
+    running: bool
+    row: EstimatedRow | None = None
+
+
+def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
+    """The outcome rewards a value can be of, as (label, value): the list's own first, then those built in."""
+    listed = [row.name for row in rows if row.kind == "outcome"]
+    rest = [name for name, builtin in BUILTINS.items() if builtin.kind == "outcome" and name not in listed]
+    return [(name, name) for name in (*listed, *rest)]
+
+
+def estimate(draft: Draft, k: float | None, outcome: str, services: Services, tab: str) -> Iterator[EstimateView]:
+    """Estimate the values of the group on screen, telling how far it is. Nothing on screen changes meanwhile."""
+    try:
+        group, how, reward = _asked(draft, k, outcome)
+        pattern = draft.pattern()
+        split(group, pattern, services.reward_worker(tab))  # where a bad pattern harms nobody
+    except WorkbenchError as error:
+        yield EstimateView(Note(str(error)), False)
+        return
+    cancel = services.estimating.begin(tab)
+    if cancel is None:
+        yield EstimateView(Note("This page is estimating or loading already; cancel that first."), False)
+        return
+    config = RewardConfig(name=NAMES["value"], kind="step", monte_carlo=how)
+    try:
+        views = estimate_values(
+            services.models, draft.policy, group, pattern, reward, cancel,
+            k=how.continuations, options=draft.policy_options,
+        )  # fmt: skip
+        with closing(views):
+            for view in views:
+                if view.note:
+                    yield EstimateView(Note(view.note, level="info" if cancel.is_set() else "error"), False)
+                elif view.values is not None:
+                    row = EstimatedRow(config, Estimated(group, view.values, reward))
+                    yield EstimateView(Note(view.status, level="info"), False, row)
+                else:
+                    yield EstimateView(Note(view.status, level="info"), True)
+    finally:
+        services.estimating.end(tab)
+
+
+def _asked(draft: Draft, k: float | None, outcome: str) -> tuple[Group, MonteCarloConfig, RewardConfig]:
+    if draft.group is None:
+        raise ConfigError("there is no group whose steps have a value; sample one first")
+    if k is None or k != int(k):
+        raise ConfigError("give a whole number of continuations, 8 say")
+    how = MonteCarloConfig.parse({"continuations": int(k), "outcome": outcome})
+    return draft.group, how, _outcome_reward(draft.rows, outcome)
+
+
+def _outcome_reward(rows: Rows, name: str) -> RewardConfig:
+    for row in rows:
+        if (row.name, row.kind) == (name, "outcome"):
+            return row.config()
+    if name not in BUILTINS:
+        raise ConfigError(f"there is no outcome reward {name!r} any more; choose another")
+    return RewardConfig(name=name, kind="outcome")
+
+
+# ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_values_row(draft: Draft, row: EstimatedRow, progress: bool, in_run: bool) -> Draft:
+    """Return the draft with new values, in place of the old ones if there are any."""
+    before = values_row(draft.rows)
+    new = RewardRow(set_fields(row.config), estimated=row.estimated)
+    if before is None:
+        return draft.with_row(_changed(new, progress, in_run))
+    weighted = new.with_edits({"weight": before.weight})
+    return draft.with_row(_changed(weighted, progress, in_run), before.key)
+
+
+def change_row(draft: Draft, progress: bool, in_run: bool) -> Draft:
+    """Return the draft with these choices about its row of Monte-Carlo values."""
+    row = values_row(draft.rows)
+    return draft if row is None else draft.with_row(_changed(row, progress, in_run), row.key)
+
+
+def values_row(rows: Rows) -> RewardRow | None:
+    """The row that holds Monte-Carlo values."""
+    return next((row for row in rows if row.monte_carlo is not None), None)
+
+
+def run_note(row: RewardRow | None, asked: bool) -> Note | None:
+    """Why a run cannot use the values although it was asked to; None where it can or was not."""
+    if not asked or row is None or _fits_a_run(row):
+        return None
+    return Note("a run can only estimate values of built-in outcome rewards as they are; choose one and estimate again")
+
+
+def _fits_a_run(row: RewardRow) -> bool:
+    return row.estimated is None or row.estimated.outcome.is_builtin
+
+
+def _changed(row: RewardRow, progress: bool, in_run: bool) -> RewardRow:
+    values = {name: value for name, value in row.fields["monte_carlo"].items() if name != "progress"}
+    values |= {"progress": True} if progress else {}
+    fields = {**row.fields, "name": NAMES["progress" if progress else "value"], "monte_carlo": values}
+    return replace(row, fields=fields, in_run=in_run and _fits_a_run(row))
+
+
+def values_facts(row: RewardRow) -> list[tuple[str, str]]:
+    """What a row of Monte-Carlo values shows, as (label, value)."""
+    how = row.monte_carlo
+    assert how is not None
+    score = "what it adds to the value before it" if how.progress else "its value"
+    facts = [
+        ("value of a step", f"mean {how.outcome} of {how.continuations} continuations from its end"),
+        ("a step scores", score),
+    ]
+    if row.estimated is not None:
+        values = row.estimated.values
+        known = [error for errors in values.errors for error in errors if error is not None]
+        spread = f", standard error {sum(known) / len(known):.2f} on average" if known else ""
+        facts.append(("estimated", f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"))
+    else:
+        facts.append(("estimated", "not yet"))
+    facts.append(("in a run", "estimated anew at each step of training" if row.in_run else "left out"))
+    return facts
+
+
+# ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def labels_file(rows: Rows, form: str, estimation: str, services: Services, tab: str) -> tuple[str, Note]:
+    """The estimated group's steps as labels: what the page's script saves as a file ("" if nothing), and a note."""
+    row = values_row(rows)
+    if row is None or row.estimated is None:
+        return "", Note("Estimate step values first; the labels are made of them.", level="info")
+    if form not in get_args(LabelFormat) or estimation not in get_args(Estimation):
+        return "", Note("Choose a format and when a step counts as good.", level="info")
+    group, values = row.estimated.group, row.estimated.values
+    texts = [rollout.text for rollout in group.rollouts]
+    try:
+        splits = split_group(group, values.cutter, worker=services.reward_worker(tab))
+    except WorkbenchError as error:
+        return "", Note(str(error))
+    steps = [
+        [text[step.start : step.end] for step in text_split.steps]
+        for text, text_split in zip(texts, splits, strict=True)
+    ]
+    labels: list[dict[str, Any]] = label_rows(group, values, form, estimation=estimation, step_texts=steps)  # type: ignore[arg-type]
+    if not labels:
+        return "", Note("Every completion has a step without a value; there is nothing to write.", level="info")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in labels)
+    said = f"{len(labels)} of {len(group)} completions written"
+    return message(name=f"labels-{form}.jsonl", text=text, once=secrets.token_hex(8)), Note(said, level="info")
