@@ -21,12 +21,17 @@ EVENTS = "**/gradio_api/run/predict*"
 def held_back(page: Page) -> Iterator[None]:
     """The page's events reach the app when the block ends."""
     waiting: list[Route] = []
+    holds = True
 
     def hold(route: Route) -> None:
-        waiting.append(route)
+        if holds:
+            waiting.append(route)
+        else:  # what the first answers ask for
+            route.continue_()
 
     page.route(EVENTS, hold)
     yield
+    holds = False
     for route in waiting:
         route.continue_()
     page.unroute(EVENTS, hold)

@@ -184,6 +184,7 @@ def _wire_pattern(form: Form, widgets: InspectWidgets, services: Services, score
                 return {answer: ""}
             updates = shown(form, before, before.with_pattern(*pattern))
             told = json.dumps([typed, updates.pop(regex, {})])
+            del updates[form.preset]  # said with the scores, by the last that is asked
             return updates | score(request, held) | {answer: told}
 
         return change
