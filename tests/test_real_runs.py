@@ -21,7 +21,6 @@ from tests.stored_runs import config_of
 from tests.waiting import wait_for
 from workbench.config.run import METHODS
 from workbench.metrics import find_metric
-from workbench.process import train
 from workbench.process.train import NotANumberError, Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import spawn
@@ -125,7 +124,6 @@ def test_ranks_part_once_training_is_over(tmp_path, monkeypatch):
         def __getattr__(self, name):
             return lambda *_, **__: None
 
-    monkeypatch.setattr(train, "_use_cores", lambda config: None)
     monkeypatch.setitem(METHODS, "grpo", replace(METHODS["grpo"], build=lambda *_, **__: Trained()))
     before = signal.getsignal(signal.SIGTERM)
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
