@@ -245,7 +245,9 @@ def test_the_page_shows_the_credit_that_was_opened_in_it(app, browser):
     with visit(browser, link.url) as page:
         page.locator("#drawing .rollout:not(.streaming)").nth(3).wait_for()
         drawn = page.evaluate("() => document.querySelector('#heatmap').heatmap.data.rollouts")
-        shown = page.locator("#drawing .rollout .text").evaluate_all("nodes => nodes.map(node => node.textContent)")
+        shown = page.locator("#drawing .rollout .text").evaluate_all(
+            "nodes => nodes.map(node => [...node.querySelectorAll('.tokens')].map(one => one.textContent).join(''))"
+        )
     assert app.url in link.url
     assert [row["ids"] for row in drawn] == [list(rollout.token_ids) for rollout in group.rollouts]
     assert sorted(shown) == sorted(rollout.text for rollout in group.rollouts)  # the surprising ones stand first
