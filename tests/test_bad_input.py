@@ -42,9 +42,9 @@ from workbench.schema import Group
 from workbench.ui import api
 from workbench.ui.handlers.draft import PAGE_FIELDS
 from workbench.ui.handlers.example import first_draft, first_group
-from workbench.ui.handlers.tree import leaves
 from workbench.ui.handlers.opening import find_file
 from workbench.ui.handlers.runs import write_zip
+from workbench.ui.handlers.tree import leaves as tree_leaves
 from workbench.weights import WeightsError
 
 LONGEST = 3_000  # characters of a message
@@ -376,7 +376,7 @@ def test_a_bad_value_of_the_page_is_refused_in_a_sentence(name: str) -> None:
     draft = first_draft()
     chosen = {"method.name", "method.pattern.kind", "page.run_scheme"}  # of lists, which Gradio holds to their choices
     credit = (f"method.credit.{option}" for option in ("gamma", "clip", "outcome_weight"))
-    for path in {*dict(leaves(draft.tree)), *(f"page.{field}" for field in PAGE_FIELDS), *credit} - chosen:
+    for path in {*dict(tree_leaves(draft.tree)), *(f"page.{field}" for field in PAGE_FIELDS), *credit} - chosen:
         if held(lambda path=path: draft.with_value(path, VALUES[name])):
             changed = draft.with_value(path, VALUES[name])
             assert repr(changed.value(path)) == repr(draft.with_value(path, changed.value(path)).value(path))
