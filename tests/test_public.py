@@ -313,6 +313,7 @@ def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -
     choices = {value for _, value in element(config, "add-reward")["props"]["choices"]}
     assert {"step_correctness", "new:values"} <= choices
     assert not choices & {"own:step", "new:model", "new:judge", "new:file"}
+    assert element(config, "task")["props"]["label"] == "Task"
 
     async def build() -> gr.Blocks:  # Gradio makes locks, and leaves a loop open where none is running
         with gr.Blocks() as drawn_later:

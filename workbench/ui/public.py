@@ -266,6 +266,8 @@ def _close(config: Any) -> None:
             gone |= {inner._id for inner in _within(block)}
         if isinstance(block, gr.Code):
             block.interactive = False  # a built-in reward's, to be read
+        if name == "task":
+            block.label = "Task"  # neither a file nor hub:dataset
         if isinstance(block, gr.Dropdown):
             block.allow_custom_value = False
             block.choices = [one for one in block.choices if name not in CHOICES or one[1] in CHOICES[name]]
