@@ -11,7 +11,15 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import reward_models
-from tests.browsing import App, add_reward, children, expect_no_sideways_scroll, expect_reward, open_config, visit
+from tests.browsing import (
+    App,
+    add_reward,
+    children,
+    expect_no_sideways_scroll,
+    expect_reward,
+    open_config,
+    visit,
+)
 from tests.stored_runs import learning, store
 from tests.waiting import wait_for
 from workbench.config import RewardConfig
@@ -32,10 +40,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
     kinds = {"my-prm": "token", "judge": "sequence", "words": "causal"}
     return {name: reward_models.save(kind, root / name, **CONTEXT) for name, kind in kinds.items()}
-
-
-def unfold(page: Page, name: str) -> None:
-    page.get_by_role("button", name=name).click()
 
 
 def add_model(page: Page, folder: str) -> None:
@@ -116,8 +120,7 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     page.get_by_role("menuitem", name="Use as a reward of judge").click()
     expect_reward(page, 2, "judge · model", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
-    unfold(page, "Exploit probes: would a cheating answer earn more?")
-    page.keyboard.press("Escape")
+    page.locator("#heatmap .summary").get_by_role("button", name="Probes").click()
     page.locator("#probe").click()
     expect(page.locator("#probe-table td").first).to_be_visible()
 
