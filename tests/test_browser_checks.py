@@ -52,7 +52,7 @@ def every_scheme_shows_its_own_options_and_is_drawn(page: Page) -> None:
 
 def an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
     before = advantages(page)
-    choose(page, "credit-normalise", "leave one out")
+    choose(page, "credit-normalise", "leave_one_out")
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.options.normalise === 'leave_one_out'")
     after = advantages(page)
     assert after != before

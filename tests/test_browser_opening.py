@@ -171,6 +171,7 @@ def what_a_run_would_take_is_told_of_what_is_chosen_last(page: Page) -> None:
 
     page.get_by_role("tab", name="Train").click()
     expect(page.locator("#estimate dt").first).to_be_visible()
+    expect(page.locator("#method input")).to_be_visible()
     page.route(EVENTS, hold)
     with page.expect_request(is_event):
         page.get_by_role("tab", name="Inspect").click()

@@ -103,7 +103,7 @@ def wire_rewards(form: Form, services: Services) -> None:
         row = before.row(key)
         return shown(form, before, before.without_row(key), undo=f"{row.name} is removed") if row else gr.skip()
 
-    rewards.removing.change(remove, [rewards.removing, *form.inputs], form.outputs, **ONCE)
+    rewards.removing.change(remove, [rewards.removing, *form.inputs], form.outputs, trigger_mode="multiple", **ONCE)
 
 
 def _row(rewards: RewardWidgets, place: int, row: RewardRow) -> None:
