@@ -25,6 +25,8 @@ export function edited(edits, key, field, value) {
 
 /** @type {Map<string, string>} The names of rows by their keys, also of rows that are gone. */
 const names = new Map();
+/** @type {string[]} The rows' keys as they were listed last. */
+let order = [];
 let wanted = ""; // key of the row that is to be edited once it is drawn
 
 /** @param {string} listed The rows there are now: the editor follows its row to the one that took its place, or closes. */
@@ -32,9 +34,11 @@ export function followRow(listed) {
   const rows = /** @type {[string, string][]} */ (JSON.parse(listed || "[]"));
   const open = document.querySelector("#editor-said [data-key]")?.getAttribute("data-key") ?? "";
   const name = names.get(open);
+  const place = rows.length === order.length ? order.indexOf(open) : -1; // another name may have taken it
+  order = rows.map(([key]) => key);
   for (const [key, called] of rows) names.set(key, called);
   if (!name || rows.some(([key]) => key === open)) return;
-  wanted = rows.find(([, called]) => called === name)?.[0] ?? "";
+  wanted = rows.find(([, called]) => called === name)?.[0] ?? order[place] ?? "";
   if (wanted) editWanted();
   else document.getElementById("editor-done")?.click();
 }
