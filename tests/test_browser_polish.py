@@ -109,8 +109,8 @@ def a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
     page.locator("#generations input").fill("4")
     expect(page.locator("#preset input")).to_have_value("step-n")
-    sampling = "JSON.parse(sessionStorage['workbench-inspect']).sampling"
-    page.wait_for_function(f"{sampling}?.['method.sampling.num_generations'] === 4")
+    kept = "JSON.parse(sessionStorage['workbench-inspect']).page"
+    page.wait_for_function(f"{kept}?.config.method.sampling.num_generations === 4")
     page.wait_for_function("location.search.includes('scheme=step') && location.search.includes('preset=step-n')")
     page.locator(f"{CARDS}[data-g='2'] .chip").first.click()
     where = page.get_by_role("region", name="Why this colour").locator(".where")
@@ -313,12 +313,15 @@ def a_link_that_cannot_be_had_says_so(page: Page) -> None:
 
 def a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
     before = advantages(page)
+    page.locator("#regex textarea").fill(
+        r"(?m)^(?:Answer|Step \d+):"
+    )  # of one's own, which the app does not match itself
+    expect(page.locator("#preset input")).to_have_value("custom")
     os.kill(children(app, "sandbox-")[-1].pid, signal.SIGKILL)
-    page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
-    expect(page.locator("#preset input")).to_have_value("step-n")
+    page.locator("#regex textarea").fill(r"(?m)^Step\s\d+:")
+    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.rollouts[0].steps.length === 5")
     expect(page.locator("#drawing .stale")).to_be_hidden()
     page.locator("#regex textarea").fill(r"(?m)^(?:Step \d+|Answer):")
-    expect(page.locator("#preset input")).not_to_have_value("step-n")
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.rollouts[0].steps.length === 6")
     assert advantages(page) == before
 

@@ -8,10 +8,12 @@ closed tabs. Knows nothing of what is on the page.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import gradio as gr
@@ -35,9 +37,14 @@ CALLS = "calls"
 class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
     """The blocks of a page. A WorkbenchError that a function of it raises reaches the caller as the message it is."""
 
-    async def call_function(self, *args: Any, **options: Any) -> dict[str, Any]:
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._drawing = asyncio.Lock()  # parts that are drawn at once would change a tab's components under each other
+
+    async def call_function(self, block_fn: BlockFunction, *args: Any, **options: Any) -> dict[str, Any]:
         try:
-            called: dict[str, Any] = await super().call_function(*args, **options)
+            async with self._drawing if block_fn.renderable else nullcontext():
+                called: dict[str, Any] = await super().call_function(block_fn, *args, **options)
         except WorkbenchError as error:
             raise gr.Error(redact(str(error)), print_exception=False) from error
         return called
