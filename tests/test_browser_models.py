@@ -228,6 +228,8 @@ def test_each_page_has_a_reward_worker_and_all_share_one_of_models(
             expect(page.locator("#trust-model")).to_contain_text(TRUST_MODEL)
             add_model(page, folders["my-prm"])
             expect(page.locator("#reward-note-2")).to_contain_text("mean")
+            page.locator("#regex textarea").fill("Step [0-9]")  # of one's own, which the app does not match itself
+            expect(page.locator("#preset input")).to_have_value("custom")
 
         def sandboxes() -> int:
             return len({process.pid for process in children(app, "sandbox-")} - before)

@@ -313,9 +313,7 @@ def a_link_that_cannot_be_had_says_so(page: Page) -> None:
 
 def a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
     before = advantages(page)
-    page.locator("#regex textarea").fill(
-        r"(?m)^(?:Answer|Step \d+):"
-    )  # of one's own, which the app does not match itself
+    page.locator("#regex textarea").fill(r"(?m)^(?:Answer|Step \d+):")  # of one's own: matched outside the app
     expect(page.locator("#preset input")).to_have_value("custom")
     os.kill(children(app, "sandbox-")[-1].pid, signal.SIGKILL)
     page.locator("#regex textarea").fill(r"(?m)^Step\s\d+:")
