@@ -136,7 +136,7 @@ class OptimiserSection(Section):
     """Share of all steps over which the rate rises, in place of warmup_steps."""
     lr_scheduler_type: Literal[
         "linear", "cosine", "constant_with_warmup", "constant", "cosine_with_restarts", "polynomial", "inverse_sqrt"
-    ] = "linear"
+    ] = Field(default="linear", title="Learning-rate schedule")
     """How the rate falls after warm-up; constant has none."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
     """Adam β₁."""
@@ -146,7 +146,7 @@ class OptimiserSection(Section):
     """Added to Adam's denominator."""
     weight_decay: float = Field(default=0.0, ge=0, le=1000)
     """AdamW's weight decay."""
-    max_grad_norm: float = Field(default=0.5, ge=0, le=1e9)
+    max_grad_norm: float = Field(title="Clip gradients at norm", default=0.5, ge=0, le=1e9)
     """Gradient clipping threshold."""
     gradient_checkpointing: bool = False
     """Trade time for memory in the backward pass."""

@@ -39,27 +39,27 @@ class RunSection(Section):
     """Optimiser steps."""
     epochs: float | None = Field(default=None, gt=0, le=100_000)
     """Passes over the training rows, which set the steps when the run is started; none for as many as `steps`."""
-    micro_batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
+    micro_batch_size: int | None = Field(title="Rows in one pass", default=None, ge=1, le=1_000_000)
     """Completions in one forward and backward pass; None for the whole batch."""
-    eval_steps: int = Field(default=42, ge=0, le=1_000_000)
+    eval_steps: int = Field(title="Steps between measures", default=42, ge=0, le=1_000_000)
     """Steps between two measures of held-out accuracy; 0 for none."""
-    eval_prompts: int = Field(default=200, ge=1, le=1_000_000)
+    eval_prompts: int = Field(title="Prompts in a measure", default=200, ge=1, le=1_000_000)
     """Held-out prompts in one measure."""
-    eval_skip: int = Field(default=0, ge=0, le=1_000_000)
+    eval_skip: int = Field(title="Held-out prompts to skip", default=0, ge=0, le=1_000_000)
     """Held-out prompts before the first that is measured: settings are chosen on others than are reported."""
-    watch_prompts: int = Field(default=2, ge=0, le=64)
+    watch_prompts: int = Field(title="Prompts followed through the run", default=2, ge=0, le=64)
     """Held-out prompts answered again with the same seed, or stored rows read again, to be looked at; 0 for none."""
-    watch_every: int = Field(default=10, ge=1, le=1_000_000)
+    watch_every: int = Field(title="Steps between looks at them", default=10, ge=1, le=1_000_000)
     """Steps between two such looks."""
-    save_steps: int = Field(default=20, ge=0, le=1_000_000)
+    save_steps: int = Field(title="Steps between checkpoints", default=20, ge=0, le=1_000_000)
     """Steps between two checkpoints to resume from, a multiple of num_iterations; 0 for none."""
-    save_total_limit: int = Field(default=2, ge=1, le=1000)
+    save_total_limit: int = Field(title="Checkpoints kept", default=2, ge=1, le=1000)
     """Newest checkpoints that are kept."""
     ranks: int = Field(default=1, ge=1, le=64)
     """Processes that share the batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto takes a GPU where there is one."""
-    report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(default_factory=list)
+    report_to: list[Literal["trackio", "wandb", "tensorboard"]] = Field(title="Trackers", default_factory=list)
     """Trackers that get configuration, metrics, alarms and heatmaps too; each must be installed."""
     project: str = Field(default="process-grpo", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._ -]+$")
     """The project that trackers list the run under."""

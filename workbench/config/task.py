@@ -59,11 +59,11 @@ class TaskSection(Section):
     filter: str | None = None
     """The rows to take, as pandas' query has it: level >= 3 and subject in ['algebra', 'geometry'] and
     text.str.contains('x'). Dots lead into objects."""
-    max_prompt_characters: int | None = Field(default=None, ge=1, le=100_000_000)
+    max_prompt_characters: int | None = Field(title="Longest prompt (characters)", default=None, ge=1, le=100_000_000)
     """Leave out rows whose prompt is longer."""
     rows: int | None = Field(default=None, ge=1, le=100_000_000)
     """Training rows that are drawn; none for all."""
-    held_out_rows: int | None = Field(default=None, ge=1, le=100_000_000)
+    held_out_rows: int | None = Field(title="Held-out rows", default=None, ge=1, le=100_000_000)
     """Held-out rows that are drawn; none for all."""
     checker: Literal["answer_correctness", "gsm8k_answer", "math_equality"] | None = None
     """The reward that says which held-out answers are right; none for math_equality if answers hold LaTeX, else

@@ -109,19 +109,19 @@ class SampledSection(MethodSection):
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     prompts_per_step: int = Field(default=6, ge=1, le=4096)
     """Distinct prompts in one generation; the batch is this times G."""
-    max_prompt_length: int | None = Field(default=None, ge=1, le=10_000_000)
+    max_prompt_length: int | None = Field(title="Longest prompt (tokens)", default=None, ge=1, le=10_000_000)
     """Tokens of a prompt at most: longer ones are refused or skipped (task.long_prompts); none for what has room."""
-    num_iterations: int = Field(default=1, ge=1, le=64)
+    num_iterations: int = Field(title="Updates per batch μ", default=1, ge=1, le=64)
     """mu, the optimiser passes over one generation."""
     mask_truncated_completions: bool = False
     """Leave truncated completions out of the loss."""
-    rollouts_every: int = Field(default=1, ge=1, le=1_000_000)
+    rollouts_every: int = Field(title="Steps between stored rollouts", default=1, ge=1, le=1_000_000)
     """Store the rollouts of every n-th generation."""
-    reward_deadline: float = Field(default=30.0, gt=0, le=86_400)
+    reward_deadline: float = Field(title="Deadline of a reward (s)", default=30.0, gt=0, le=86_400)
     """Seconds one reward function's code may take for a rank's whole batch."""
     on_reward_error: Literal["stop", "unscored"] = "stop"
     """When a reward function fails: stop the run, or leave what it failed on unscored."""
-    max_reward_errors: int = Field(default=20, ge=0, le=1_000_000)
+    max_reward_errors: int = Field(title="Reward errors tolerated", default=20, ge=0, le=1_000_000)
     """Such failures a run survives, over all ranks, if on_reward_error is unscored."""
 
     @property
@@ -260,7 +260,7 @@ class StoredSection(MethodSection):
     """The kind of rows."""
     batch_size: int = Field(default=32, ge=1, le=65_536)
     """Rows (demonstrations, pairs, labelled completions) in one step, over all ranks; all there are where fewer."""
-    max_length: int = Field(default=1024, ge=2, le=131_072)
+    max_length: int = Field(title="Longest row (tokens)", default=1024, ge=2, le=131_072)
     """Tokens of prompt and completion together; what is longer is cut off, or left out where a score is learnt."""
 
     @property

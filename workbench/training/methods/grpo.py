@@ -26,17 +26,17 @@ class GRPOSection(SampledSection):
     """How token losses are averaged (TRL's names)."""
     beta: float = Field(default=0.0, ge=0, le=1000, title="KL weight β")
     """Weight of the KL to the reference policy in the loss; 0 needs no reference."""
-    resample_flat: int = Field(default=0, ge=0, le=64)
+    resample_flat: int = Field(title="Replace groups without variance (dynamic sampling)", default=0, ge=0, le=64)
     """Rounds in which groups without spread are replaced by other prompts' groups, at most; 0 for none."""
-    epsilon: float = Field(default=0.2, ge=0, lt=1)
+    epsilon: float = Field(title="Clip ε (low)", default=0.2, ge=0, lt=1)
     """Lower (and, unless set apart, upper) clip range of the ratio."""
-    epsilon_high: float | None = Field(default=None, ge=0, le=1_000_000)
+    epsilon_high: float | None = Field(title="Clip ε (high)", default=None, ge=0, le=1_000_000)
     """Upper clip range of the ratio."""
     sync_ref_model: bool = False
     """Move the reference policy towards the policy as training goes."""
-    ref_model_mixup_alpha: float = Field(default=0.6, ge=0, le=1)
+    ref_model_mixup_alpha: float = Field(title="Reference mix α", default=0.6, ge=0, le=1)
     """alpha in pi_ref <- alpha pi + (1 - alpha) pi_ref."""
-    ref_model_sync_steps: int = Field(default=512, ge=1, le=1_000_000)
+    ref_model_sync_steps: int = Field(title="Steps between reference updates", default=512, ge=1, le=1_000_000)
     """Steps between two such moves."""
 
     @property

@@ -32,19 +32,19 @@ class PPOSection(SampledSection):
     """lambda of GAE: 1 sums rewards, 0 trusts the critic's values alone."""
     kl_coef: float = Field(default=0.05, ge=0, le=1000, title="KL weight")
     """Weight of log pi - log pi_ref, which each token's reward is lowered by; 0 needs no reference."""
-    score_clip: float = Field(default=5.0, gt=0, le=1_000_000)
+    score_clip: float = Field(title="Clip scores at", default=5.0, gt=0, le=1_000_000)
     """Bound on the size of a completion's outcome reward."""
     whiten: bool = True
     """Give the advantages of a batch's tokens mean 0 and standard deviation 1."""
-    epsilon: float = Field(default=0.2, ge=0, lt=1)
+    epsilon: float = Field(title="Clip ε (low)", default=0.2, ge=0, lt=1)
     """Clip range of the policy's ratio."""
     target_kl: float | None = Field(default=None, gt=0, le=1000, title="Target KL")
     """Skip a step where the mean of log pi_old - log pi is above 1.5 times this; None for never."""
     critic: Literal["shared", "separate"] = "shared"
     """Where values come from: a linear head on the policy's last hidden state, or on that of a copy of the policy."""
-    value_coef: float = Field(default=0.1, ge=0, le=1000)
+    value_coef: float = Field(title="Weight of the value loss", default=0.1, ge=0, le=1000)
     """Weight of the value loss."""
-    epsilon_value: float = Field(default=0.2, gt=0, le=1_000_000)
+    epsilon_value: float = Field(title="Clip ε (values)", default=0.2, gt=0, le=1_000_000)
     """How far a value may leave what it was when the batch was sampled."""
 
     @property

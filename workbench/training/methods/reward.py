@@ -31,7 +31,7 @@ class RewardSection(StoredSection):
     trl_config, usual_learning_rate = "RewardConfig", 1e-4
     name: Literal["reward"] = "reward"
     """The training method."""
-    center_rewards_coefficient: float | None = Field(default=None, ge=0)
+    center_rewards_coefficient: float | None = Field(title="Weight of centring rewards", default=None, ge=0)
     """Weight of (r_chosen + r_rejected)² in the loss, which keeps scores around 0 (arXiv 2312.09244); 0.01, say."""
     end_token: bool = False
     """End plain text with the end-of-sequence token, as TRL's RewardTrainer does; the saved model says so."""
