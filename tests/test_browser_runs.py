@@ -513,6 +513,7 @@ def ten_thousand_steps_are_drawn_with_few_points(page: Page) -> None:
 def dragging_zooms_every_chart_while_rows_come(page: Page, run: Run) -> None:
     svg, loss = page.locator(".curve[data-panel=reward] .nsewdrag"), page.locator(".curve[data-panel=loss]")
     drag(page, svg, 20, 70)
+    loss.scroll_into_view_if_needed()
     expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10,000")
     expect(page.locator("#curves .show-all")).to_have_text(re.compile("^steps \\d+–\\d+ · show all$"))
     page.wait_for_url(re.compile("xmin=.*xmax="))
@@ -523,6 +524,7 @@ def dragging_zooms_every_chart_while_rows_come(page: Page, run: Run) -> None:
     expect(loss.locator(".xaxislayer-above")).not_to_contain_text("10,000")
     # A double click shows everything again: it picks no step, so the page goes on following.
     svg.dblclick(position={"x": 60, "y": 60})
+    loss.scroll_into_view_if_needed()
     expect(loss.locator(".xaxislayer-above")).to_contain_text("10,000")
     expect(page.locator("#curves .show-all")).to_be_hidden()
     run.dir.rollouts.write(LONG + 2, [worked_credit()])
@@ -530,6 +532,7 @@ def dragging_zooms_every_chart_while_rows_come(page: Page, run: Run) -> None:
     expect(page.locator("#follow-latest")).to_be_checked()
     drag(page, svg, 20, 70)
     page.locator("#curves .show-all").click()
+    loss.scroll_into_view_if_needed()  # what is far out of sight is not drawn
     expect(loss.locator(".xaxislayer-above")).to_contain_text("10,000")
     # One click does pick a step.
     svg.click(position={"x": 60, "y": 60})

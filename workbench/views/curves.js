@@ -500,8 +500,12 @@ class Figure {
     /** @type {(event: string, act: (data: any) => void) => void} */
     const on = (event, act) => this.plot.on?.(event, act);
     let waiting = 0, doubled = -DOUBLE_CLICK;
-    on("plotly_hover", ({ xvals, points }) => this.owner.point(points[0]?.x ?? xvals[0]));
+    // Plotly tells of a mouse that has left late or, after a drag, not at all.
+    on("plotly_hover", ({ xvals, points }) => {
+      if (this.plot.matches(":hover")) this.owner.point(points[0]?.x ?? xvals[0]);
+    });
     on("plotly_unhover", () => this.owner.point(null));
+    this.plot.addEventListener("pointerleave", () => this.owner.point(null));
     on("plotly_relayout", (/** @type {Record<string, any>} */ to) => {
       const range = to["xaxis.range"] ??
         (to["xaxis.range[0]"] === undefined ? null : [to["xaxis.range[0]"], to["xaxis.range[1]"]]);
