@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from workbench.schema import RewardKind
 from workbench.ui.handlers.credit import credit_section
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row
 
 PATTERN = r"(?m)^(?:Step \d+|Answer):"
@@ -16,10 +15,10 @@ PATTERN = r"(?m)^(?:Step \d+|Answer):"
 
 def draft_of(
     *rows: RewardRow, regex: str = PATTERN, kind: str = "starts", scheme: str = "process", **options: Any
-) -> Draft:
+) -> PageState:
     """The page as it opens, with these rows (its own, if none), this pattern and this scheme."""
     listed = rows or (builtin_row("step_correctness"), builtin_row("answer_correctness"))
-    draft = replace(first_draft(), rows=tuple(listed), credit=credit_section(scheme, **options))
+    draft = first_draft().but(rows=tuple(listed), credit=credit_section(scheme, **options))
     return draft.with_pattern(regex, kind)
 
 

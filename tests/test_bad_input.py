@@ -40,11 +40,11 @@ from workbench.runs import Run, list_runs, open_run
 from workbench.runs.upkeep import about
 from workbench.schema import Group
 from workbench.ui import api
-from workbench.ui.handlers.draft import PAGE_FIELDS
 from workbench.ui.handlers.example import first_draft, first_group
 from workbench.ui.handlers.opening import find_file
+from workbench.ui.handlers.page_state import PAGE_FIELDS
+from workbench.ui.handlers.page_state import leaves as tree_leaves
 from workbench.ui.handlers.runs import write_zip
-from workbench.ui.handlers.tree import leaves as tree_leaves
 from workbench.weights import WeightsError
 
 LONGEST = 3_000  # characters of a message

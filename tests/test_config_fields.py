@@ -20,10 +20,9 @@ from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
 from workbench.ui.handlers.fields import paths_of, pattern_form
 from workbench.ui.handlers.notebook import inspect_code
-from workbench.ui.handlers.page_restore import restore
-from workbench.ui.handlers.page_state import link_of
+from workbench.ui.handlers.page_state import with_path
 from workbench.ui.handlers.session import GroupStore
-from workbench.ui.handlers.tree import with_path
+from workbench.ui.handlers.sharing import link_of, restore
 
 TEXTS: dict[str, Any] = {
     "name": "other", "policy.merge": {"run:taught": 0.5}, "policy.lora.targets": "q_proj",
@@ -149,7 +148,7 @@ def test_a_field_of_the_step_pattern_is_one_of_the_configuration_the_trainer_and
     assert json.loads(given.to_json_string())["step_pattern"] == asdict(pattern)
     assert StepPattern(*pattern.parts) == pattern
     draft = draft_of()
-    code = inspect_code(replace(draft, tree=with_path(draft.tree, "method.pattern", asdict(pattern))), tmp_path)
+    code = inspect_code(draft.but(tree=with_path(draft.tree, "method.pattern", asdict(pattern))), tmp_path)
     found: dict[str, Any] = {"wb": workbench}
     exec(next(line for line in code.splitlines() if line.startswith("pattern = ")), found)
     assert found["pattern"] == pattern

@@ -24,9 +24,9 @@ from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps
 from workbench.rewards.judges import FILE, Judges, Question, question, reach, rubric_columns
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers.config_import import open_config
 from workbench.ui.handlers.reward_forms import NEW
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import open_config
 
 KEY = "sk_judge_4711_secret"
 PATTERN = StepPattern(r";", kind="ends")

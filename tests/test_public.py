@@ -24,10 +24,10 @@ from workbench.schema import Example
 from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group
 from workbench.ui.handlers.opening import Ask, open_file
+from workbench.ui.handlers.page_state import with_path
 from workbench.ui.handlers.run_setup import start_run
 from workbench.ui.handlers.sampling import sample
 from workbench.ui.handlers.scoring import rescore
-from workbench.ui.handlers.tree import with_path
 from workbench.ui.public import (
     ABOUT,
     FREE,
@@ -126,7 +126,7 @@ def test_each_field_of_the_rule_is_one() -> None:
 )
 def test_sampling_and_training_refuse_what_a_forged_form_holds(path: str, value: Any, services: PublicServices) -> None:
     draft = draft_of()
-    draft = replace(draft, tree=with_path(draft.tree, path, value))
+    draft = draft.but(tree=with_path(draft.tree, path, value))
     assert list(sample(draft, services, "tab"))[-1].note.level == "error"  # type: ignore[union-attr]
     started, note = start_run(draft, services)
     assert started is None

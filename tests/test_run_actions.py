@@ -7,7 +7,6 @@ import subprocess
 import sys
 import venv
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from tests.stored_runs import store
 from tests.test_references import saved
 from workbench.errors import RunError
 from workbench.runs import Run
+from workbench.ui.handlers.page_state import with_path
 from workbench.ui.handlers.runs import export_run, inspect_policy, train_on, use_settings, write_folder
-from workbench.ui.handlers.tree import with_path
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,10 +32,10 @@ def first(tmp_path: Path) -> Run:
 
 def test_a_checkpoint_is_the_policy_of_inspect_and_nothing_else_changes(tmp_path: Path, first: Run) -> None:
     draft = draft_of()
-    draft = replace(draft, tree=with_path(draft.tree, "policy.adapter", "some/adapter"))
+    draft = draft.but(tree=with_path(draft.tree, "policy.adapter", "some/adapter"))
     after, said = inspect_policy(draft, "run:first@4", tmp_path)
     assert (after.policy, after.policy_options["adapter"]) == ("run:first@4", None)
-    assert replace(after, tree=draft.tree) == draft
+    assert after.but(tree=draft.tree) == draft
     assert said is not None
     assert said.text == "run first was trained on finish; the prompt is of chain-arithmetic"
 

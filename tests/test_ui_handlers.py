@@ -22,11 +22,11 @@ from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.schema import Group, Step
 from workbench.steps import Split, pattern
-from workbench.ui.handlers import config_import as imports
 from workbench.ui.handlers import example as inspect
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
-from workbench.ui.handlers.draft import AS_INSPECT, Draft
+from workbench.ui.handlers import sharing as imports
 from workbench.ui.handlers.example import first_group
+from workbench.ui.handlers.page_state import AS_INSPECT, PageState
 from workbench.ui.handlers.presets import pattern_note
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row
 from workbench.ui.handlers.sampling import adopt, sample
@@ -49,7 +49,7 @@ def test_a_rollout_without_a_step_is_not_one_without_a_match():
     assert note.text.startswith("no match in rollout 2")
 
 
-def form(*rows: RewardRow, regex: str = PATTERN, kind: str = "starts", **more) -> Draft:
+def form(*rows: RewardRow, regex: str = PATTERN, kind: str = "starts", **more) -> PageState:
     return draft_of(*rows, regex=regex, kind=kind, **more)
 
 
@@ -57,7 +57,7 @@ def own(code: str, *, name: str = "mine", kind: str = "step", weight: float = 1.
     return own_row(code, name, kind, weight, on=on)  # type: ignore[arg-type]
 
 
-def sampling_form(draft: Draft | None = None, **changes) -> Draft:
+def sampling_form(draft: PageState | None = None, **changes) -> PageState:
     """A draft whose sampling fields hold small values, or others."""
     values = {
         "page.text": "Start with 2, add 3.\n",
@@ -71,7 +71,7 @@ def sampling_form(draft: Draft | None = None, **changes) -> Draft:
     return (draft or draft_of()).with_values(values | {named[name]: value for name, value in changes.items()})
 
 
-def training_form(draft: Draft | None = None, **changes) -> Draft:
+def training_form(draft: PageState | None = None, **changes) -> PageState:
     """A draft as ``sampling_form`` makes it whose Train fields hold a short run."""
     values = {
         "run.steps": 3.0,
@@ -117,7 +117,7 @@ def test_a_pattern_of_empty_text_is_refused(worker, regex):
 
 def test_a_slow_pattern_is_refused_and_named(worker):
     slow = replace(first_group().rollouts[0], texts=("a" * 40 + "b",), token_ids=(1,), finished=False, logprobs=None)
-    view = rescore(replace(form(regex="(a|aa)+$"), group=Group("p", (slow, slow))), worker)
+    view = rescore(form(regex="(a|aa)+$").but(group=Group("p", (slow, slow))), worker)
     assert "too slow (0.25 s) on rollout 1" in view.pattern.text
 
 
@@ -185,7 +185,7 @@ def test_a_group_that_is_not_of_the_page_says_what_differs():
     first = first_group()
     group = replace(first, sampling={**first.sampling, "temperature": 0.7})
     assert mismatch(form(), first) == ""
-    assert "previous prompt" in mismatch(replace(form(), prompt="something else"), first)
+    assert "previous prompt" in mismatch(form().but(prompt="something else"), first)
     assert "of the policy tiny" in mismatch(form().with_values({"policy.path": "gpt2"}), first)
     assert "temperature 0.7" in mismatch(form(), group)
     assert mismatch(form(), replace(group, sampling={"file": "rollouts.jsonl"})) == ""
@@ -228,7 +228,7 @@ def test_an_edited_builtin_becomes_code():
 def test_an_edited_prompt_says_whose_columns_it_has():
     draft = form()
     assert inspect.edited_example(draft)[1] == ""
-    example, note = inspect.edited_example(replace(draft, text=draft.text + "!"))
+    example, note = inspect.edited_example(draft.but(text=draft.text + "!"))
     assert example.columns == draft.columns
     assert "answer" in note
 
@@ -291,7 +291,7 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
 
 
 def test_a_prompt_of_ones_own_is_the_one_that_was_answered(services):
-    draft = replace(sampling_form(prompt="mine"), columns={})
+    draft = sampling_form(prompt="mine").but(columns={})
     services.models = FakePolicy([], replace(first_group(), prompt="mine"))
     last = list(sample(draft, services, "tab"))[-1]
     assert adopt(draft, last.sampled).edited == "mine"
@@ -501,10 +501,10 @@ def answers(*texts: str) -> Group:
 
 def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(worker):
     scored = form(own("def mine(prompt, step, **columns):\n    return 1.0\n"))
-    draft = replace(scored, group=answers("Step 1: a\nStep 2: b\nAnswer: 3", "Step 1: a\nAnswer: 3"))
+    draft = scored.but(group=answers("Step 1: a\nStep 2: b\nAnswer: 3", "Step 1: a\nAnswer: 3"))
     note = pattern_note(draft, rescore(draft, worker))
     assert (note.text, note.level) == ("finds 2 to 3 steps per answer: “Step 1: a” to “Answer: 3”", "plain")
-    unmatched = replace(draft, group=answers("Step 1: a\nAnswer: 3", "nothing"))
+    unmatched = draft.but(group=answers("Step 1: a\nAnswer: 3", "nothing"))
     assert pattern_note(unmatched, rescore(unmatched, worker)).text.startswith("no match in rollout 2")
     white = draft.with_pattern(r"\n+", "starts")
     assert "in no step" in pattern_note(white, rescore(white, worker)).text

@@ -13,15 +13,13 @@ from workbench.config import leaves
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
-from workbench.ui.handlers.config_import import take_over
-from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.fields import INSPECTED, elem_id, fits, help_of, label_of, paths_of, run_form
 from workbench.ui.handlers.notebook import train_code
-from workbench.ui.handlers.page_restore import restore
-from workbench.ui.handlers.page_state import dump, link_of
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore
+from workbench.ui.handlers.sharing import dump, link_of, restore, take_over
 from workbench.ui.tabs.form import form_note_value
 
 CHANGED: dict[str, dict[str, Any]] = {
@@ -40,7 +38,7 @@ def store(tmp_path: Path) -> GroupStore:
     return GroupStore(tmp_path)
 
 
-def changed(method: str) -> Draft:
+def changed(method: str) -> PageState:
     """A draft in whose form somebody chose a method and changed some of its settings."""
     settings = {f"{method}.{name}": value for name, value in CHANGED.get(method, {}).items()}
     return draft_of().with_values({"method.name": method, "run.steps": 7, **settings})
@@ -48,7 +46,7 @@ def changed(method: str) -> Draft:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
-    draft, form = Draft.of(RunConfig.parse({"method": method})), run_form(method)
+    draft, form = PageState.of(RunConfig.parse({"method": method})), run_form(method)
     drawn = {leaf.name: leaf for _, part in form for leaf in part}
     for leaf in leaves(METHODS[method].section):
         if leaf.name.partition(".")[0] in ("name", *INSPECTED):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -12,8 +11,8 @@ from tests.drafts import draft_of, own_row
 from workbench.rewards import Sandbox
 from workbench.ui.handlers import opening as opening_handlers
 from workbench.ui.handlers.checks import check_rewards
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import Kept
@@ -46,7 +45,7 @@ def shown(draft, worker):
     return [rollout["advantages"][0] for rollout in json.loads(rescore(draft, worker).drawing)["show"]["rollouts"]]
 
 
-def scoring_form(view) -> Draft:
+def scoring_form(view) -> PageState:
     """The page with the rewards that fit the data, and a pattern of lines."""
     return with_opened(draft_of(), view).with_pattern(**LINES)
 
@@ -145,7 +144,7 @@ def test_a_log_with_outcome_rewards_alone_opens_under_outcome(tmp_path, worker):
     assert with_opened(draft, opened(tmp_path)[-1]).credit["scheme"] == "process"  # of a file with step rewards
     steps = draft_of(builtin_row("step_correctness")).with_scheme_for_rewards()
     assert steps.credit["scheme"] == "process"
-    weighted = replace(draft_of(builtin_row("given_reward")), credit={"scheme": "process", "outcome_weight": 1.0})
+    weighted = draft_of(builtin_row("given_reward")).but(credit={"scheme": "process", "outcome_weight": 1.0})
     assert weighted.with_scheme_for_rewards() is weighted
 
 
@@ -261,7 +260,7 @@ def drawn(tmp_path, worker, advantages, **how):
         for n, advantage in zip((4, 5), advantages, strict=True)
     ]
     draft = with_opened(draft_of(), opened(tmp_path, write(tmp_path, *rows))[-1])
-    return json.loads(rescore(replace(draft, **how), worker).drawing)["show"]
+    return json.loads(rescore(draft.but(**how), worker).drawing)["show"]
 
 
 def said(payload):

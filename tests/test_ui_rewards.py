@@ -17,8 +17,8 @@ from workbench.rewards.source import saved_rewards
 from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.credit import with_settings
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import first_group
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, row_of
 from workbench.ui.handlers.scoring import Note, ScoringView, rescore
 
@@ -36,7 +36,7 @@ def own(code: str, name: str = "mine") -> RewardRow:
     return own_row(code, name)
 
 
-def form(*rows: RewardRow) -> Draft:
+def form(*rows: RewardRow) -> PageState:
     return draft_of(*rows)
 
 
@@ -63,7 +63,7 @@ def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: Sandbo
     of_a_file |= {"calls": ["7+3"]}  # what the task of episodes has
     group = first_group()
     draft = form(builtin_row("step_correctness"), builtin_row(name))
-    view = rescore(replace(draft, group=replace(group, columns={**group.columns, **of_a_file})), worker)
+    view = rescore(draft.but(group=replace(group, columns={**group.columns, **of_a_file})), worker)
     if name == "step_correctness":
         assert view.rows[0] is not None
         assert "there twice" in view.rows[0].text
@@ -79,13 +79,13 @@ def test_saving_and_loading(tmp_path: Path) -> None:
 
     draft = form(builtin_row("step_correctness"))
     added = handlers.add_file(draft, "mine", tmp_path)
-    assert isinstance(added, Draft)
+    assert isinstance(added, PageState)
     assert [(row.name, row.code) for row in added.rows[1:]] == [("mine", STEP)]
     listed = draft.with_row(
         own("def mine(prompt, step, **c):\n    return 0.0\n").with_edits({"on": False, "weight": 0.5})
     )
     again = handlers.add_file(listed, f"{tmp_path}/rewards/mine.py::mine", tmp_path)
-    assert isinstance(again, Draft)
+    assert isinstance(again, PageState)
     row = again.rows[1]
     assert (len(again.rows), row.code, row.weight, row.on) == (2, STEP, 0.5, False)  # in its namesake's place
     assert row.key != listed.rows[1].key
@@ -111,17 +111,17 @@ def test_what_is_typed_in_a_row_is_read_by_its_key_and_by_no_other() -> None:
 
 
 def test_a_template_is_added_under_a_name_that_is_free() -> None:
-    draft: Draft | Note = form(builtin_row("step_correctness"))
+    draft: PageState | Note = form(builtin_row("step_correctness"))
     for _ in range(14):  # there is no most
-        assert isinstance(draft, Draft)
+        assert isinstance(draft, PageState)
         draft = handlers.add_reward(draft, handlers.OWN_STEP)
-    assert isinstance(draft, Draft)
+    assert isinstance(draft, PageState)
     assert [row.name for row in draft.rows[1:3]] == ["my_step_reward", "my_step_reward_2"]
     assert len({row.name for row in draft.rows}) == 15
     assert isinstance(handlers.add_reward(draft, "step_correctness"), Note)  # it is in the list
 
 
-def said(draft: Draft, view: ScoringView, editing: str = "") -> Any:
+def said(draft: PageState, view: ScoringView, editing: str = "") -> Any:
     watched = None if view.credit is None else handlers.watch_group(draft, view.credit.scored, CallTimes())
     return handlers.rewards_said(draft, view, watched, editing)
 
@@ -175,18 +175,18 @@ def test_a_row_says_that_the_scheme_does_not_use_it(worker: Sandbox) -> None:
     """The page opens with both kinds of rewards under ``process`` with outcome weight 0."""
     both = form(builtin_row("step_correctness"), builtin_row("answer_correctness"))
 
-    def notes(draft: Draft) -> list[str]:
+    def notes(draft: PageState) -> list[str]:
         rows = said(draft, rescore(draft, worker))["rows"].values()
         assert {note["level"] for note in rows} == {"plain"}
         return [note["text"] for note in rows]
 
     steps, answers = "each step · 85 % of steps right", "final answer · 4 of 8 answers right"
     assert notes(both) == [steps, f"{answers} · shown, not counted"]
-    alpha = replace(both, credit=with_settings(both.credit, {"outcome_weight": 1.0}))
+    alpha = both.but(credit=with_settings(both.credit, {"outcome_weight": 1.0}))
     assert notes(alpha) == [steps, answers]
-    outcome = replace(both, credit=with_settings(both.credit, {"scheme": "outcome"}))
+    outcome = both.but(credit=with_settings(both.credit, {"scheme": "outcome"}))
     assert notes(outcome) == [f"{steps} · shown, not counted", answers]
-    beside = replace(both, compare={"scheme": "outcome"})
+    beside = both.but(compare={"scheme": "outcome"})
     assert notes(beside) == [f"{steps} · not counted by B", f"{answers} · not counted by A"]
-    step = replace(both, compare={"scheme": "step"})
+    step = both.but(compare={"scheme": "step"})
     assert notes(step) == [steps, f"{answers} · shown, not counted"]

@@ -20,17 +20,16 @@ from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
 from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.credit import credit_section
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.fields import every_leaf
 from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.group_export import export
 from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code
-from workbench.ui.handlers.page_restore import restore
-from workbench.ui.handlers.page_state import dump, link_of
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import GroupStore
+from workbench.ui.handlers.sharing import dump, link_of, restore
 
 MINE = '''LIMIT = 9
 
@@ -80,7 +79,7 @@ CASES = {
     "options": draft_of(gamma=0.5, scale=False, outcome_weight=0.25, clip=0.75),
     "min": draft_of(scheme="min", temperature=0.3),
     "first_error": draft_of(scheme="first_error", threshold=0.25, normalise="per_completion"),
-    "two schemes": replace(draft_of(), compare=credit_section("outcome")),
+    "two schemes": draft_of().but(compare=credit_section("outcome")),
     "another pattern": draft_of(regex="\\n+'\"", kind="ends"),
 }
 
@@ -129,7 +128,7 @@ def test_code_that_would_reach_into_other_code_stays_text(
 def test_the_code_names_the_reference_and_the_adapter(store: GroupStore) -> None:
     group = first_group()
     group = replace(group, sampling={**group.sampling, "reference": "tiny", "adapter": "mine/adapter"})
-    code = inspect_code(replace(draft_of(), group=group), store.keep(group))
+    code = inspect_code(draft_of().but(group=group), store.keep(group))
     assert "wb.load_policy('tiny', adapter='mine/adapter')" in code
     assert "group = wb.with_reference(wb.load_policy('tiny'), group)" in code
 
@@ -137,7 +136,7 @@ def test_the_code_names_the_reference_and_the_adapter(store: GroupStore) -> None
 def test_a_group_that_was_edited_or_read_is_read_again(worker: Sandbox, store: GroupStore) -> None:
     group = first_group()
     edited = replace(group, sampling={}, rollouts=group.rollouts[1:], columns={**group.columns, "note": "'''\\"})
-    draft = replace(draft_of(), group=edited)
+    draft = draft_of().but(group=edited)
     assert not can_sample_again(edited)
     code = inspect_code(draft, store.keep(edited))
     assert "load_policy" not in code
@@ -148,7 +147,7 @@ def test_a_group_that_was_edited_or_read_is_read_again(worker: Sandbox, store: G
 
 def test_a_prompt_of_ones_own_is_sampled_again(store: GroupStore) -> None:
     group = replace(first_group(), prompt="Start with 7, add 5.\n", columns={})
-    code = inspect_code(replace(draft_of(), group=group), store.keep(group))
+    code = inspect_code(draft_of().but(group=group), store.keep(group))
     assert "wb.Example('Start with 7, add 5.\\n', {})" in code
 
 
@@ -263,9 +262,9 @@ WHOLE = {
 )
 def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: GroupStore) -> None:
     config = RunConfig.parse(data)
-    draft = Draft.of(config)
+    draft = PageState.of(config)
     assert draft.config() == config
-    assert Draft.of(RunConfig.from_yaml(draft.config().to_yaml())) == draft
+    assert PageState.of(RunConfig.from_yaml(draft.config().to_yaml())) == draft
     # What the page's fields show, given back unchanged, changes nothing.
     held = {path: shown_value(leaf, draft.value(path)) for path, leaf in every_leaf().items()}
     assert draft.with_values(held).config() == config
@@ -303,7 +302,7 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
 # ── kept controls and links ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def kept(draft: Draft, saved: str = "", **fields: Any) -> str:
+def kept(draft: PageState, saved: str = "", **fields: Any) -> str:
     """What a browser tab keeps of a page, whose address is a link to it."""
     return json.dumps({"page": dump(draft.with_values(fields), saved), "address": link_of(draft, saved)})
 
@@ -319,7 +318,7 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
         scheme="min",
         temperature=0.3,
     )
-    draft = replace(draft, compare=credit_section("step"), group=group, edited=group.prompt)
+    draft = draft.but(compare=credit_section("step"), group=group, edited=group.prompt)
     draft = draft.with_values(
         {
             "page.text": "a prompt",
@@ -336,7 +335,7 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
     assert found is not None
     assert found.problems == ()
     assert found.draft.group.to_json() == group.to_json()
-    assert replace(found.draft, group=group) == draft
+    assert found.draft.but(group=group) == draft
     saved = store.keep_recent(group)
     again = restore(kept(draft, saved), link_of(draft, saved), store)
     assert again == found  # the tab's own address changes nothing
@@ -344,9 +343,9 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
 
 def test_a_link_to_another_group_of_the_example_forgets_the_edited_prompt(store: GroupStore) -> None:
     group, other = first_group(), replace(first_group(), rollouts=first_group().rollouts[:3])
-    draft = replace(draft_of(), edited=group.prompt)
-    memory = kept(replace(draft, text="a prompt"), store.keep_recent(group))
-    link = link_of(replace(draft_of(), group=other), store.keep(other).stem)
+    draft = draft_of().but(edited=group.prompt)
+    memory = kept(draft.but(text="a prompt"), store.keep_recent(group))
+    link = link_of(draft_of().but(group=other), store.keep(other).stem)
     found = restore(memory, link, store)
     assert found is not None
     assert (found.draft.edited, found.draft.text) == (None, find_task(draft.task)[draft.index].prompt)
@@ -365,20 +364,20 @@ def test_a_link_shows_the_same_in_every_tab_and_keeps_what_somebody_wrote_there(
     assert demo.text == demo.prompt == demo.group.prompt
     assert dict(demo.columns) == {"answer": "10"}
     first, second, *others = demo.rows  # the editor gives code back without the line break at its end
-    demo = replace(demo, rows=(first.with_edits({"code": first.code.rstrip()}), second, *others))
+    demo = demo.but(rows=(first.with_edits({"code": first.code.rstrip()}), second, *others))
     memory = kept(demo, store.keep_recent(demo.group), **{"method.sampling.max_completion_length": 9})
     link = link_of(draft_of(scheme="step"), "")
     fresh, found = restore("", link, store), restore(memory, link, store)
     assert fresh is not None
     assert found is not None
     assert found.problems == ("your own functions are kept, switched off: mine",)
-    assert replace(found.draft, rows=fresh.draft.rows) == fresh.draft
+    assert found.draft.but(rows=fresh.draft.rows) == fresh.draft
     assert found.draft.rows == (*fresh.draft.rows[:2], replace(own_row(MINE, weight=0.5), on=False))
 
 
 def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
     group = replace(first_group(), prompt="What is 2 + 2?", columns={"answer": "4"})
-    draft = replace(draft_of(), group=group, prompt=group.prompt, text=group.prompt, columns=group.columns)
+    draft = draft_of().but(group=group, prompt=group.prompt, text=group.prompt, columns=group.columns)
     saved = store.keep_recent(group)
     found = restore(kept(draft, saved), {}, store)
     assert found is not None
@@ -389,7 +388,7 @@ def test_an_imported_groups_prompt_stays_its_own(store: GroupStore) -> None:
 def test_a_link_shows_the_same_and_carries_no_code(store: GroupStore) -> None:
     group = replace(first_group(), rollouts=first_group().rollouts[:3])
     draft = draft_of(own_row(MINE), regex="(?m)^#", gamma=0.5)
-    draft = replace(draft, compare=credit_section("return"), group=group)
+    draft = draft.but(compare=credit_section("return"), group=group)
     link = link_of(draft, store.keep(group).stem)
     assert "mine" not in json.dumps(link)
     found = restore("", link, store)

@@ -21,8 +21,8 @@ from workbench.schema import Group, Rollout
 from workbench.steps import pattern as pattern_module
 from workbench.ui.handlers import reward_forms as handlers
 from workbench.ui.handlers import run_setup
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_forms import ModelForm, form_of
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, row_of
 from workbench.ui.handlers.rewards import row_label, save_row, task_rows
@@ -76,13 +76,13 @@ class Models:
         return [0.5 for _ in completions]
 
 
-def form(*rows: RewardRow, regex: str = ";", kind: str = "ends", group: Group = GROUP) -> Draft:
-    return replace(draft_of(*rows, regex=regex, kind=kind), group=group)
+def form(*rows: RewardRow, regex: str = ";", kind: str = "ends", group: Group = GROUP) -> PageState:
+    return draft_of(*rows, regex=regex, kind=kind).but(group=group)
 
 
 def placed(progress: bool = False, in_run: bool = False, outcome: RewardConfig = OUTCOME) -> RewardRow:
     row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, outcome))
-    found = handlers.values_row(handlers.with_values_row(replace(draft_of(), rows=()), row, progress, in_run).rows)
+    found = handlers.values_row(handlers.with_values_row(draft_of().but(rows=()), row, progress, in_run).rows)
     assert found is not None
     return found
 
@@ -160,7 +160,7 @@ def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: San
     listed = form(builtin_row("tag_format"), builtin_row("think_format"), placed())
     fresh = rescore(listed, worker)
     assert fresh.rows == (None,) * 3
-    other = rescore(replace(listed, group=replace(GROUP, prompt="q")), worker)
+    other = rescore(listed.but(group=replace(GROUP, prompt="q")), worker)
     assert other.rows[2] is not None
     assert (other.rows[2].level, other.rows[2].text) == ("warning", "estimated for another group; estimate again")
     cut = rescore(listed.with_pattern("[;]", "ends"), worker)
@@ -238,9 +238,9 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
 # ── what a run keeps ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run(draft: Draft) -> RunConfig:
+def run(draft: PageState) -> RunConfig:
     return draft.with_values({"run.steps": 2, "grpo.prompts_per_step": 2}).config()
 
 
-def run_rewards(draft: Draft) -> list[RewardConfig]:
+def run_rewards(draft: PageState) -> list[RewardConfig]:
     return run(draft).grpo.rewards

@@ -13,14 +13,12 @@ from tests.drafts import draft_of
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.credit import credit_section, with_settings
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example
 from workbench.ui.handlers.notebook import inspect_code
-from workbench.ui.handlers.page_restore import restore
-from workbench.ui.handlers.page_state import dump
+from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.session import GroupStore
+from workbench.ui.handlers.sharing import dump, restore
 from workbench.ui.handlers.task_rows import preview, read_as
-from workbench.ui.handlers.tree import with_path
 
 COLUMNS = "prompt=q,answer=truth.value"
 
@@ -32,7 +30,7 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "rows.json")
 
 
-def typed(draft: Draft, **fields: Any) -> Draft:
+def typed(draft: PageState, **fields: Any) -> PageState:
     """The draft with what was typed into the fields, as the page sends it."""
     return draft.with_values({f"task.{name}": value for name, value in fields.items()})
 
@@ -48,7 +46,7 @@ def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> N
     shown = json.loads(preview(draft))
     assert shown["text"] == "7 prompts to train on, 1 held out; 12 left out by filter"
     assert shown["rows"][0] == [["prompt", "3 + 1?"], ["answer", "4"], ["other columns", "q, truth, level"]]
-    config = replace(draft, credit=credit_section("outcome")).config()
+    config = draft.but(credit=credit_section("outcome")).config()
     assert (config.task.columns, config.task.filter) == ({"prompt": "q", "answer": "truth.value"}, "level >= 3")
     assert read_as(draft, file, draft) is None  # nothing was changed
 
@@ -81,7 +79,7 @@ def test_own_problems_open_under_a_scheme_that_reads_their_rewards(tmp_path: Pat
     back = read_as(own, "chain-arithmetic", own)
     assert back is not None
     assert back.credit["scheme"] == "process"
-    counted = replace(first, credit=with_settings(first.credit, {"outcome_weight": 1.0}))
+    counted = first.but(credit=with_settings(first.credit, {"outcome_weight": 1.0}))
     kept = read_as(counted, str(rows), counted)
     assert kept is not None
     assert kept.credit == counted.credit  # which reads outcomes already
@@ -91,14 +89,14 @@ def test_a_column_that_is_no_prompt_is_told_of_in_the_pages_words(tmp_path: Path
     rows = tmp_path / "mine.jsonl"
     rows.write_text('{"Problem Text": "2 + 2?", "answer": "4"}\n', encoding="utf-8")
     draft = draft_of()
-    text = json.loads(preview(replace(draft, tree=with_path(draft.tree, "task.name", str(rows)))))["text"]
+    text = json.loads(preview(draft.but(tree=with_path(draft.tree, "task.name", str(rows)))))["text"]
     assert "'Problem Text'" in text
     assert "Columns (under Rows)" in text
     assert "task.columns" not in text
 
 
 def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) -> None:
-    draft = Draft.of(RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}}))
+    draft = PageState.of(RunConfig.parse({"task": {"name": file, "columns": COLUMNS, "sample_seed": None}}))
     draft = choose_example(draft, 2)
     kept = json.dumps({"page": dump(draft, "")})
     restored = restore(kept, {}, GroupStore(tmp_path))
@@ -108,5 +106,5 @@ def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) 
     group = draft_of().group
     assert group is not None
     sampled = replace(group, prompt=draft.prompt, columns=draft.columns)
-    code = inspect_code(replace(draft, group=sampled), tmp_path / "group.json")
+    code = inspect_code(draft.but(group=sampled), tmp_path / "group.json")
     assert f"wb.load_task({file!r}, columns={{'prompt': 'q', 'answer': 'truth.value'}}, sample_seed=None)" in code

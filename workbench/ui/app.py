@@ -38,8 +38,8 @@ from workbench.ui.api import Api
 from workbench.ui.blocks import Page, Sessions, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
 from workbench.ui.downloads import add_downloads
-from workbench.ui.handlers.draft import Tab
 from workbench.ui.handlers.fields import REFERENCE
+from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload

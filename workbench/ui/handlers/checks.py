@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.checks import ALL_EDITS, ProbeReport, preflight, probe, split_step_demo
@@ -22,9 +22,9 @@ from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
 from workbench.sentences import about_probes
 from workbench.ui.handlers.credit import changed, credit_config
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task, with_group
 from workbench.ui.handlers.opening import Opening, short
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, findings_json, portable_configs
 from workbench.ui.handlers.session import BackgroundWork, Kept, Services
@@ -75,7 +75,7 @@ class RewardCheckView:
     places: tuple[tuple[int, int], ...] = ()
 
 
-def probe_setup(draft: Draft, services: Services, tab: str) -> Iterator[CheckView]:
+def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[CheckView]:
     """Try each edit without content in the group on screen, under the page's own scheme and then all others."""
     if draft.group is None:
         yield CheckView("", Note("There is no group to probe; sample one first."))
@@ -161,11 +161,11 @@ def probe_json(report: ProbeReport, own: str) -> str:
     )
 
 
-def probe_demo(draft: Draft) -> tuple[Draft, Note]:
+def probe_demo(draft: PageState) -> tuple[PageState, Note]:
     """The group in which one good step, split in four, earns about five times the advantage under ``process``."""
     group, pattern, _ = split_step_demo()
     rows, kept = keep_written(demo_rows(), draft.rows)
-    loaded = replace(with_group(draft, group), rows=rows).with_pattern(pattern.regex, pattern.kind)
+    loaded = with_group(draft, group).but(rows=rows).with_pattern(pattern.regex, pattern.kind)
     said = "the demo's group, pattern and functions are on screen"
     return loaded, Note("; ".join(filter(None, (said, kept))), level="info")
 
@@ -173,7 +173,7 @@ def probe_demo(draft: Draft) -> tuple[Draft, Note]:
 # ── pre-flight ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckView]:
+def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[CheckView]:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
     try:
         (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
@@ -211,7 +211,7 @@ def run_preflight(draft: Draft, services: Services, tab: str) -> Iterator[CheckV
     yield CheckView(findings_json(report.findings))
 
 
-def _rewards(draft: Draft) -> list[Any]:
+def _rewards(draft: PageState) -> list[Any]:
     """All that are on, but for Monte-Carlo values: those are of one group's own steps."""
     rewards = portable_configs(draft)
     if not rewards:
@@ -230,7 +230,7 @@ def _examples(section: TaskSection, seed: int) -> list[Example]:
 
 def check_rewards(
     imported: Imported,
-    draft: Draft,
+    draft: PageState,
     threshold: str,
     worker: Sandbox,
     openings: Kept[Opening],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, cast
@@ -19,15 +18,14 @@ from workbench.errors import PatternError, TaskError
 from workbench.places import local_path
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
-from workbench.ui.handlers.draft import Draft
-from workbench.ui.handlers.tree import with_path
+from workbench.ui.handlers.page_state import PageState, with_path
 
 CUSTOM = "custom"
 _MOST_FILES = 1000  # of a folder, looked at for changes
 
 
 @cache
-def first_draft() -> Draft:
+def first_draft() -> PageState:
     """The page as it opens: the group that came with the embedded policy, and its task's defaults."""
     group = first_group()
     task = find_task("chain-arithmetic")
@@ -41,8 +39,7 @@ def first_draft() -> Draft:
         }
     )
     index = next((i for i in range(100) if task[i].prompt == group.prompt), 0)
-    return replace(
-        Draft.of(config),
+    return PageState.of(config).but(
         index=index,
         prompt=group.prompt,
         text=prompt_text(group.prompt),
@@ -88,13 +85,12 @@ def _written(name: str) -> tuple[tuple[str, int, int], ...]:
         return ()
 
 
-def choose_example(draft: Draft, index: float | None, *, by: int = 0, task: Task | None = None) -> Draft:
+def choose_example(draft: PageState, index: float | None, *, by: int = 0, task: Task | None = None) -> PageState:
     """Take example ``index + by`` of the draft's task, going round at the ends. Raises TaskError."""
     task = task or find_task(draft.task_section())
     chosen = (int(index or 0) + by) % len(task)
     example = task[chosen]
-    return replace(
-        draft,
+    return draft.but(
         tree=with_path(draft.tree, "task.name", task.name),
         index=chosen,
         prompt=example.prompt,
@@ -104,14 +100,14 @@ def choose_example(draft: Draft, index: float | None, *, by: int = 0, task: Task
     )
 
 
-def with_group(draft: Draft, group: Group) -> Draft:
+def with_group(draft: PageState, group: Group) -> PageState:
     """A group that was not sampled here on screen, with its own prompt and columns beside it."""
-    return replace(
-        draft, prompt=group.prompt, text=prompt_text(group.prompt), columns=group.columns, group=group, edited=None
+    return draft.but(
+        prompt=group.prompt, text=prompt_text(group.prompt), columns=group.columns, group=group, edited=None
     )
 
 
-def random_example(draft: Draft) -> Draft:
+def random_example(draft: PageState) -> PageState:
     task = find_task(draft.task_section())
     return choose_example(draft, random.randrange(len(task)), task=task)
 
@@ -137,7 +133,7 @@ def parse_prompt(text: str) -> Prompt:
     return checked_prompt("the prompt", messages)
 
 
-def edited_example(draft: Draft) -> tuple[Example, str]:
+def edited_example(draft: PageState) -> tuple[Example, str]:
     """The example to sample, and what to say where its prompt is no longer the one its columns belong to."""
     prompt = parse_prompt(draft.text)
     example = Example(prompt, draft.columns)

@@ -24,8 +24,8 @@ from workbench.rewards.source import kind_in
 from workbench.schema import Group
 from workbench.steps import StepPattern
 from workbench.ui.handlers.credit import Section, changed, credit_config
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import set_fields
 from workbench.ui.handlers.scoring import rewards_on_screen, stale
 
@@ -39,7 +39,7 @@ OWN_NAMES = frozenset(
 WIDTH = 100
 
 
-def inspect_code(draft: Draft, saved: Path) -> str:
+def inspect_code(draft: PageState, saved: Path) -> str:
     """The group on screen, scored and credited as the controls say. ``saved`` is where the page keeps the group.
 
     Raises PatternError, RewardError or ConfigError where the page could not score it either.
@@ -119,7 +119,7 @@ class _Name(str):
         return str(self)
 
 
-def _sampled(draft: Draft, group: Group) -> str:
+def _sampled(draft: PageState, group: Group) -> str:
     defaults = SamplingConfig().model_dump()
     options = {name: group.sampling.get(name, default) for name, default in defaults.items()}
     template = {"template_kwargs": kwargs} if (kwargs := group.sampling.get("template_kwargs")) else {}
@@ -141,12 +141,12 @@ def _sampled(draft: Draft, group: Group) -> str:
     return "\n".join(lines)
 
 
-def _task_arguments(draft: Draft) -> str:
+def _task_arguments(draft: PageState) -> str:
     section = draft.task_section()
     return ", ".join([repr(draft.task), *(f"{name}={getattr(section, name)!r}" for name in section.reads())])
 
 
-def _is_example(draft: Draft, group: Group) -> bool:
+def _is_example(draft: PageState, group: Group) -> bool:
     try:
         example = find_task(draft.task_section())[draft.index]
     except (WorkbenchError, IndexError):
@@ -158,7 +158,7 @@ def _read(saved: Path) -> str:
     return f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
 
 
-def _on_screen(draft: Draft, group: Group) -> tuple[list[RewardConfig], bool]:
+def _on_screen(draft: PageState, group: Group) -> tuple[list[RewardConfig], bool]:
     """The rewards that score the group, and whether Monte-Carlo values are among them, as code that holds them."""
     estimated = {row.name: row.estimated for row in draft.rows if row.estimated is not None}
     configs: list[RewardConfig] = []
@@ -192,7 +192,7 @@ def _values_code(name: str, values: StepValues) -> str:
     )
 
 
-def _left_out(draft: Draft) -> list[str]:
+def _left_out(draft: PageState) -> list[str]:
     """A comment for each row that is on and scores nothing on the page either."""
     rows = ((row.name, stale(row, draft)) for row in draft.rows if row.on)
     return [f"# {name} is left out, as on the page: {why}" for name, why in rows if why]

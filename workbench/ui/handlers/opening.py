@@ -10,7 +10,7 @@ import filecmp
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,12 @@ from workbench.schema.numbers import counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
 from workbench.ui.handlers.credit import for_scheme, with_settings
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task, with_group
+from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.rewards import task_rows, with_task
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import BackgroundWork, Kept
 from workbench.ui.handlers.task_rows import in_page_words
-from workbench.ui.handlers.tree import with_path
 
 AUTO = "found out"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")
@@ -234,37 +233,37 @@ def _read(
 # ── what was opened, on screen ───────────────────────────────────────────────────────────────────────────────────
 
 
-def with_opened(draft: Draft, opening: Opening) -> Draft:
+def with_opened(draft: PageState, opening: Opening) -> PageState:
     """The draft with the first problem or group of what was opened, and a pattern, rewards and a scheme that fit it."""
     if opening.section is not None:
         columns = text_of_columns(opening.section.columns)
         draft = draft.with_rows_as_they_are()
-        draft = replace(draft, tree=with_path(draft.tree, "task.columns", columns))
+        draft = draft.but(tree=with_path(draft.tree, "task.columns", columns))
         task = find_task(opening.section)
         draft = with_task(choose_example(draft, 0, task=task), task)
         if not samples_at_once(draft, opening):
             return draft
         if not isinstance(draft.prompt, str):  # the small policies have no chat template
-            draft = replace(draft, tree=with_path(draft.tree, "prompt.apply_template", "never"))
-        return replace(draft, group=None)
+            draft = draft.but(tree=with_path(draft.tree, "prompt.apply_template", "never"))
+        return draft.but(group=None)
     assert opening.imported is not None
     kinds = {row.kind for row in draft.rows if row.on}
     if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":  # which may be there for another file alone
-        draft = replace(draft, credit=for_scheme(draft.credit, "process"))
+        draft = draft.but(credit=for_scheme(draft.credit, "process"))
     rewards, columns_there = find_rewards(opening.imported, opening.advantages), columns_of(opening.imported)
     if rewards:
         task = Task("imported", [], [], rewards=tuple(rewards), unchecked="imported answers are not checked")
-        draft = replace(draft, rows=task_rows(draft.rows, task))
-    draft = replace(draft, rows=tuple(row.for_data(columns_there) for row in draft.rows))
+        draft = draft.but(rows=task_rows(draft.rows, task))
+    draft = draft.but(rows=tuple(row.for_data(columns_there) for row in draft.rows))
     draft = draft.with_scheme_for_rewards()
     if opening.advantages is not None and draft.credit["scheme"] == "outcome":
-        draft = replace(draft, credit=with_settings(draft.credit, opening.advantages.options))
+        draft = draft.but(credit=with_settings(draft.credit, opening.advantages.options))
     preset = PRESETS.get(opening.imported.facts.preset or "")
     draft = draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
     return with_group(draft, opening.imported.groups[0])
 
 
-def samples_at_once(draft: Draft, opening: Opening) -> bool:
+def samples_at_once(draft: PageState, opening: Opening) -> bool:
     """Whether answers to the opened problems come without a question: from a small policy that is here already."""
     return opening.task is not None and draft.policy in EMBEDDED
 
@@ -320,7 +319,7 @@ def _right(group: Group) -> str:
     return f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
 
 
-def choose_group(draft: Draft, imported: Imported, index: int, *, by: int = 0) -> tuple[Draft, int]:
+def choose_group(draft: PageState, imported: Imported, index: int, *, by: int = 0) -> tuple[PageState, int]:
     """Return the draft with group ``index + by`` on screen, going round at the ends, and which it is."""
     chosen = (index + by) % len(imported)
     return with_group(draft, imported.groups[chosen]), chosen

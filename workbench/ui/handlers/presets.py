@@ -9,7 +9,7 @@ from workbench.rewards import Sandbox
 from workbench.schema import Group, Step
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS, Split, StepPattern
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.scoring import Note, ScoringView, split
 
 HEADINGS = {"preset": False, "finds": False, "first step": False, "last step": False, "used by": False}
@@ -18,7 +18,7 @@ SHOWN = 20
 """Characters of a step."""
 
 
-def pattern_note(draft: Draft, view: ScoringView) -> Note | None:
+def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
     """What is wrong with the pattern, or else how many steps it finds and how an answer's first and last begin."""
     group = draft.group
     if view.pattern is not None or group is None or not any(cut.matched for cut in view.splits):
@@ -30,7 +30,7 @@ def pattern_note(draft: Draft, view: ScoringView) -> Note | None:
     return Note(found, level="plain")
 
 
-def preset_rows(draft: Draft, worker: Sandbox) -> list[list[str]]:
+def preset_rows(draft: PageState, worker: Sandbox) -> list[list[str]]:
     """A row a preset, those that match first: what it finds in the draft's group, or why it finds nothing there."""
     if draft.group is None:
         return []

@@ -39,7 +39,7 @@ from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group
 from workbench.schema.numbers import counted
 from workbench.steps import StepPattern
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, row_of, set_fields
 from workbench.ui.handlers.scoring import Note, message, split
 from workbench.ui.handlers.session import BackgroundWork, Services
@@ -377,7 +377,7 @@ def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
     return [(name, name) for name in (*listed, *rest)]
 
 
-def estimate(draft: Draft, k: float | None, outcome: str, services: Services, tab: str) -> Iterator[EstimateView]:
+def estimate(draft: PageState, k: float | None, outcome: str, services: Services, tab: str) -> Iterator[EstimateView]:
     """Estimate the values of the group on screen, telling how far it is. Nothing on screen changes meanwhile."""
     try:
         group, how, reward = _asked(draft, k, outcome)
@@ -409,7 +409,7 @@ def estimate(draft: Draft, k: float | None, outcome: str, services: Services, ta
         services.estimating.end(tab)
 
 
-def _asked(draft: Draft, k: float | None, outcome: str) -> tuple[Group, MonteCarloConfig, RewardConfig]:
+def _asked(draft: PageState, k: float | None, outcome: str) -> tuple[Group, MonteCarloConfig, RewardConfig]:
     if draft.group is None:
         raise ConfigError("there is no group whose steps have a value; sample one first")
     if k is None or k != int(k):
@@ -430,7 +430,7 @@ def _outcome_reward(rows: Rows, name: str) -> RewardConfig:
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def with_values_row(draft: Draft, row: EstimatedRow, progress: bool, in_run: bool) -> Draft:
+def with_values_row(draft: PageState, row: EstimatedRow, progress: bool, in_run: bool) -> PageState:
     """Return the draft with new values, in place of the old ones if there are any."""
     before = values_row(draft.rows)
     new = RewardRow(set_fields(row.config), estimated=row.estimated)
@@ -440,7 +440,7 @@ def with_values_row(draft: Draft, row: EstimatedRow, progress: bool, in_run: boo
     return draft.with_row(_changed(weighted, progress, in_run), before.key)
 
 
-def change_row(draft: Draft, progress: bool, in_run: bool) -> Draft:
+def change_row(draft: PageState, progress: bool, in_run: bool) -> PageState:
     """Return the draft with these choices about its row of Monte-Carlo values."""
     row = values_row(draft.rows)
     return draft if row is None else draft.with_row(_changed(row, progress, in_run), row.key)

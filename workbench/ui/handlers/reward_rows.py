@@ -61,6 +61,12 @@ class RewardRow:
         """Return the row with these changes, which the page's fields have yet to show."""
         return replace(self, key=new_key(), **changes)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what a page that is restored needs of it: neither estimated values nor the key."""
+        switches = {"on": (self.on, True), "in_run": (self.in_run, True), "unfed": (self.unfed, False)}
+        unusual = {name: value for name, (value, usual) in switches.items() if value != usual}
+        return {"fields": dict(self.fields), **unusual}
+
     @property
     def name(self) -> str:
         return str(self.fields["name"])

@@ -23,11 +23,10 @@ from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewar
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places
 from workbench.ui.handlers.credit import for_scheme
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.reward_forms import free_name
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, code_row, row_of
 from workbench.ui.handlers.scoring import Note, ScoringView, message, unused_notes
-from workbench.ui.handlers.tree import with_path
 from workbench.ui.payloads import ReturnedPayload, RewardEditorPayload, RewardsPayload, SaidPayload
 
 OWN_STEP, OWN_STEPS, OWN_OUTCOME, OWN_ANSWER = "own:step", "own:steps", "own:outcome", "own:answer"
@@ -96,7 +95,7 @@ def reward_choices() -> list[tuple[str, str]]:
     return [*written, *((label, choice) for choice, label in _FORMS.items()), *described]
 
 
-def add_file(draft: Draft, text: str, workspace: Path) -> Draft | Note:
+def add_file(draft: PageState, text: str, workspace: Path) -> PageState | Note:
     """Return the draft with the function of a file, in place of its namesake with that one's weight and switch.
 
     ``text`` is the name of a function saved in the workspace, or a path, with ``::NAME`` where the file has several.
@@ -119,7 +118,7 @@ def add_file(draft: Draft, text: str, workspace: Path) -> Draft | Note:
     return draft.with_row(row.but(on=before.on, fields={**row.fields, "weight": before.weight}), before.key)
 
 
-def add_reward(draft: Draft, choice: str) -> Draft | Note:
+def add_reward(draft: PageState, choice: str) -> PageState | Note:
     """Return the draft with what was chosen to be added, or why it is not."""
     if choice in TEMPLATES:
         _, kind, stem, template = TEMPLATES[choice]
@@ -130,7 +129,7 @@ def add_reward(draft: Draft, choice: str) -> Draft | Note:
     return draft.with_row(builtin_row(choice))
 
 
-def with_task(draft: Draft, task: Task) -> Draft:
+def with_task(draft: PageState, task: Task) -> PageState:
     """The draft with the task's own pattern, rewards, length and environment; reward functions somebody wrote stay.
 
     An embedded policy makes way for the one that was taught the task. The scheme is one that reads the rewards:
@@ -138,12 +137,12 @@ def with_task(draft: Draft, task: Task) -> Draft:
     """
     kinds = {row.kind for row in draft.rows if row.on}
     if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":
-        draft = replace(draft, credit=for_scheme(draft.credit, task.scheme))
+        draft = draft.but(credit=for_scheme(draft.credit, task.scheme))
     tree = with_path(draft.tree, "method.sampling.max_completion_length", task.max_completion_length)
     tree = with_path(tree, "environment", EnvironmentSection(name=task.environment).model_dump())
     if draft.policy in EMBEDDED:
         tree = with_path(tree, "policy.path", task.policy or PolicySection().path)
-    draft = replace(draft, tree=tree, rows=task_rows(draft.rows, task))
+    draft = draft.but(tree=tree, rows=task_rows(draft.rows, task))
     return draft.with_pattern(task.pattern.regex, task.pattern.kind).with_scheme_for_rewards()
 
 
@@ -207,7 +206,7 @@ def save_row(workspace: Path, row: RewardRow | None) -> Note:
     return Note(f"saved in {path}", level="info")
 
 
-def schedule_row(draft: Draft, key: str, text: str) -> Draft:
+def schedule_row(draft: PageState, key: str, text: str) -> PageState:
     """Return the draft with the weights by step of training that a row's field says. Raises ConfigError."""
     row = draft.row(key)
     return draft if row is None or text.strip() == row.schedule else draft.with_row(row.with_schedule(text), key)
@@ -216,7 +215,7 @@ def schedule_row(draft: Draft, key: str, text: str) -> Draft:
 # ── what the rewards returned ────────────────────────────────────────────────────────────────────────────────────
 
 
-def watch_group(draft: Draft, scored: ScoredGroup, times: CallTimes) -> RewardWatch:
+def watch_group(draft: PageState, scored: ScoredGroup, times: CallTimes) -> RewardWatch:
     """The group on screen, with every call since its functions were last changed."""
     codes = {row.name: row.code if row.has_editor else row.unweighted().model_dump_json() for row in draft.rows}
     took = scored.group.sampling.get("seconds")
@@ -224,7 +223,7 @@ def watch_group(draft: Draft, scored: ScoredGroup, times: CallTimes) -> RewardWa
     return watch_rewards([scored], calls=times.add(scored.rewards, codes), sampler_seconds=sampler_seconds)
 
 
-def rewards_said(draft: Draft, view: ScoringView, watched: RewardWatch | None, editing: str) -> RewardsPayload:
+def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | None, editing: str) -> RewardsPayload:
     """Return what stands under each row by its key, and beside the code of the row that is edited.
 
     Where nothing could be scored that is what is wrong alone; the page keeps what it said of the others.

@@ -21,8 +21,8 @@ from workbench.runs import Run, list_runs, open_run
 from workbench.runs.run import RunSummary
 from workbench.ui.handlers.csv_text import chart_csv
 from workbench.ui.handlers.metrics_cache import KeptRun, kept
+from workbench.ui.handlers.page_state import get, with_path
 from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.tree import get, with_path
 from workbench.views.curves import ChartPayload, FoldPayload
 from workbench.views.payloads import Said
 

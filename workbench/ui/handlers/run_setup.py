@@ -12,18 +12,18 @@ from workbench.errors import WorkbenchError, redact
 from workbench.runs import default_workspace
 from workbench.runs.check import with_absolute_paths
 from workbench.ui.handlers.credit import summary
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.fields import takes
 from workbench.ui.handlers.metrics_cache import estimate, measured_pace
 from workbench.ui.handlers.notebook import train_code
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.views.heatmap import to_json
 
 
-def inherited(draft: Draft) -> list[tuple[str, str]]:
+def inherited(draft: PageState) -> list[tuple[str, str]]:
     """What Train takes over from Inspect, as (label, value): what the method chosen has of it."""
     rewards = [_reward_line(row) for row in draft.rows if row.on]
     parts = {
@@ -36,7 +36,7 @@ def inherited(draft: Draft) -> list[tuple[str, str]]:
     return [("task", draft.task), ("policy", draft.policy), *taken]
 
 
-def _sampling_line(draft: Draft) -> str:
+def _sampling_line(draft: PageState) -> str:
     sampling = draft.tree["method"]["sampling"]
     size, length, temperature = (sampling[name] for name in ("num_generations", "max_completion_length", "temperature"))
     if None in (size, length, temperature):
@@ -45,12 +45,12 @@ def _sampling_line(draft: Draft) -> str:
     return f"{group}{length:g} tokens, T {temperature:g}"
 
 
-def samples(draft: Draft) -> bool:
+def samples(draft: PageState) -> bool:
     """Whether a run of the method chosen trains on groups that it samples."""
     return METHODS[draft.method].has_rollouts
 
 
-def rows_found(draft: Draft) -> Note | None:
+def rows_found(draft: PageState) -> Note | None:
     """How many rows the method chosen would train on, or why there are none; None for one that samples."""
     kind = METHODS[draft.method].section.kind
     if kind is None:
@@ -67,13 +67,13 @@ def rows_found(draft: Draft) -> Note | None:
     return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
 
 
-def _section_of_data(draft: Draft) -> TaskSection:
+def _section_of_data(draft: PageState) -> TaskSection:
     """Raises ConfigError for columns that do not fit."""
     task = draft.tree["task"]
     return TaskSection.parse({"name": task["data"], "columns": task["data_columns"]})
 
 
-def estimated(draft: Draft, services: Services) -> list[tuple[str, str]]:
+def estimated(draft: PageState, services: Services) -> list[tuple[str, str]]:
     """What the run that Start would start will take; nothing while a field is not as it should be."""
     try:
         config = draft.config()
@@ -101,7 +101,7 @@ def _reward_line(row: RewardRow) -> str:
     return name + (f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
 
 
-def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None]:
+def start_run(draft: PageState, services: Services) -> tuple[str | None, Note | None]:
     """Start a run; its name, or what to put right."""
     try:
         return services.start(draft.config()).name, None
@@ -109,7 +109,7 @@ def start_run(draft: Draft, services: Services) -> tuple[str | None, Note | None
         return None, Note(str(error))
 
 
-def notebook(draft: Draft, services: Services) -> str:
+def notebook(draft: PageState, services: Services) -> str:
     """What Start would start as Python, or why there is none, as the page's script takes it."""
     usual = default_workspace().resolve() == services.workspace
     try:

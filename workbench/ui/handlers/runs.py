@@ -15,7 +15,6 @@ import threading
 import zipfile
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypedDict
 
@@ -29,13 +28,12 @@ from workbench.runs.launch import find_checkpoint
 from workbench.runs.run import RunSummary
 from workbench.runs.upkeep import About, Trashed, about, describe, rename
 from workbench.sandbox.child import child_environment
-from workbench.ui.handlers.config_import import take_over
 from workbench.ui.handlers.csv_text import chart_csv, csv_text
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.metrics_cache import Figures, figures, kept
+from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.run_follow import Answer, changed_settings
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.tree import with_path
+from workbench.ui.handlers.sharing import take_over
 from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, overlay_charts
 
 LISTED_RUNS = 500
@@ -365,7 +363,7 @@ LONGEST_EXPORT = 1800
 _one_at_a_time = threading.Lock()
 
 
-def inspect_policy(draft: Draft, reference: str, workspace: Path) -> tuple[Draft, Note | None]:
+def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note | None]:
     """The draft with a run's policy, ``run:NAME`` or ``run:NAME@STEP``; unchanged, with the reason, where it cannot be
     sampled from."""
     try:
@@ -382,10 +380,10 @@ def inspect_policy(draft: Draft, reference: str, workspace: Path) -> tuple[Draft
     if config.task.name != draft.task:
         said = f"run {run.name} was trained on {config.task.name}; the prompt is of {draft.task}"
         note = Note(said, level="info")
-    return replace(draft, tree=with_path(draft.tree, "policy", section)), note
+    return draft.but(tree=with_path(draft.tree, "policy", section)), note
 
 
-def use_settings(draft: Draft, name: str, workspace: Path, alarm: str = "") -> tuple[Draft, Note]:
+def use_settings(draft: PageState, name: str, workspace: Path, alarm: str = "") -> tuple[PageState, Note]:
     """The page with a run's configuration, changed by what may help against an ``alarm``; unchanged, with the reason,
     where it cannot be taken over."""
     try:
@@ -396,7 +394,7 @@ def use_settings(draft: Draft, name: str, workspace: Path, alarm: str = "") -> t
         return draft, Note(str(error))
 
 
-def train_on(draft: Draft, reference: str, workspace: Path) -> tuple[Draft, Note]:
+def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note]:
     """The page with the configuration of a run whose checkpoint, ``run:NAME`` or ``run:NAME@STEP``, it starts from."""
     try:
         find_checkpoint(reference, workspace)

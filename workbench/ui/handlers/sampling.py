@@ -18,8 +18,8 @@ from workbench.policies.client import PolicyStatus
 from workbench.policies.prompts import known_chat_template, plain_prompt_note
 from workbench.schema import Example, Group, Prompt
 from workbench.schema.numbers import counted
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import edited_example
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.session import BackgroundWork, Services
 from workbench.ui.payloads import PolicyStatusPayload
@@ -48,7 +48,7 @@ class SamplingView:
     seed: int | None = None
 
 
-def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]:
+def sample(draft: PageState, services: Services, tab: str) -> Iterator[SamplingView]:
     """Sample a group, showing it grow. Whatever goes wrong, the group on screen is kept and the note says what."""
     try:
         (sampling, seed), prompting, environment = draft.sampling(), draft.prompting(), draft.environment()
@@ -94,9 +94,9 @@ def sample(draft: Draft, services: Services, tab: str) -> Iterator[SamplingView]
         yield SamplingView(message(busy="scoring"), False, note, sampled, seed + 1)
 
 
-def adopt(draft: Draft, sampled: Sampled | None) -> Draft:
+def adopt(draft: PageState, sampled: Sampled | None) -> PageState:
     """The draft as it is by now, with the new group on screen."""
-    return draft if sampled is None else replace(draft, group=sampled.group, edited=sampled.edited)
+    return draft if sampled is None else draft.but(group=sampled.group, edited=sampled.edited)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from workbench.sentences import AS_LOGGED
 from workbench.steps import PRESETS, Split, StepPattern
 from workbench.steps.split import MAX_STEPS
 from workbench.ui.handlers.credit import Section, credit_config, for_scheme, shown_values, with_settings
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.views.payloads import GroupPayload, WhyPayload
@@ -72,7 +72,7 @@ class ScoringView:
     """The steps of each rollout, where the pattern could be used."""
 
 
-def rescore(draft: Draft, worker: Sandbox, models: Models | None = None) -> ScoringView:
+def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> ScoringView:
     """Score the group on screen anew. Reward models are held by ``models``, by default in this process."""
     group = draft.group
     notes: list[Note | None] = [None] * len(draft.rows)
@@ -125,7 +125,7 @@ def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
 
 
 def score(
-    draft: Draft, group: Group, splits: Sequence[Split], worker: Sandbox, models: Models | None = None
+    draft: PageState, group: Group, splits: Sequence[Split], worker: Sandbox, models: Models | None = None
 ) -> tuple[Credit, Credit | None]:
     """The group's credit under the draft's scheme, and under its second scheme if it has one, or else the advantages
     of the group's file where they are others.
@@ -149,12 +149,12 @@ def score(
     return credit, credit_group(scored, **credit_config(draft.compare, "page.compare").keywords())
 
 
-def portable_configs(draft: Draft) -> list[RewardConfig]:
+def portable_configs(draft: PageState) -> list[RewardConfig]:
     """The rewards that are on and can score any group, which Monte-Carlo values cannot. Raises RewardError."""
     return [config for _, config in draft.switched_on() if config.monte_carlo is None]
 
 
-def rewards_on_screen(draft: Draft, group: Group) -> list[RewardConfig | Reward]:
+def rewards_on_screen(draft: PageState, group: Group) -> list[RewardConfig | Reward]:
     """The rewards that are on and can score this group, Monte-Carlo values among them. Raises RewardError."""
     rewards: list[RewardConfig | Reward] = []
     for row, config in draft.switched_on():
@@ -166,7 +166,7 @@ def rewards_on_screen(draft: Draft, group: Group) -> list[RewardConfig | Reward]
     return rewards
 
 
-def stale(row: RewardRow, draft: Draft) -> str:
+def stale(row: RewardRow, draft: PageState) -> str:
     """Why a row's Monte-Carlo values are not those of the group on screen; "" where they are, or it holds none."""
     if row.monte_carlo is None:
         return ""
@@ -179,7 +179,7 @@ def stale(row: RewardRow, draft: Draft) -> str:
 
 
 def show(
-    draft: Draft, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]], second: Credit | None = None
+    draft: PageState, credit: Credit, matches: Sequence[Sequence[tuple[int, int]]], second: Credit | None = None
 ) -> str:
     """The message that draws a credit (and a second one beside it), with what the page says above it."""
     group = credit.scored.group
@@ -190,7 +190,7 @@ def show(
     )
 
 
-def mismatch(draft: Draft, group: Group) -> str:
+def mismatch(draft: PageState, group: Group) -> str:
     """What of the group is not as the page says: its prompt, its policy, or how it was sampled; "" where all is."""
     if group.prompt not in (draft.prompt, draft.edited):
         return "These answers are for the previous prompt."
@@ -219,7 +219,7 @@ def explain_token(credit: Credit | None, rollout: Any, token: Any) -> WhyPayload
         return None
 
 
-def remedied(draft: Draft, credit: Credit | None, label: Any) -> Draft | None:
+def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState | None:
     """The draft with the settings of what was offered beside the drawn credit: a remedy, or what a fact's button does.
 
     None where it was not offered.
@@ -227,15 +227,15 @@ def remedied(draft: Draft, credit: Credit | None, label: Any) -> Draft | None:
     if credit is None:
         return None
     if label in ("count", "leave-out"):
-        return replace(draft, credit=with_settings(draft.credit, {"outcome_weight": float(label == "count")}))
+        return draft.but(credit=with_settings(draft.credit, {"outcome_weight": float(label == "count")}))
     if label == "compare":
         names = [name for name in ("outcome", "process") if name != credit.scheme]
-        return replace(draft, compare=for_scheme(draft.credit, names[0]))
+        return draft.but(compare=for_scheme(draft.credit, names[0]))
     if label == "uncompare":
-        return replace(draft, compare=None)
+        return draft.but(compare=None)
     flat = why_no_spread(credit)
     remedy = next((remedy for remedy in flat.remedies if remedy.label == label), None) if flat is not None else None
-    return None if remedy is None else replace(draft, credit=with_settings(draft.credit, remedy.settings))
+    return None if remedy is None else draft.but(credit=with_settings(draft.credit, remedy.settings))
 
 
 def findings_json(findings: Sequence[Finding]) -> str:

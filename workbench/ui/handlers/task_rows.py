@@ -7,9 +7,9 @@ import re
 from workbench.data import preview_of
 from workbench.errors import WorkbenchError, cut, redact
 from workbench.files import encode
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import choose_example, find_task
 from workbench.ui.handlers.fields import label_of, task_form
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.payloads import Pairs, RowsPayload
 from workbench.views.heatmap import to_json
@@ -21,7 +21,7 @@ _LABELS = {leaf.name: label_of(leaf) for _, part in task_form() for leaf in part
 _FIELDS = re.compile("|".join(re.escape(path) for path in sorted(_LABELS, reverse=True)))
 
 
-def preview(draft: Draft) -> str:
+def preview(draft: PageState) -> str:
     """The first rows of the draft's task, as the page's script draws them, or why they cannot be read."""
     try:
         found = preview_of(find_task(draft.task_section()), SHOWN_ROWS)
@@ -48,7 +48,7 @@ def _text(value: object) -> str:
     return cut(value if isinstance(value, str) else encode(value).decode(), LONGEST)
 
 
-def read_as(draft: Draft, name: str, before: Draft) -> Draft | None:
+def read_as(draft: PageState, name: str, before: PageState) -> PageState | None:
     """The draft with an example of the task ``name``, read as its fields say; None where ``before`` was read like that.
 
     Another task brings its own pattern, rewards and length. Raises WorkbenchError.

@@ -9,9 +9,9 @@ from typing import Any
 import gradio as gr
 
 from workbench.errors import ConfigError
-from workbench.ui.handlers.config_import import open_config
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import open_config
 from workbench.ui.tabs.common import PRIVATE, note, note_value
 from workbench.ui.tabs.form import Updates, read, shown
 from workbench.ui.tabs.widgets import ConfigImportWidgets, Form

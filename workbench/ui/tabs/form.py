@@ -15,7 +15,6 @@ from typing import Any, get_origin
 import gradio as gr
 
 from workbench.config import Leaf
-from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.example import columns_text, pattern_label, preset_of
 from workbench.ui.handlers.fields import (
     KIND,
@@ -32,6 +31,7 @@ from workbench.ui.handlers.fields import (
     paths_of,
 )
 from workbench.ui.handlers.fields import shown as shown_value
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.rewards import listed
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.task_rows import preview
@@ -42,7 +42,7 @@ LAST: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **PRIVATE
 """Of an event of which only the newest of several that wait is asked."""
 Updates = dict[Any, Any]
 """What an event sets, by widget; the others stay."""
-Answer = Callable[[gr.Request, Tab, Draft], Updates]
+Answer = Callable[[gr.Request, Tab, PageState], Updates]
 """What a change of a field does: of the request, the tab, and the draft before it."""
 
 
@@ -60,7 +60,7 @@ class DrawnForm:
     def __init__(
         self,
         tab: gr.State,
-        draws: Callable[[Draft], list[Part]],
+        draws: Callable[[PageState], list[Part]],
         redraws: Iterable[str] = (),
         more: Callable[[str], dict[str, Any]] = lambda path: {},
     ) -> None:
@@ -82,7 +82,7 @@ class DrawnForm:
 
         event(first, self.tab, self.version, **LAST)
 
-    def tells(self, before: Draft, after: Draft, tab: Tab, *, but: str = "") -> Updates:
+    def tells(self, before: PageState, after: PageState, tab: Tab, *, but: str = "") -> Updates:
         """What has the form show another draft than before; nothing where it shows the same."""
         paths, now = (paths_of(self.draws(draft)) for draft in (before, after))
         if paths != now:
@@ -163,12 +163,12 @@ def changes(field: Any) -> Any:
 # ── the draft and the page ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(tab: Tab) -> Draft:
+def read(tab: Tab) -> PageState:
     """The draft that a tab holds by now."""
     return tab.draft
 
 
-def shown(form: Form, before: Draft, after: Draft, *, undo: str = "") -> Updates:
+def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") -> Updates:
     """What to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
     The tab holds ``after`` then, with what was typed since ``before``. ``undo`` says what was replaced or removed,

@@ -11,7 +11,6 @@ from workbench.data import TASKS
 from workbench.steps import PRESETS
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import scheme_form
-from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.fields import (
     COMPARE,
     CREDIT,
@@ -25,6 +24,7 @@ from workbench.ui.handlers.fields import (
     task_form,
 )
 from workbench.ui.handlers.hand_labels import labelling
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
 from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
@@ -108,7 +108,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     return fields, widgets
 
 
-def _example_widgets(first: Draft) -> dict[str, Any]:
+def _example_widgets(first: PageState) -> dict[str, Any]:
     heading("Task")
     with gr.Row(elem_classes=["fields", "example-row"]):
         task = gr.Dropdown(
@@ -143,7 +143,7 @@ def _example_widgets(first: Draft) -> dict[str, Any]:
     }
 
 
-def _step_widgets(first: Draft) -> dict[str, Any]:
+def _step_widgets(first: PageState) -> dict[str, Any]:
     heading("Steps")
     with gr.Row(elem_classes=["fields"]):
         preset = gr.Dropdown(

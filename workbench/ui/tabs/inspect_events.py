@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -14,14 +14,14 @@ from workbench.data import HUB
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.fields import KIND, REGEX
-from workbench.ui.handlers.page_restore import restore
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.rewards import listed, with_task
 from workbench.ui.handlers.sampling import Sampled, adopt, sample
 from workbench.ui.handlers.scoring import Note, ScoringView, isolation_note, message, remedied, rescore, scheme_note
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import restore
 from workbench.ui.handlers.task_rows import in_page_words, preview, read_as, refused
 from workbench.ui.tabs.checks import wire_probes
 from workbench.ui.tabs.common import PRIVATE, note_value, start_and_cancel, table_value
@@ -125,7 +125,7 @@ def _wire_fields(form: Form, widgets: InspectWidgets, services: Services, score:
         worker = services.reward_worker(request.session_hash or "", isolate=read(held).isolates)
         return score(request, held) | {widgets.isolation: note_value(isolation_note(worker))}
 
-    def read_rows(request: gr.Request, held: Tab, before: Draft) -> Updates:
+    def read_rows(request: gr.Request, held: Tab, before: PageState) -> Updates:
         """The rows of the task that is typed, which may be one that could not be read without what was typed now."""
         draft = read(held)
         try:
@@ -189,17 +189,17 @@ def _wire_pattern(form: Form, widgets: InspectWidgets, services: Services, score
 
         return change
 
-    def preset_named(draft: Draft, name: str) -> tuple[str, str]:
+    def preset_named(draft: PageState, name: str) -> tuple[str, str]:
         preset = PRESETS.get(name)
         return (draft.regex, draft.kind) if preset is None else (preset.pattern.regex, preset.pattern.kind)
 
     def picked(request: gr.Request, event: gr.EventData, held: Tab, regex: str) -> Any:
         return choose(preset_named)(request, held, regex, str(event._data.get("name")))
 
-    def by_kind(draft: Draft, kind: str) -> tuple[str, str]:
+    def by_kind(draft: PageState, kind: str) -> tuple[str, str]:
         return handlers.regex_for(kind, draft.regex), kind
 
-    def ends(draft: Draft) -> tuple[str, str]:
+    def ends(draft: PageState) -> tuple[str, str]:
         return draft.regex, "ends" if _is_separator(draft) else draft.kind
 
     given, sets = [form.draft, regex], list(dict.fromkeys([answer, *form.outputs, *outputs]))
@@ -229,7 +229,7 @@ PUT_REGEX = """(answer, now) => {
 """Sets the regex, and what it is called, to what was answered; what somebody typed meanwhile stays."""
 
 
-def _pattern_value(draft: Draft, view: ScoringView) -> str:
+def _pattern_value(draft: PageState, view: ScoringView) -> str:
     """What the pattern finds or what is wrong with it, and the button that lists the presets."""
     return note_value(
         pattern_note(draft, view), action=ENDS if _is_separator(draft) else "Try all presets on these answers"
@@ -239,7 +239,7 @@ def _pattern_value(draft: Draft, view: ScoringView) -> str:
 ENDS = "Each match ends a step"
 
 
-def _is_separator(draft: Draft) -> bool:
+def _is_separator(draft: PageState) -> bool:
     return StepPattern(draft.regex, draft.kind).is_separator
 
 
@@ -260,7 +260,7 @@ def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then
 def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> None:
     inputs = [form.example, *form.inputs]
 
-    def choose(held: tuple[Any, ...], chosen: Callable[[Draft], Draft]) -> Updates:
+    def choose(held: tuple[Any, ...], chosen: Callable[[PageState], PageState]) -> Updates:
         before = read(*held)
         try:
             after = chosen(before)
@@ -325,7 +325,7 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
         if after.policy != task.policy:
             yield shown(form, before, after, undo=said)
             return
-        yield shown(form, before, replace(after, group=None), undo=said) | {answers: secrets.token_hex(8)}
+        yield shown(form, before, after.but(group=None), undo=said) | {answers: secrets.token_hex(8)}
 
     chosen = form.task.input(
         choose_task,
@@ -347,7 +347,7 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
     undo = form.undo
 
-    def bring_back(before: Draft | None, *held: Any) -> Any:
+    def bring_back(before: PageState | None, *held: Any) -> Any:
         if before is None:
             return gr.skip()
         return shown(form, read(*held), before, undo="as it was before")
@@ -379,7 +379,7 @@ def _wire_sampling(
             }
             if view.seed is not None:
                 before = read(held)
-                updates |= shown(form, before, replace(before, seed=view.seed))
+                updates |= shown(form, before, before.but(seed=view.seed))
             yield updates
 
     # Kept apart from the draft, which may have changed by the time the group is there.
@@ -410,8 +410,8 @@ def opening_outputs(form: Form, widgets: InspectWidgets) -> list[Any]:
 
 
 def opening(
-    services: Services, form: Form, widgets: InspectWidgets, request: gr.Request, kept: str, before: Draft
-) -> tuple[Draft, Updates]:
+    services: Services, form: Form, widgets: InspectWidgets, request: gr.Request, kept: str, before: PageState
+) -> tuple[PageState, Updates]:
     """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
     tab = request.session_hash or ""
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}

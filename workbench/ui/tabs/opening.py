@@ -14,10 +14,10 @@ from workbench.data.opening import ROLES, Look, Role
 from workbench.errors import ConfigError
 from workbench.ui.handlers import checks as checking
 from workbench.ui.handlers import opening as handlers
-from workbench.ui.handlers.config_import import open_config
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import KEPT_FILES, Recent, Services
+from workbench.ui.handlers.sharing import open_config
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, picked_row, table, table_value
 from workbench.ui.tabs.form import Updates, read, shown
 from workbench.ui.tabs.widgets import DoorWidgets, Form
@@ -131,7 +131,7 @@ class DoorEvents:
         now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
         return updates | {self.place: 0} | now
 
-    def _configured(self, before: Draft, file: Path) -> Updates:
+    def _configured(self, before: PageState, file: Path) -> Updates:
         try:
             after, said = open_config(before, file.name, file.read_bytes())
         except ConfigError as error:
@@ -194,7 +194,7 @@ class DoorEvents:
             listed = table("door-groups", "groups", handlers.GROUP_HEADINGS, picks=True, rows=rows)
         outputs = [self.place, where, listed, *form.outputs]
 
-        def put(before: Draft, index: int, by: int = 0, said: str = "") -> Updates:
+        def put(before: PageState, index: int, by: int = 0, said: str = "") -> Updates:
             draft, chosen = handlers.choose_group(before, imported, index, by=by)
             on_screen = {self.place: chosen, where: note_value(said or handlers.place(imported, chosen))}
             return shown(form, before, draft) | on_screen | {listed: gr.update(chosen=str(chosen))}

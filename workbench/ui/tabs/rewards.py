@@ -15,7 +15,7 @@ import gradio as gr
 
 from workbench.errors import ConfigError
 from workbench.ui.handlers import rewards as handlers
-from workbench.ui.handlers.draft import Draft, Tab
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.scoring import Note, ScoringView
 from workbench.ui.handlers.session import Services
@@ -229,7 +229,7 @@ def _schedule(form: Form, row: RewardRow, said: gr.HTML) -> None:
     gr.on(ends, schedule, [field, *form.inputs], [said, *form.outputs], trigger_mode="multiple", **ONCE)
 
 
-def said_values(services: Services, tab: str, draft: Draft, view: ScoringView, editing: str) -> tuple[Any, str]:
+def said_values(services: Services, tab: str, draft: PageState, view: ScoringView, editing: str) -> tuple[Any, str]:
     """Values for ``watch``, which stays where nothing could be scored, and for ``said``."""
     watched = None
     if view.credit is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.ui.handlers.draft import Draft
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_forms import run_as_reward
 from workbench.ui.handlers.runs import inspect_policy, train_on, use_settings
 from workbench.ui.handlers.scoring import Note
@@ -31,29 +31,29 @@ def wire_run_actions(
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
     said, asked = form.rewards.add_note, gr.State("")
 
-    def reward(draft: Draft, name: str) -> Updates:
+    def reward(draft: PageState, name: str) -> Updates:
         added = run_as_reward(draft.rows, name, services.workspace)
         shows = {tabs: gr.Tabs(selected="inspect")}
         if isinstance(added, Note):
             return shows | {said: note_value(added)}
         return shown(form, draft, draft.with_row(added)) | shows | {said: ""}
 
-    def policy(draft: Draft, reference: str) -> Updates:
+    def policy(draft: PageState, reference: str) -> Updates:
         after, said = inspect_policy(draft, reference, services.workspace)
         shows = {tabs: gr.Tabs(selected="inspect"), inspect.sample_note: note_value(said)}
         return shows if after is draft else shown(form, draft, after) | shows | {asked: secrets.token_hex(8)}
 
-    def settings(draft: Draft, name: str) -> Updates:
+    def settings(draft: PageState, name: str) -> Updates:
         return taken(draft, *use_settings(draft, name, services.workspace))
 
-    def change(draft: Draft, asked: str) -> Updates:
+    def change(draft: PageState, asked: str) -> Updates:
         name, _, alarm = asked.partition("/")
         return taken(draft, *use_settings(draft, name, services.workspace, alarm))
 
-    def onward(draft: Draft, reference: str) -> Updates:
+    def onward(draft: PageState, reference: str) -> Updates:
         return taken(draft, *train_on(draft, reference, services.workspace))
 
-    def taken(draft: Draft, after: Draft, said: Note) -> Updates:
+    def taken(draft: PageState, after: PageState, said: Note) -> Updates:
         shows = {tabs: gr.Tabs(selected="train")}
         if after is draft:
             return shows | {train.start_note: note_value(said)}

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from workbench.errors import WorkbenchError, redact
-from workbench.ui.handlers.draft import Draft
 from workbench.ui.handlers.example import is_first_group
 from workbench.ui.handlers.notebook import inspect_code
-from workbench.ui.handlers.page_state import dump, link_of
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import dump, link_of
 from workbench.ui.tabs.common import PRIVATE
 from workbench.ui.tabs.form import read
 from workbench.ui.tabs.widgets import Form, ShareWidgets
@@ -35,7 +35,7 @@ def wire_share(widgets: ShareWidgets, form: Form, services: Services) -> None:
     widgets.notebook.click(code, form.inputs, widgets.code, queue=False, **PRIVATE)
 
 
-def kept_value(services: Services, draft: Draft, **marks: Any) -> str:
+def kept_value(services: Services, draft: PageState, **marks: Any) -> str:
     """The draft for the browser tab to keep, and the link to what is on screen."""
     group = draft.group
     try:

@@ -15,9 +15,9 @@ import gradio as gr
 
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup
-from workbench.ui.handlers.draft import Draft, Tab
 from workbench.ui.handlers.fields import METHOD, run_form
 from workbench.ui.handlers.hand_labels import labelling
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import build_preflight, wire_preflight
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
@@ -79,7 +79,7 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
         }
         return updates if is_last() else {}
 
-    def change(request: gr.Request, tab: Tab, before: Draft) -> Updates:
+    def change(request: gr.Request, tab: Tab, before: PageState) -> Updates:
         return describe(request, tab) | {kept: kept_value(services, read(tab))}
 
     # The end of the run that was watched tells its pace.
@@ -90,7 +90,7 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
     form.run.opens(shows[-1])
 
 
-def inherited_value(draft: Draft) -> str:
+def inherited_value(draft: PageState) -> str:
     return facts_value(run_setup.inherited(draft))
 
 
