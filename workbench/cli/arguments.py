@@ -104,11 +104,6 @@ class Settings:
     options: Mapping[str, Any]
     workspace: Path | None = None
 
-    @property
-    def name_rewards(self) -> bool:
-        """Whether flags name rewards or their options."""
-        return any(name.startswith(("reward", "judge")) for name in self.options)
-
     def read(self, base: Mapping[str, Any] | None = None, file: Path | None = None) -> RunConfig:
         """Return what ``base``, the file, the task's own defaults and the flags come to, the last the strongest.
 

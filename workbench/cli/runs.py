@@ -172,7 +172,7 @@ def _compare_methods(
     settings: Settings, methods: list[str], completions: int | None, seeds: int, workspace: Path | None
 ) -> Iterator[tuple[str, runs.ComparedRun | runs.ComparedMethod]]:
     """Yield why a method did not finish ("" if it did), and what it came to, as each ends. Raises ConfigError."""
-    if settings.name_rewards:
+    if any(name.startswith(("reward", "judge")) for name in settings.options):
         raise ConfigError("methods have rewards of their own; copy examples/compare_methods.py and change them there")
     budget = {} if completions is None else {"completions": completions}
     compared = load_example("compare_methods").compare(

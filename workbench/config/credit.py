@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BeforeValidator, Field, model_validator
 
 from workbench.config.section import Section
-from workbench.credit import SCHEMES, SHARED, Normalise, Scheme, check_options
+from workbench.credit import SCHEMES, SHARED, Normalise, check_options
 from workbench.errors import CreditError, did_you_mean, redact_known
 from workbench.steps import StepPattern
 from workbench.steps.pattern import MAX_BYTES
@@ -51,11 +51,6 @@ class CreditConfig(Section):
         for name in self.options:  # in place: an assignment would be validated in turn
             self.options[name] = cast(bool | float | str, checked[name])
         return self
-
-    @property
-    def of_scheme(self) -> Scheme:
-        """The scheme itself."""
-        return SCHEMES[self.scheme]
 
     def keywords(self, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
         """Everything that is set, as `assign_credit` and `credit_group` take it, without what is named in `but`."""

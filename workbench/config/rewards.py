@@ -30,15 +30,6 @@ def weight_at(schedule: Sequence[Point], step: int) -> float:
     return before[1] + (after[1] - before[1]) * (step - before[0]) / (after[0] - before[0])
 
 
-def check_schedule(schedule: Sequence[Point]) -> None:
-    """Raise ValueError unless steps rise from 0 or more."""
-    if schedule and schedule[0][0] < 0:
-        raise ValueError(f"schedule: step {schedule[0][0]} is before the first one; begin at 0 or later")
-    for (before, _), (after, _) in pairwise(schedule):
-        if after <= before:
-            raise ValueError(f"schedule: step {after} follows step {before}; give each step once, in rising order")
-
-
 def schedule_text(schedule: Sequence[Point]) -> str:
     """Return the points as ``--reward-schedule`` takes them: ``0:1,60:0``."""
     return ",".join(f"{step}:{weight:g}" for step, weight in schedule)
@@ -223,7 +214,11 @@ class RewardConfig(Section):
 
     @model_validator(mode="after")
     def _has_one_weight(self) -> Self:
-        check_schedule(self.schedule)
+        if self.schedule and self.schedule[0][0] < 0:
+            raise ValueError(f"schedule: step {self.schedule[0][0]} is before the first one; begin at 0 or later")
+        for (before, _), (after, _) in pairwise(self.schedule):
+            if after <= before:
+                raise ValueError(f"schedule: step {after} follows step {before}; give each step once, in rising order")
         if self.schedule and self.weight != 1:
             raise ValueError(
                 f"reward {self.name!r}: weight {self.weight:g} stands beside a schedule, which says the weight at "

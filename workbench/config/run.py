@@ -72,23 +72,18 @@ class RunConfig(SharedConfig):
         return cls.from_yaml(read_text(path, str(path)))
 
 
-def method_of(data: Mapping[str, Any]) -> str:
-    """Return the training method of a configuration that is not parsed yet."""
-    method = data.get("method")
-    return str(method.get("name", "grpo")) if isinstance(method, Mapping) else "grpo"
-
-
 def fill_from_task(data: dict[str, Any]) -> None:
     """A task other than the default one brings what is not given: pattern, rewards, length, environment, policy."""
     section = data.get("task")
     name = section.get("name") if isinstance(section, Mapping) else None
-    method = METHODS.get(method_of(data))
+    asked = data.get("method")
+    method = METHODS.get(str(asked.get("name", "grpo")) if isinstance(asked, Mapping) else "grpo")
     if not isinstance(name, str) or name == TaskSection().name or method is None:
         return
 
     fields = method.section.model_fields
     asks = name in TASKS and not {"environment", "policy"} <= data.keys()  # no other task has them
-    if not asks and not _leaves_open(data.get("method"), fields):
+    if not asks and not _leaves_open(asked, fields):
         return  # rows of the Hub, say, are not read for nothing
     try:
         read = TaskSection.parse(section)

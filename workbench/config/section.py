@@ -108,13 +108,11 @@ def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
         if is_section(kind):
             yield from leaves(kind, f"{prefix}{name}.")
         elif not any(is_section(part) for part in get_args(kind)):
-            yield Leaf(f"{prefix}{name}", kind, optional, help, default, _title(section, name), _range(section, name))
-
-
-def _title(section: type[Any], name: str) -> str:
-    if issubclass(section, BaseModel):
-        return section.model_fields[name].title or ""
-    return str(section.__dataclass_fields__[name].metadata.get("title", ""))
+            if issubclass(section, BaseModel):
+                title = section.model_fields[name].title or ""
+            else:
+                title = str(section.__dataclass_fields__[name].metadata.get("title", ""))
+            yield Leaf(f"{prefix}{name}", kind, optional, help, default, title, _range(section, name))
 
 
 def is_section(kind: Any) -> bool:
@@ -292,7 +290,12 @@ def elsewhere(section: type[BaseModel], name: str) -> str:
 
 def as_text(values: Mapping[str, Any]) -> str:
     """Values as ``name=value, name=value``, which ``of_text`` gives back equal."""
-    return ", ".join(f"{name}={_value_text(value)}" for name, value in values.items())
+    parts = []
+    for name, value in values.items():
+        is_plain = isinstance(value, str) and value == value.strip() and not _NEXT.search(value)
+        text = value if is_plain and _value_of(value) == value else json.dumps(value, ensure_ascii=False)
+        parts.append(f"{name}={text}")
+    return ", ".join(parts)
 
 
 def of_text(text: str) -> dict[str, Any]:
@@ -311,9 +314,3 @@ def _value_of(text: str) -> Any:
         return json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):
         return text
-
-
-def _value_text(value: Any) -> str:
-    if isinstance(value, str) and value == value.strip() and _value_of(value) == value and not _NEXT.search(value):
-        return value
-    return json.dumps(value, ensure_ascii=False)

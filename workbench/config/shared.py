@@ -64,11 +64,6 @@ class RunSection(Section):
     project: str = Field(default="process-grpo", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._ -]+$")
     """The project that trackers list the run under."""
 
-    @property
-    def last_measured(self) -> int:
-        """How many held-out rows there are up to the last that is measured; 0 where none is."""
-        return self.eval_skip + self.eval_prompts if self.eval_steps else 0
-
     def measured_rows(self, held_out: Sequence[T]) -> list[T]:
         """Return the rows that the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
         return [held_out[i] for i in self.measured(len(held_out))]

@@ -36,8 +36,9 @@ _kinds: WeakKeyDictionary[Any, Kind] = WeakKeyDictionary()
 
 
 class Decoder:
-    """Protocol of a decoder: the rows of a batch that are being sampled.
+    """The rows of a batch that are being sampled.
 
+    This one keeps nothing: each token costs a forward pass over everything before it. Others keep the model's state.
     ``logits`` (R, V) of the next token, ``seen`` (R, L) ids with left padding, ``padding`` (R,) how much of it, and
     ``rows``, their places among all prompts.
     """
@@ -87,13 +88,13 @@ class Decoder:
         self.logits = self._advanced(tokens)
 
     def _prefilled(self, tokens: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        return self._forward(tokens, use_cache=False).logits[:, -1]
 
     def _select(self, rows: torch.Tensor) -> None:
-        raise NotImplementedError
+        pass
 
     def _advanced(self, tokens: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        return self._prefilled(self.seen)
 
     def _forward(self, tokens: torch.Tensor, **state: Any) -> Any:
         if self._takes_positions:
@@ -113,12 +114,6 @@ class CachedDecoder(Decoder):
         self.cache: Any = getattr(output, self._name, None)
         return output.logits[:, -1]
 
-    @property
-    def keys_and_values_only(self) -> bool:
-        return type(self.cache) is cache_utils.DynamicCache and all(
-            type(layer) in KEYS_AND_VALUES for layer in self.cache.layers
-        )
-
     def _select(self, rows: torch.Tensor) -> None:
         if hasattr(self.cache, "reorder_cache"):
             self.cache.reorder_cache(rows)
@@ -126,19 +121,6 @@ class CachedDecoder(Decoder):
     def _advanced(self, tokens: torch.Tensor) -> torch.Tensor:
         output = self._forward(tokens[:, None], use_cache=True, **{self._name: self.cache})
         return output.logits[:, -1]
-
-
-class WholeDecoder(Decoder):
-    """Keeps nothing: each token costs a forward pass over everything before it."""
-
-    def _prefilled(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self._forward(tokens, use_cache=False).logits[:, -1]
-
-    def _select(self, rows: torch.Tensor) -> None:
-        pass
-
-    def _advanced(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self._prefilled(self.seen)
 
 
 def decoders(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: int) -> Iterator[Decoder]:
@@ -153,7 +135,7 @@ def decoders(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: int)
     if decoder is not None:
         yield decoder
         return
-    kind = CachedDecoder if _kinds[model] == "by length" else WholeDecoder
+    kind = CachedDecoder if _kinds[model] == "by length" else Decoder
     for length in sorted(set(map(len, prompt_ids))):
         rows = [row for row, ids in enumerate(prompt_ids) if len(ids) == length]
         yield kind(model, prompt_ids, rows)
@@ -167,7 +149,10 @@ def _tried_out(
         decoder = CachedDecoder(model, prompt_ids, rows, pad_token_id, masked=True)
     except FAILURES:
         return "whole", None
-    return ("padded", decoder) if decoder.keys_and_values_only else (_kind_of_state(model), None)
+    cache = decoder.cache
+    if type(cache) is cache_utils.DynamicCache and all(type(layer) in KEYS_AND_VALUES for layer in cache.layers):
+        return "padded", decoder
+    return _kind_of_state(model), None
 
 
 def _kind_of_state(model: Any) -> Kind:

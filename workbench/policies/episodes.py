@@ -78,7 +78,7 @@ class Episodes:
         if row.pending:
             return False
         if not sampled.mask[-1]:
-            self._begin_turn(row, len(ids))
+            row.start, row.began = len(ids), time.perf_counter()
             return False
         turn = ids[row.start :]
         finished = ids[-1] in eos
@@ -126,11 +126,8 @@ class Episodes:
         sampled.turns.append(Turn(ENVIRONMENT, end, end + len(ids), reply.seconds, note=note))
         row.state, row.pending = reply.state, deque(ids)
         if not ids:
-            self._begin_turn(row, end)
+            row.start, row.began = end, time.perf_counter()
         return False
-
-    def _begin_turn(self, row: _Row, start: int) -> None:
-        row.start, row.began = start, time.perf_counter()
 
     def close(self, sampled: Sequence[Any]) -> None:
         """End all episodes; the turns of rows that were cut off end where their tokens do."""

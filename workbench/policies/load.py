@@ -75,13 +75,9 @@ def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
 
 def context_length(model: Any) -> int | None:
     """Return the most tokens a model reads; None where its configuration has no such number."""
-    length = getattr(text_config(model), "max_position_embeddings", None)
+    language = model.config.get_text_config()  # which a composite one (text and images) has inside
+    length = getattr(language, "max_position_embeddings", None)
     return int(length) if length is not None else None
-
-
-def text_config(model: Any) -> Any:
-    """Return the configuration of a model's language part, which a composite one (text and images) has inside."""
-    return model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
 
 
 def pick_device(device: str = "auto") -> torch.device:

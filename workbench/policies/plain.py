@@ -170,14 +170,6 @@ def turns(shape: Shape, positions: torch.Tensor) -> torch.Tensor:
     return torch.stack([cosines, torch.cat([-sines[:, :half], sines[:, half:]], dim=1)], dim=1)
 
 
-def rotation(turn: torch.Tensor) -> torch.Tensor:
-    """Return the matrix (…, D, D) that a head times is ``x cos + rotate_half(x) sin``: one operation for all heads."""
-    cosines, sines = turn.unbind(-2)
-    same = torch.eye(turn.shape[-1], device=turn.device, dtype=turn.dtype)
-    other_half = same.roll(turn.shape[-1] // 2, 0)
-    return torch.addcmul(same * cosines[..., None, :], other_half, sines[..., None, :])
-
-
 def turned(heads: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """Heads (R H, D) by a rotation (D, D) for all, or by one for each row (R, D, D)."""
     if matrix.dim() == 2:
@@ -187,7 +179,12 @@ def turned(heads: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
 def decode(shape: Shape, tokens: torch.Tensor, turn: torch.Tensor, attend: Attend) -> torch.Tensor:
     """Return the logits (R, V) that follow tokens (R,) at the positions of ``turn``."""
-    hidden, matrix = shape.embedding(tokens), rotation(turn)  # (R, d)
+    hidden = shape.embedding(tokens)  # (R, d)
+    # A head times this (…, D, D) is x cos + rotate_half(x) sin: one operation for all heads.
+    cosines, sines = turn.unbind(-2)
+    same = torch.eye(turn.shape[-1], device=turn.device, dtype=turn.dtype)
+    other_half = same.roll(turn.shape[-1] // 2, 0)
+    matrix = torch.addcmul(same * cosines[..., None, :], other_half, sines[..., None, :])
     for place, layer in enumerate(shape.layers):
         normed = layer.norm(hidden)
         query = layer.query(normed).view(-1, shape.head_size)

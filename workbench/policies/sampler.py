@@ -179,7 +179,9 @@ def sample_groups(
         )
         recorded: dict[str, Any] = {} if policy.adapter is None else {"adapter": policy.adapter}
         recorded |= {"merge": dict(policy.merged)} if policy.merged else {}
-        recorded |= recorded_of(episodes)
+        if episodes is not None and episodes.failure is not None:
+            raise episodes.failure
+        recorded |= {} if episodes is None else episodes.environment.recorded
         for i, example in enumerate(chunk):
             yield Group(
                 prompt=example.prompt,
@@ -204,15 +206,6 @@ def episodes_of(
     """Episodes of rows with these examples; None without an environment. Raises as ``sample_group`` does."""
     loaded = None if environment is None else load_environment(environment, shared_sandbox)
     return None if loaded is None else Episodes(loaded, policy.tokenizer, examples, template_kwargs)
-
-
-def recorded_of(episodes: Episodes | None) -> dict[str, Any]:
-    """Return a group's record of its environment. Raises ``episodes.failure``, if there is one."""
-    if episodes is None:
-        return {}
-    if episodes.failure is not None:
-        raise episodes.failure
-    return episodes.environment.recorded
 
 
 def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -22,6 +21,7 @@ from workbench.errors import PolicyError
 from workbench.places import ADAPTER
 from workbench.policies.find import policy_path
 
+SETTINGS = "adapter_config.json"
 A, B = ".lora_A.weight", ".lora_B.weight"
 Factors = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
@@ -46,17 +46,14 @@ def local_adapter(name: str) -> Path:
         return Path(where)
     from huggingface_hub import hf_hub_download
 
-    hf_hub_download(where, "adapter_config.json")
+    hf_hub_download(where, SETTINGS)
     return Path(hf_hub_download(where, ADAPTER)).parent
-
-
-def adapter_settings(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
 
 
 def read_lora(name: str, folder: Path, weight: float = 1.0) -> Lora:
     """A plain LoRA adapter, ``weight`` times. Raises PolicyError for one that is more than A and B of some modules."""
-    settings, tensors = adapter_settings(folder), load_file(folder / ADAPTER)
+    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    tensors = load_file(folder / ADAPTER)
     more = [setting for setting in ("rank_pattern", "alpha_pattern", "layer_replication") if settings.get(setting)]
     more += [tensor for tensor in tensors if not tensor.endswith((A, B))]  # DoRA, biases, whole modules
     if settings.get("peft_type") != "LORA" or more:
@@ -100,9 +97,10 @@ def save_stacked(folder: Path, under: Sequence[Lora]) -> None:
     }
     save_file({name: part.contiguous() for name, part in tensors.items()}, folder / ADAPTER, metadata={"format": "pt"})
     modules = sorted(name.removeprefix("base_model.model.") for name in together.factors)
-    settings = adapter_settings(folder) | {"r": together.rank, "lora_alpha": together.scale * together.rank}
+    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    settings |= {"r": together.rank, "lora_alpha": together.scale * together.rank}
     settings |= {"use_rslora": False, "target_modules": modules, "exclude_modules": None}
-    (folder / "adapter_config.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
 
 @contextmanager

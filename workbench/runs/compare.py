@@ -93,12 +93,12 @@ def compare(
     Raises CreditError for an unknown scheme, ConfigError for one that the rest does not fit, and for a name under which
     other settings were compared, before anything is started.
     """
-    for scheme in schemes:
+    planned = []
+    for scheme, seed in itertools.product(schemes, range(config.seed, config.seed + seeds)):
         find_scheme(scheme)
-    planned = [
-        (scheme, seed, _under_scheme(config, scheme, seed))
-        for scheme, seed in itertools.product(schemes, range(config.seed, config.seed + seeds))
-    ]
+        data = config.model_dump() | {"seed": seed}
+        data["method"]["credit"] = config.grpo.credit.model_dump() | {"scheme": scheme}
+        planned.append((scheme, seed, RunConfig.parse(data)))
     folder = (default_workspace() if workspace is None else Path(workspace)).resolve()
     name = config.name or free_name([f"-{scheme}-{seed}" for scheme, seed, _ in planned], folder, tell)
     for scheme, seed, planned_config in planned:
@@ -107,13 +107,6 @@ def compare(
     for scheme, seed, planned_config in planned:
         run = carry_on(planned_config, folder, report=report, module=module)
         yield run, summarise(scheme, seed, run.metrics_rows()[0])
-
-
-def _under_scheme(config: RunConfig, scheme: str, seed: int) -> RunConfig:
-    """Return the configuration under another scheme and seed. Raises ConfigError where it does not fit the scheme."""
-    data = config.model_dump() | {"seed": seed}
-    data["method"]["credit"] = config.grpo.credit.model_dump() | {"scheme": scheme}
-    return RunConfig.parse(data)
 
 
 def _tell_of_earlier(config: RunConfig, workspace: Path, tell: Tell) -> None:
@@ -212,6 +205,13 @@ class MethodStages:
         """Sum up the results so far."""
         went = self.course()
         accuracies = [accuracy for _, accuracy in went.measures]
+        models = 0  # most in memory: the one that is trained, its reference, a separate critic, and reward models
+        for config in (stage.config() for stage in self.stages if isinstance(stage, Run)):
+            method = config.method
+            reference = method.has_reference and config.policy.lora is None and config.policy.adapter is None
+            critic = getattr(method, "critic", None) == "separate"
+            rewards = sum(reward.model is not None for reward in method.reward_functions)
+            models = max(models, 1 + reference + critic + rewards)
         return ComparedMethod(
             method=self.method,
             seed=self.seed,
@@ -221,16 +221,8 @@ class MethodStages:
             completions_to_65=next((n for n, accuracy in went.measures if accuracy >= TARGET), None),
             peak_memory_mb=went.peak_memory_mb,
             seconds=went.seconds,
-            models=max((_models(stage.config()) for stage in self.stages if isinstance(stage, Run)), default=0),
+            models=models,
         )
-
-
-def _models(config: RunConfig) -> int:
-    """Models in memory: the one that is trained, its reference, a separate critic, and reward models."""
-    method = config.method
-    reference = method.has_reference and config.policy.lora is None and config.policy.adapter is None
-    critic = getattr(method, "critic", None) == "separate"
-    return 1 + reference + critic + sum(reward.model is not None for reward in method.reward_functions)
 
 
 def _last(rows: Sequence[Mapping[str, Any]], name: str) -> Any:

@@ -68,12 +68,6 @@ def heads(processes: set[psutil.Process]) -> set[psutil.Process]:
     return {process for process in processes if _parent(process) not in processes}
 
 
-def ask_to_end(processes: Iterable[psutil.Process]) -> None:
-    """Send SIGTERM."""
-    for process in processes:
-        _signal(process.terminate)
-
-
 def kill_all(path: Path, known: Iterable[psutil.Process] = (), *, unless: Callable[[], bool] = lambda: False) -> None:
     """SIGKILL every process of the run until none is left.
 
@@ -99,7 +93,8 @@ def kill_all(path: Path, known: Iterable[psutil.Process] = (), *, unless: Callab
 def kill(processes: Iterable[psutil.Process]) -> None:
     """Send SIGKILL."""
     for process in processes:
-        _signal(process.kill)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended on its own, which is what was wanted
+            process.kill()
 
 
 def wait_gone(processes: Iterable[psutil.Process], seconds: float) -> bool:
@@ -144,8 +139,3 @@ def _parent(process: psutil.Process) -> psutil.Process | None:
 
 def _gone(process: psutil.Process) -> bool:
     return not _asked(process.is_running) or _asked(process.status) in (None, psutil.STATUS_ZOMBIE)
-
-
-def _signal(send: Callable[[], None]) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):  # it ended on its own, which is what was wanted
-        send()

@@ -11,11 +11,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+
+import psutil
 
 from workbench import hooks
 from workbench.config import RUN_NAME
@@ -24,7 +26,7 @@ from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
 from workbench.places import RUN
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, saved
-from workbench.runs.processes import ask_to_end, heads, kill_all, lives, members, wait_gone
+from workbench.runs.processes import heads, kill_all, lives, members, wait_gone
 from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
 from workbench.schema import Credit, LossPass, WatchedRow
 from workbench.sentences import Sentence, about_measures, about_run
@@ -98,6 +100,7 @@ class Run:
 
     def summary_of(self, status: RunStatus, config: RunConfig) -> RunSummary:
         """The same of a status and a configuration that were read already."""
+        gives: Literal["policy", "reward model"] = "policy" if config.method.reward_format is None else "reward model"
         return RunSummary(
             self.name,
             status.state,
@@ -116,8 +119,8 @@ class Run:
             method=config.method.name,
             scheme=config.method.label,
             seed=config.seed,
-            gives=_gives(config) if status.state == "finished" else None,
-            policies=self._policies() if status.final and _gives(config) == "policy" else (),
+            gives=gives if status.state == "finished" else None,
+            policies=self._policies() if status.final and gives == "policy" else (),
         )
 
     def _policies(self) -> tuple[str, ...]:
@@ -211,7 +214,9 @@ class Run:
         deadline = time.monotonic() + max(timeout - _FORCE_SECONDS, timeout / 2)
         processes = members(self.path)
         signalled = heads(processes)
-        ask_to_end(signalled)
+        for process in signalled:
+            with suppress(psutil.NoSuchProcess):  # it ended on its own, which is what was wanted
+                process.terminate()
         while not (ended := wait_gone(signalled, _POLL)) and time.monotonic() < deadline:
             processes = members(self.path, processes)
         kill_all(self.path, processes)
@@ -376,10 +381,6 @@ class Run:
         from workbench.views.curves import columns_of, figure, run_charts
 
         return figure(run_charts(columns_of(self.metrics_rows()[0]), panels, metrics=self.method.metrics))
-
-
-def _gives(config: RunConfig) -> Literal["policy", "reward model"]:
-    return "policy" if config.method.reward_format is None else "reward model"
 
 
 def default_workspace() -> Path:

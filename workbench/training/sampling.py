@@ -141,7 +141,8 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
     if context is None and longest is None:
         return task
     room = min(length for length in (longest, context and context - answer) if length is not None)
-    held_out = max(config.run.last_measured, config.run.watch_prompts)
+    run = config.run
+    held_out = max(run.eval_skip + run.eval_prompts if run.eval_steps else 0, run.watch_prompts)
     fitting, skipped = dict[str, list[Example]](), False
     for split, rows, most in (("training", task.examples, count), ("held-out", task.held_out, held_out)):
         examples = [rows[i] for i in range(min(len(rows), most))]

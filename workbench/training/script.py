@@ -231,7 +231,7 @@ def why_not_alone(config: SharedConfig) -> str:
         return f"the credit scheme {credit.scheme!r} with its options gives advantages that TRL does not compute"
     reasons = {
         "an outcome reward beside the scheme's own": bool(credit.outcome_weight),
-        "step rewards": method.reward_kinds != {"outcome"},
+        "step rewards": any(reward.kind == "step" for reward in method.rewards),
         "weights that depend on the step": any(reward.schedule for reward in method.rewards),
         "reward models": any(reward.model is not None for reward in method.rewards),
         "dropping copies": credit.drop_duplicates,

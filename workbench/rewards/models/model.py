@@ -270,6 +270,6 @@ def logits_of(output: Any) -> torch.Tensor:
 
 
 def context_of(model: Any) -> int:
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    config = model.config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None)
     return limit if isinstance(limit, int) and limit > 0 else 2**31

@@ -6,10 +6,9 @@ Light at import: pages and commands read sections and metrics without loading to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -25,16 +24,11 @@ from workbench.steps import StepPattern
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from workbench.training.saving import Resumable
 
-class Trainer(Protocol):
-    """What a run's process asks of a trainer: transformers' own methods and those of ``training.saving``."""
 
-    @property
-    def state(self) -> Any: ...
-    def train(self, resume_from_checkpoint: str | None = None) -> Any: ...
-    def remove_callback(self, callback: Any) -> None: ...
-    def load_weights(self, folder: Path) -> None: ...
-    def save_final(self, folder: Path) -> None: ...
+Trainer: TypeAlias = "Resumable"
+"""transformers' own, with what ``training.saving`` adds for a run's process."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +52,11 @@ class Listeners:
 NOBODY = Listeners()
 
 
-class Build(Protocol):
-    """Make a trainer of a configuration whose ``method`` is this method's section; checkpoints go to ``output_dir``.
+Build = Callable[..., Trainer]
+"""``build(config, output_dir, listeners)`` makes the trainer of a configuration whose ``method`` is this section.
 
-    Raises WorkbenchError for anything in the configuration that cannot be loaded or cannot work together.
-    """
-
-    def __call__(self, config: Any, output_dir: Path, listeners: Listeners = NOBODY) -> Trainer: ...
+Raises WorkbenchError for anything in the configuration that cannot be loaded or cannot work together.
+"""
 
 
 @dataclass(frozen=True)
@@ -135,11 +127,6 @@ class SampledSection(MethodSection):
     @property
     def rollouts_per_step(self) -> int:
         return self.prompts_per_step * self.sampling.num_generations
-
-    @property
-    def reward_kinds(self) -> set[str]:
-        """Of the reward functions: "step", "outcome", or both."""
-        return {reward.kind for reward in self.rewards}
 
     def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
 

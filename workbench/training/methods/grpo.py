@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workbench.config import CreditConfig, SharedConfig
-from workbench.credit import SHARED, LossType
+from workbench.credit import SCHEMES, SHARED, LossType
 from workbench.errors import ConfigError
 from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection, Trainer
 
@@ -49,7 +49,8 @@ class GRPOSection(SampledSection):
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)
-        kinds, scheme, needs = self.reward_kinds, self.credit.scheme, self.credit.of_scheme.needs
+        scheme, kinds = self.credit.scheme, {reward.kind for reward in self.rewards}
+        needs = SCHEMES[scheme].needs
         if "outcome" in needs and "outcome" not in kinds:
             raise ValueError(
                 f"method.credit.scheme: {scheme!r} needs an outcome reward and every one given scores steps; add one "
