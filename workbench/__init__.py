@@ -125,21 +125,9 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _watch(run: Any, *panels: str, every: float) -> Any:
-    return import_module("workbench.views.notebook").watch(run, *panels, every=every)
-
-
-def _find_checkpoint(reference: str) -> Any:
-    return import_module("workbench.runs").find_checkpoint(reference)
-
-
-def _reward_kind(name: str, code: str | None) -> Any:
-    return import_module("workbench.rewards.source").kind_of_reward(name, code)
-
-
-hooks.watch = _watch
-hooks.find_checkpoint = _find_checkpoint
-hooks.reward_kind = _reward_kind
+hooks.watch = lambda run, *panels, every: import_module("workbench.views.notebook").watch(run, *panels, every=every)
+hooks.find_checkpoint = lambda reference: import_module("workbench.runs").find_checkpoint(reference)
+hooks.reward_kind = lambda name, code: import_module("workbench.rewards.source").kind_of_reward(name, code)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -775,12 +775,6 @@ def find_metric(name: str) -> Metric | None:
     return _EXACT.get(f"rewards/{REWARD}/{match[2]}" if match else name)
 
 
-def reward_name(name: str) -> str | None:
-    """Return the reward that a metric of the form ``rewards/<name>/…`` is about; None for any other."""
-    match = _REWARDS.fullmatch(name)
-    return match[1] if match else None
-
-
 def is_drawn(name: str) -> bool:
     """Return whether a panel has a line for the metric."""
     metric = find_metric(name)
@@ -809,7 +803,7 @@ def expanded(panel: Panel, logged: Iterable[str]) -> Panel:
     """The panel with a line for each reward of the ``logged`` metrics in place of the one with a place for its name."""
     if not any(REWARD in metric.name for metric in panel.metrics):
         return panel
-    rewards = [(name, reward) for name in logged if (reward := reward_name(name)) is not None]
+    rewards = [(name, match[1]) for name in logged if (match := _REWARDS.fullmatch(name))]
     lines = [
         line
         for metric in panel.metrics

@@ -84,7 +84,11 @@ def about_group(credit: Credit, *, uncounted: bool = True) -> list[Sentence]:
     if not any(abs(a) > _ZERO for row in group.tokens for a in row):
         lines = [[_count(group)], [_nothing(group)]]
     else:
-        lines = [[_count(group), _surprise(group)], [_push(group), _uncounted(credit) if uncounted else ""]]
+        lines = [[_count(group), _surprise(group)], [_push(group)]]
+        has_outcomes = any(reward.kind == "outcome" for reward in credit.scored.rewards)
+        counted_parts = any(part.kind in ("outcome", "return", "token", "delta", "later") for part in credit.parts)
+        if uncounted and has_outcomes and credit.parts and not counted_parts:
+            lines[1].append("the final answer is shown, not counted.")
     return [_sentence(*line) for line in lines if any(line)]
 
 
@@ -212,18 +216,12 @@ def _nothing(group: _Group) -> str:
     return f"`{group.scheme}` learns nothing here: {why}"
 
 
-def _uncounted(credit: Credit) -> str:
-    """That a reward of answers is there and plays no part."""
-    outcomes = [reward for reward in credit.scored.rewards if reward.kind == "outcome"]
-    counted = any(part.kind in ("outcome", "return", "token", "delta", "later") for part in credit.parts)
-    if not outcomes or counted or not credit.parts:
-        return ""
-    return "the final answer is shown, not counted."
-
-
 def _surprise(group: _Group) -> str:
+    weights = [sum(map(abs, row)) for row in group.tokens]
+    heavy = max(range(len(weights)), key=weights.__getitem__)
+    by_one = f"{_names('rollout', [heavy])} alone gets {_percent(weights[heavy] / sum(weights))} of the push"
     found = [
-        *_carried_by_one(group),
+        *[by_one] * (len(weights) > 2 and weights[heavy] > CARRIES * sum(weights)),
         *(everything := _everything_up(group)),
         *_against_their_answer(group, down=True),
         *([] if everything else _against_their_answer(group, down=False)),
@@ -232,14 +230,6 @@ def _surprise(group: _Group) -> str:
     ]
     both = "; ".join(found[:2])
     return f"{both if len(both.split()) <= LONGEST else found[0]}." if found else ""
-
-
-def _carried_by_one(group: _Group) -> list[str]:
-    weights = [sum(map(abs, row)) for row in group.tokens]
-    heavy = max(range(len(weights)), key=weights.__getitem__)
-    if len(weights) < 3 or weights[heavy] <= CARRIES * sum(weights):
-        return []
-    return [f"{_names('rollout', [heavy])} alone gets {_percent(weights[heavy] / sum(weights))} of the push"]
 
 
 def _everything_up(group: _Group) -> list[str]:
@@ -491,7 +481,13 @@ def about_explanation(credit: Credit, explanation: Explanation, judged: Verdicts
     step_right = verdicts[rollout] if verdicts else []
     sampled = credit.scored.group.rollouts[rollout].is_sampled(token)
     if not explanation.terms:
-        return _sentence(f"not moved: {_why_still(credit.scheme, own, step_right, sampled)}.")
+        wrong = next((k for k, right in enumerate(step_right) if right is False), None)
+        why = "it belongs to no step" if own is None else "nothing it depends on was scored"
+        if not sampled:
+            why = "the environment wrote it, not the policy"
+        elif credit.scheme == "first_error" and wrong is not None and own is not None and wrong < own:
+            why = f"{_names('step', [wrong])} is wrong, and no later step counts"
+        return _sentence(f"not moved: {why}.")
     value = float(explanation.advantage)
     clauses = _clauses(credit, explanation, own, verdicts, right[rollout] if right else None)
     ahead = _and([text for size, text in clauses if size * (value or 1) > 0])
@@ -503,15 +499,6 @@ def about_explanation(credit: Credit, explanation: Explanation, judged: Verdicts
     why = "; ".join(filter(None, (ahead, against))) or "nothing it could be compared with scores differently"
     clip = "; its bound is what is left of more" if abs(explanation.total - value) > _SAME else ""
     return _sentence(f"{way}: {why}{clip}.")
-
-
-def _why_still(scheme: str, own: int | None, step_right: Sequence[bool | None], sampled: bool) -> str:
-    first = next((k for k, right in enumerate(step_right) if right is False), None)
-    if not sampled:
-        return "the environment wrote it, not the policy"
-    if scheme == "first_error" and first is not None and own is not None and first < own:
-        return f"{_names('step', [first])} is wrong, and no later step counts"
-    return "it belongs to no step" if own is None else "nothing it depends on was scored"
 
 
 def _clauses(

@@ -62,7 +62,12 @@ def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:
         )
     parts = [name.split(".") for name, _ in model.named_parameters()]
     known = {".".join(names[:i]) for names in parts for i in range(1, len(names))}
-    unexpected = [name for name in info["unexpected_keys"] if _container(name) in known and not _MASKS.search(name)]
+    unexpected = []
+    for name in info["unexpected_keys"]:
+        inside = name.split(".")[:-1]
+        numbered = next((i for i, part in enumerate(inside) if part.isdigit()), len(inside))
+        if ".".join(inside[:numbered]) in known and not _MASKS.search(name):  # of a layer's tensor, the list of layers
+            unexpected.append(name)
     if unexpected:
         raise WeightsError(
             f"the weights hold {first_few(unexpected)}, which a model by its config.json has no place for; the two are "
@@ -91,13 +96,6 @@ def first_few(names: Iterable[str], most: int = 3) -> str:
     """Return the first few names, sorted, and how many more there are."""
     names = sorted(names)
     return ", ".join(names[:most]) + (f", and {len(names) - most:,} more" if len(names) > most else "")
-
-
-def _container(name: str) -> str:
-    """Return the module a tensor lies in; of a numbered layer's tensor, the list of layers."""
-    parts = name.split(".")[:-1]
-    numbered = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts))
-    return ".".join(parts[:numbered])
 
 
 # --- memory -------------------------------------------------------------------------------------------------------

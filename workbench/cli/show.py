@@ -90,7 +90,10 @@ def comparison_text(rows: Sequence[ComparedRun | ComparedMethod]) -> str:
     lines = [[row[group], str(row[seed]), *(row[name] for name in names)] for row in data]
     for label in dict.fromkeys(row[group] for row in data):
         mine = [row for row in data if row[group] == label]
-        means = [_mean([row[name] for row in mine]) for name in names]
+        means = []
+        for name in names:
+            measured = [row[name] for row in mine if row[name] is not None]
+            means.append(sum(measured) / len(measured) if measured else None)
         lines.append([label, f"mean ({_ends(mine, rows[0].to_65)})", *means])
     return table([name.replace("_", " ") for name in (group, seed, *names)], lines)
 
@@ -104,8 +107,3 @@ def _ends(rows: Sequence[Mapping[str, Any]], to_65: str) -> str:
     if len(ends) > 1:
         parts.append(f"from {min(final for _, final in ends):.3f} to {max(final for _, final in ends):.3f}")
     return ", ".join(parts)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) / len(measured) if measured else None

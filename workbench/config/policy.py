@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from workbench.config.section import Section
 
@@ -62,6 +62,7 @@ class LoraConfig(Section):
 class PolicySection(Section):
     """A plain string is taken for ``path``."""
 
+    shorthand = "path"
     path: str = "tiny"
     """The embedded policy's name, a Hub id, a local folder, or a run's checkpoint: run:NAME, run:NAME@STEP."""
     adapter: str | None = None
@@ -80,11 +81,6 @@ class PolicySection(Section):
     """How weights are spread over the GPUs of one process (accelerate's names); none puts them on one device."""
     lora: LoraConfig | None = None
     """Train an adapter instead of all weights."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, data: Any) -> Any:
-        return {"path": data} if isinstance(data, str) else data
 
     @field_validator("merge")
     @classmethod

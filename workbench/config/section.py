@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from types import NoneType
-from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -30,10 +30,15 @@ class Section(BaseModel):
         extra="forbid", validate_assignment=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
+    shorthand: ClassVar[str] = ""
+    """The field that a text in the section's place is."""
+
     @model_validator(mode="before")
     @classmethod
-    def _by_former_names(cls, data: Any) -> Any:
-        """Read a field under the name that it had in version 0.4, too."""
+    def _of_text_and_by_former_names(cls, data: Any) -> Any:
+        """Read a text as the one field, and a field under the name that it had in version 0.4, too."""
+        if isinstance(data, str) and cls.shorthand:
+            return {cls.shorthand: data}
         if not isinstance(data, Mapping) or FORMER_NAMES.keys().isdisjoint(data):
             return data
         former = {name: new for name, new in FORMER_NAMES.items() if new in cls.model_fields}

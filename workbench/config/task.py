@@ -38,6 +38,7 @@ def text_of_columns(columns: Mapping[str, str]) -> str:
 class TaskSection(Section):
     """A plain string is taken for ``name``."""
 
+    shorthand = "name"
     name: str = "chain-arithmetic"
     """A task's name, a data file or a folder of them, or a data set of the Hub: ``hub:openai/gsm8k``."""
 
@@ -70,11 +71,6 @@ class TaskSection(Section):
     answer_correctness."""
     sample_seed: int | None = Field(default=0, ge=0, lt=2**31)
     """Seed of these draws; none takes the first rows instead."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, data: Any) -> Any:
-        return {"name": data} if isinstance(data, str) else data
 
     @field_validator("columns", "data_columns", mode="before")
     @classmethod
@@ -234,6 +230,7 @@ OnEnvironmentError = Literal["row", "run"]
 class EnvironmentSection(Section):
     """A plain string is taken for ``name``."""
 
+    shorthand = "name"
     name: str | None = None
     """A built-in environment's name, or the name of your own class in `code`; none for completions of one turn."""
     code: str | None = None
@@ -249,11 +246,6 @@ class EnvironmentSection(Section):
     rewritten_turns: Literal["refuse", "keep"] = "refuse"
     """Where the chat template writes earlier turns anew, without their thinking say: refuse the run, or keep the ids
     that were sampled, so that the policy sees more of them than the template would show."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, data: Any) -> Any:
-        return {"name": data} if isinstance(data, str) else data
 
     @model_validator(mode="after")
     def _code_has_a_name(self) -> Self:

@@ -71,7 +71,8 @@ def _restrict_files(readable: Iterable[Path], writable: Path) -> str | None:
     missing = "no Landlock ({}): the code can read and write your files"
     if sys.platform != "linux":
         return missing.format("Linux only")
-    call = _system_call()
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
     abi = call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))
     if abi < 1:
         return missing.format("Linux 5.13 or later, and not switched off")
@@ -87,9 +88,9 @@ def _restrict_files(readable: Iterable[Path], writable: Path) -> str | None:
         return missing.format(_reason())
     try:
         for path in readable:
-            _allow(ruleset, path, (_READ_FILE | _READ_DIR) & rights)
-        _allow(ruleset, writable, rights & ~_EXECUTE & ~_MAKE_DEVICE)
-        _allow(ruleset, Path(os.devnull), (_READ_FILE | _WRITE_FILE) & rights)
+            _allow(call, ruleset, path, (_READ_FILE | _READ_DIR) & rights)
+        _allow(call, ruleset, writable, rights & ~_EXECUTE & ~_MAKE_DEVICE)
+        _allow(call, ruleset, Path(os.devnull), (_READ_FILE | _WRITE_FILE) & rights)
         if ctypes.CDLL(None, use_errno=True).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) or call(_RESTRICT_SELF, ruleset, 0):
             return missing.format(_reason())
     finally:
@@ -97,21 +98,15 @@ def _restrict_files(readable: Iterable[Path], writable: Path) -> str | None:
     return None
 
 
-def _allow(ruleset: int, path: Path, rights: int) -> None:
+def _allow(call: ctypes._NamedFuncPointer, ruleset: int, path: Path, rights: int) -> None:
     """Raises OSError for a path that cannot be opened or a rule that the kernel refuses."""
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rule = struct.pack("=Qi", rights if path.is_dir() else rights & _OF_A_FILE, place)
-        if _system_call()(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0):
+        if call(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0):
             raise OSError(ctypes.get_errno(), f"Landlock takes no rule for {path}")
     finally:
         os.close(place)
-
-
-def _system_call() -> ctypes._NamedFuncPointer:
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    return call
 
 
 def _reason() -> str:

@@ -8,6 +8,7 @@ noun has to know how it looks. ``describe`` says what to show, ``cards`` draws t
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -51,9 +52,8 @@ def text(value: Any) -> str:
 
 def show(value: Any) -> None:
     """Show a value here and now: richly in a notebook, as text in a terminal."""
-    from workbench.views.cards import running_shell
-
-    if running_shell() is not None:
+    ipython = sys.modules.get("IPython")  # not imported for the question
+    if ipython is not None and ipython.get_ipython() is not None:
         from IPython.display import display
 
         display(value)

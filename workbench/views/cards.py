@@ -7,7 +7,6 @@ Colours follow JupyterLab's theme, and stay in an exported file.
 from __future__ import annotations
 
 import html
-import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -223,9 +222,3 @@ def cell_text(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def running_shell() -> Any:
-    """Return the IPython shell this runs in, None where there is none; IPython is not imported for the question."""
-    ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()

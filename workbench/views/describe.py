@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.checks import Preflight, ProbeReport
 from workbench.checks.probes import ProbeResult
@@ -227,7 +227,11 @@ def step_values(value: StepValues) -> Parts:
     width = max(map(len, value.values), default=0)
     wide, long = [], []
     for i, (values, errors, counts) in enumerate(zip(value.values, value.errors, value.counts, strict=True), 1):
-        cells = [_step_value(v, error, low, high) for v, error in zip(values, errors, strict=True)]
+        cells = [Cell(None)] * len(values)
+        for k, (v, error) in enumerate(zip(values, errors, strict=True)):
+            if v is not None:
+                shade = STRONGEST * (2 * (v - low) / (high - low) - 1) if high > low else None
+                cells[k] = Cell(v, rich=number(v, 2) + (f" ± {number(error, 2)}" if error else ""), shade=shade)
         wide.append((i, *cells, *[""] * (width - len(cells))))
         long += [(i, k, *cell) for k, cell in enumerate(zip(values, errors, counts, strict=True), 1)]
     about = (
@@ -323,10 +327,3 @@ def _gain(result: ProbeResult) -> Cell:
     largest = result.worst.largest
     rich = signed(largest) if result.pays else f"{largest:+.2f}"
     return Cell(largest, rich=rich, shade=-largest if result.pays else None)
-
-
-def _step_value(value: float | None, error: float | None, low: float, high: float) -> Any:
-    if value is None:
-        return Cell(None)
-    shade = STRONGEST * (2 * (value - low) / (high - low) - 1) if high > low else None
-    return Cell(value, rich=number(value, 2) + (f" ± {number(error, 2)}" if error else ""), shade=shade)

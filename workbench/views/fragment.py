@@ -88,7 +88,8 @@ def _collect(path: Path, modules: dict[Path, str], importing: tuple[Path, ...]) 
     for kind, names, target in IMPORT.findall(source):
         place = f"module{places[(path.parent / target).resolve()]}"
         if kind == "import":
-            imports.append(f"const {{ {', '.join(_renamed(names, ': '))} }} = {place};\n")
+            renamed = [old if old == new else f"{old}: {new}" for old, new in map(_parts, _split(names))]
+            imports.append(f"const {{ {', '.join(renamed)} }} = {place};\n")
         else:
             exports += [f"{new}: {place}.{old}" for old, new in map(_parts, _split(names))]
     exports += [f"{new}: {old}" for names in NAMES.findall(source) for old, new in map(_parts, _split(names))]
@@ -108,7 +109,3 @@ def _parts(name: str) -> tuple[str, str]:
     """The two names of ``a as b``; a name alone is both."""
     old, _, new = name.partition(" as ")
     return old, new or old
-
-
-def _renamed(names: str, joint: str) -> list[str]:
-    return [old if old == new else f"{old}{joint}{new}" for old, new in map(_parts, _split(names))]

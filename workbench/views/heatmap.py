@@ -364,13 +364,9 @@ def why_payload(credit: Credit, rollout: int, token: int) -> WhyPayload:
 
 def _work(credit: Credit) -> int:
     """About how many terms explaining every token takes: a stretch of tokens for each step, half the steps in each."""
-    if _sums_tokens(credit):
+    if any(part.unit == "token" for part in credit.parts):
         return TOKEN_TERMS * sum(len(rollout) for rollout in credit.scored.group.rollouts)
     return sum(len(step_scores.steps) ** 2 for step_scores in credit.scored.scored)
-
-
-def _sums_tokens(credit: Credit) -> bool:
-    return any(part.unit == "token" for part in credit.parts)
 
 
 def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payload], list[StretchPayload]]:
@@ -379,7 +375,8 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
     Terms change only where a step or what the policy sampled starts or ends, so one explanation a stretch explains
     every token of it. Where tokens are summed over, each has terms of its own.
     """
-    rollout, at_most = credit.scored.group.rollouts[i], TOKEN_TERMS if _sums_tokens(credit) else None
+    rollout = credit.scored.group.rollouts[i]
+    at_most = TOKEN_TERMS if any(part.unit == "token" for part in credit.parts) else None
     stretches_of = token_spans(len(rollout)) if at_most else _stretches(scored.spans, rollout)
     terms: list[Payload] = []
     places: dict[tuple[str, int | None, int | None, float, float], int] = {}
@@ -438,8 +435,8 @@ def _shortest(values: npt.NDArray[np.float32]) -> list[float]:
     return doubles
 
 
-def rounded(values: Sequence[float] | None) -> list[float] | None:
-    return None if values is None else np.round(np.asarray(values, np.float64), 5).tolist()
+def rounded(values: Sequence[float] | npt.NDArray[np.float32] | None, digits: int = 5) -> list[float] | None:
+    return None if values is None else np.round(np.asarray(values, np.float64), digits).tolist()
 
 
 def utf16_offsets(text: str) -> Any:
@@ -539,10 +536,15 @@ class DrawnLoss:
         of_losses = {
             loss: pass_normalisers(credits, passes[0], replace(settings, loss_type=loss)) for loss in LENS_LOSSES
         }
+        drawn: list[PassPayload] = []
+        for seen in passes:
+            total = seen.router + sum(float(row.contribution.sum()) for row in pass_losses(credits, seen))
+            router, logged = seen.router, seen.loss
+            drawn.append({"step": seen.step, "number": seen.number, "total": total, "logged": logged, "router": router})
         return cls(
             settings,
             {loss: values[rows].tolist() for loss, values in of_losses.items()},
-            [_pass_payload(credits, seen) for seen in passes],
+            drawn,
             [seen.rollouts[rows] for seen in passes],
         )
 
@@ -565,29 +567,20 @@ class DrawnLoss:
     def of_rollout(self, credit: Credit, i: int) -> RolloutLossPayload:
         payload: RolloutLossPayload = {
             "coefficients": {loss: values[i] for loss, values in self.coefficients.items()},
+            # With six decimals a ratio of two is off by a millionth at most.
             "passes": [
-                {"logprobs": _numbers(rows[i].logprobs), "old": _numbers(rows[i].old_logprobs)}
+                {"logprobs": rounded(rows[i].logprobs, 6), "old": rounded(rows[i].old_logprobs, 6)}
                 for rows in self.rollouts
             ],
         }
         for seen, rows in zip(payload["passes"], self.rollouts, strict=True):
-            if (weights := _numbers(rows[i].weights)) is not None:
+            if (weights := rounded(rows[i].weights, 6)) is not None:
                 seen["weights"] = weights
             if (bonus := rows[i].bonus) is not None:
                 seen["bonus"] = [float(f"{value:.6g}") for value in bonus]
         if mask := credit.scored.group.rollouts[i].mask:
             payload["sampled"] = list(mask)
         return payload
-
-
-def _pass_payload(credits: Sequence[Credit], seen: LossPass) -> PassPayload:
-    total = seen.router + sum(float(row.contribution.sum()) for row in pass_losses(credits, seen))
-    return {"step": seen.step, "number": seen.number, "total": total, "logged": seen.loss, "router": seen.router}
-
-
-def _numbers(values: Any) -> list[float] | None:
-    """Of float32, with six decimals: a ratio of two is off by a millionth at most."""
-    return None if values is None else np.round(values.astype(np.float64), 6).tolist()
 
 
 def row_payload(row: WatchedRow) -> Payload:
@@ -610,7 +603,7 @@ def _text(text: WatchedText, before: WatchedText | None) -> Payload:
     offset, scored = utf16_offsets(text.rollout.text), text.scored
     payload: Payload = {
         "name": text.name,
-        "values": _values(text),
+        "values": {key: rounded(values) for key, values in text.values.items()},
         "facts": _facts(text.numbers, None if before is None else before.numbers),
         "matched": scored.matched,
         "outcome": None,
@@ -630,19 +623,12 @@ def _text(text: WatchedText, before: WatchedText | None) -> Payload:
         ],
     }
     if before is not None:
-        payload["before"] = _before(before)
+        values: dict[str, Any] = {key: rounded(values) for key, values in before.values.items()}
+        was: BeforePayload = {"values": values, "logprobs": rounded(before.rollout.logprobs)}
+        if was["logprobs"] and (reference := rounded(before.rollout.ref_logprobs)):
+            was |= {"reference": reference, "raw": was["logprobs"]}
+        payload["before"] = was
     return payload
-
-
-def _before(text: WatchedText) -> BeforePayload:
-    payload: BeforePayload = {"values": _values(text), "logprobs": rounded(text.rollout.logprobs)}
-    if payload["logprobs"] and (reference := rounded(text.rollout.ref_logprobs)):
-        payload |= {"reference": reference, "raw": payload["logprobs"]}
-    return payload
-
-
-def _values(text: WatchedText) -> dict[str, Any]:
-    return {key: rounded(values) for key, values in text.values.items()}
 
 
 def _facts(numbers: Mapping[str, float], before: Mapping[str, float] | None) -> list[FactPayload]:

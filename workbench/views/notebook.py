@@ -96,9 +96,7 @@ class Watch:
 
     def read(self) -> bool:
         """Take in the rows written since; whether there were any."""
-        return self._take(*self._reader.read())
-
-    def _take(self, rows: list[dict[str, Any]], restarted: bool) -> bool:
+        rows, restarted = self._reader.read()
         self._rows = rows if restarted else self._rows + rows
         return bool(rows)
 
@@ -107,7 +105,8 @@ class Watch:
         shown: Any = None
         for news in self._reader.follow(self.run.status, lambda: self._left.wait(self.every)):
             state = (news.status.state, news.status.reason, news.status.step)
-            if self._take(news.rows, news.restarted) or state != shown:
+            self._rows = news.rows if news.restarted else self._rows + news.rows
+            if news.rows or state != shown:
                 draw(self.html())
                 shown = state
 
@@ -200,8 +199,14 @@ class RunComparison:
     @classmethod
     def of(cls, compared: Iterable[Run | MethodStages]) -> RunComparison:
         """Of runs, or of methods' stages, that are there already, finished or not."""
-        there = tuple(compared)
-        return cls(there, tuple(map(_summary, there)))
+        there, rows = tuple(compared), list[ComparedRun | ComparedMethod]()
+        for one in there:
+            if isinstance(one, MethodStages):
+                rows.append(one.summary())
+            else:
+                config = one.config()
+                rows.append(summarise(config.method.label, config.seed, one.metrics_rows()[0]))
+        return cls(there, tuple(rows))
 
     def frame(self) -> pd.DataFrame:
         """Return one row a run, or a method and seed."""
@@ -224,7 +229,11 @@ class RunComparison:
         """
         series: dict[str, list[Series]] = {}
         for compared, row in zip(self.runs, self.rows, strict=True):
-            series.setdefault(getattr(row, row.grouped_by), []).append(_series(compared, metric))
+            if isinstance(compared, MethodStages):
+                steps, values = compared.course(metric).curve()
+            else:
+                steps, values = map(list, columns_of(compared.metrics_rows()[0]).get(metric, ((), ())))
+            series.setdefault(getattr(row, row.grouped_by), []).append((steps, values))
         lines = []
         for style, (label, seeds) in enumerate(series.items()):
             measured = [seed for seed in seeds if seed[0]]
@@ -239,13 +248,13 @@ class RunComparison:
 
     def figure(self, *metrics: str) -> Figure:
         """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme or method."""
-        return figure([self._chart(metric) for metric in metrics or ("accuracy",)])
-
-    def _chart(self, metric: str) -> Chart:
-        share = metric.startswith("accuracy") or metric.endswith("_share")
         about = "Mean over the seeds that got so far, which may jump where one ends; the band is lowest to highest."
         x_label = "completions sampled" if self._of_methods else "step"
-        return Chart(metric, tuple(self.lines(metric)), x_label, about, share, named=True)
+        charts = []
+        for metric in metrics or ("accuracy",):
+            share = metric.startswith("accuracy") or metric.endswith("_share")
+            charts.append(Chart(metric, tuple(self.lines(metric)), x_label, about, share, named=True))
+        return figure(charts)
 
     @property
     def _of_methods(self) -> bool:
@@ -310,20 +319,6 @@ def compare(
             if of_methods:
                 progress(len(found), total)
     return RunComparison(tuple(run for run, _ in found), tuple(row for _, row in found))
-
-
-def _summary(compared: Run | MethodStages) -> ComparedRun | ComparedMethod:
-    if isinstance(compared, MethodStages):
-        return compared.summary()
-    config = compared.config()
-    return summarise(config.method.label, config.seed, compared.metrics_rows()[0])
-
-
-def _series(compared: Run | MethodStages, metric: str) -> Series:
-    if isinstance(compared, MethodStages):
-        return compared.course(metric).curve()
-    steps, values = columns_of(compared.metrics_rows()[0]).get(metric, ((), ()))
-    return list(steps), list(values)
 
 
 _PAGES_TASK = "chain-arithmetic"  # whose pattern and rewards the page opens with
