@@ -32,7 +32,7 @@ from workbench.runs import start
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.training.building import HeldOutRows
+from workbench.training.building import measure_rows
 from workbench.training.methods import dpo, reward
 from workbench.training.watching import pair_metrics
 
@@ -436,7 +436,7 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
             count += 1
             return [float(margin) for margin in batch["margin"]]
 
-        result = HeldOutRows(trainer, margins, pair_metrics)()
+        result = measure_rows(trainer, margins, pair_metrics)
         passes.append(count)
         return result
 

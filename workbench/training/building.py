@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -38,14 +39,14 @@ from workbench.training.methods.base import Listeners, SampledSection, StoredSec
 from workbench.training.sampling import PolicySampler, within_context
 from workbench.training.trainer import ProcessGRPOTrainer
 from workbench.training.watching import (
-    HeldOut,
     HeldOutAccuracy,
     Measure,
     TokenRows,
     View,
     WatchedPrompts,
-    WatchedRows,
     evaluating,
+    measure_while_training,
+    watch_rows,
     watched_rows,
     watched_sets,
 )
@@ -351,12 +352,13 @@ def stored_trainer(
     )
     measures: list[Measure] = []
     if numbers is not None and metrics is not None and MEASURED in (trainer.eval_dataset or {}):
-        measures.append(HeldOutRows(trainer, numbers, metrics))
+        measures.append(partial(measure_rows, trainer, numbers, metrics))
     if policy is not None:
         trainer.under = policy.under
         measures += _held_out_accuracy(trainer, config, policy, listeners)
-    HeldOut.add_to(trainer, config.run, measures)
-    WatchedRows.add_to(trainer, config, view, watched, listeners)
+    measure_while_training(trainer, config.run, measures)
+    if listeners.on_rows is not None:
+        watch_rows(trainer, config, view, watched, listeners.on_rows)
     return trainer
 
 
@@ -391,30 +393,26 @@ def _say(line: str) -> None:
         print(line, flush=True)
 
 
-class HeldOutRows:
-    """Measures the trainer's held-out rows; ranks share them, a batch of training's at a time.
+def measure_rows(
+    trainer: Any, numbers: Numbers, metrics: Callable[[Sequence[Any]], Mapping[str, float]]
+) -> Mapping[str, float]:
+    """Measure the trainer's held-out rows; ranks share them, a batch of training's at a time.
 
     ``numbers(batch)`` gives what is measured of each row of a batch as the trainer's collator makes it, ``metrics``
     makes metrics of all rows' numbers.
     """
-
-    def __init__(self, trainer: Any, numbers: Numbers, metrics: Callable[[Sequence[Any]], Mapping[str, float]]) -> None:
-        self._trainer, self._numbers, self._metrics = trainer, numbers, metrics
-
-    def __call__(self) -> Mapping[str, float]:
-        trainer, rows = self._trainer, self._trainer.eval_dataset[MEASURED]
-        ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
-        share = -(-len(rows) // ranks)
-        mine = [rank + i * ranks for i in range(share)]  # past the end on some ranks: all do as many forward passes
-        size, measured = trainer.args.per_device_train_batch_size, list[tuple[int, Any]]()
-        for start in range(0, share, size):
-            places = mine[start : start + size]
-            batch = trainer.data_collator([rows[place % len(rows)] for place in places])
-            batch = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
-            with evaluating(trainer):
-                measured += zip(places, self._numbers(trainer, batch), strict=True)
-        everyone = dict(gather_object(measured))
-        return self._metrics([everyone[place] for place in range(len(rows))])
+    rows, size = trainer.eval_dataset[MEASURED], trainer.args.per_device_train_batch_size
+    ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
+    share, measured = -(-len(rows) // ranks), list[tuple[int, Any]]()
+    mine = [rank + i * ranks for i in range(share)]  # past the end on some ranks: all do as many forward passes
+    for start in range(0, share, size):
+        places = mine[start : start + size]
+        batch = trainer.data_collator([rows[place % len(rows)] for place in places])
+        batch = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
+        with evaluating(trainer):
+            measured += zip(places, numbers(trainer, batch), strict=True)
+    everyone = dict(gather_object(measured))
+    return metrics([everyone[place] for place in range(len(rows))])
 
 
 def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, listeners: Listeners) -> list[Measure]:
@@ -503,7 +501,7 @@ def sampled_trainer(
         measure = HeldOutAccuracy(
             trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
         )
-        HeldOut.add_to(trainer, config.run, [measure])
+        measure_while_training(trainer, config.run, [measure])
     if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
         trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
     return trainer

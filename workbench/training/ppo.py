@@ -80,18 +80,6 @@ class Critic(nn.Module):
         finally:
             self._seen = self._hidden = None
 
-    def save(self, folder: Path) -> None:
-        """Write the critic's weights, of a body's those that are trained, beside the policy's."""
-        weights = {name: value for name, value in self.state_dict(keep_vars=True).items() if value.requires_grad}
-        save_file({name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}, folder / FILE)
-
-    def load(self, folder: Path) -> None:
-        """Read the critic's weights. Raises RunError for a checkpoint without a critic."""
-        file = folder / FILE
-        if not file.is_file():
-            raise RunError(f"{folder} has no {FILE}, so its critic cannot go on; resume from a checkpoint of a ppo run")
-        self.load_state_dict(load_file(file), strict=False)
-
     def _keep_hidden(self, _body: nn.Module, _args: Any, output: Any) -> None:
         if self._seen is not None:
             self._hidden = output.last_hidden_state
@@ -164,7 +152,8 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         self.critic = Critic(self.model, self.args.critic)
         if self.args.target_kl is not None:
             self.add_callback(SkipsFarSteps(self, self.args.target_kl))
-        self._moved = torch.zeros(2, device=self.accelerator.device)  # since the last step: sum over tokens, tokens
+        self.moved = torch.zeros(2, device=self.accelerator.device)
+        """Of log π_old − log π since the last step: its sum over this rank's tokens, and how many they are."""
 
     def _settle_credit(self) -> None:
         self.credit_scheme = GAE
@@ -210,11 +199,15 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         return [Measured(*row) for row in zip(values.tolist(), log_ratios.tolist(), strict=True)]
 
     def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
-        measured = []
+        measured, policy = [], self.accelerator.unwrap_model(self.model)
         for group in groups:
             batch = self._batch_of(group)
             if self.beta:
-                batch["ref_per_token_logps"] = self._reference_log_probs(batch)
+                adapted = self.ref_model is None  # the reference is the policy without its adapter, or with its first
+                first = "ref" if adapted and "ref" in policy.peft_config else None
+                with torch.no_grad(), use_adapter(policy, first) if adapted else nullcontext():
+                    reference = self._log_probs(self.model if adapted else self.ref_model, batch)
+                batch["ref_per_token_logps"] = reference
             measured += self._measurements(batch, *self._log_probs_and_values(batch))
         return credit_by_gae(groups, measured, self.args.gae, finished_only=self.mask_truncated_completions)
 
@@ -233,13 +226,6 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         }
         return {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
 
-    def _reference_log_probs(self, batch: dict[str, Any]) -> torch.Tensor:
-        policy = self.accelerator.unwrap_model(self.model)
-        adapted = self.ref_model is None  # the reference is the policy without its adapter, or with its first one
-        without = use_adapter(policy, "ref" if "ref" in policy.peft_config else None) if adapted else nullcontext()
-        with torch.no_grad(), without:
-            return self._log_probs(self.model if adapted else self.ref_model, batch)
-
     # -- the loss ----------------------------------------------------------------------------------------------------
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -257,26 +243,16 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         )
         if self.model.training:
             moved = (inputs["old_per_token_logps"] - self._policy_logps) * mask
-            self._moved += torch.stack([moved.sum(), mask.sum()])
-        self._log_token_means({"value_loss": losses, "value_clip_share": clipped}, mask)
+            self.moved += torch.stack([moved.sum(), mask.sum()])
+        for name, of_tokens in (("value_loss", losses), ("value_clip_share", clipped)):
+            sums = torch.stack([(of_tokens.detach() * mask).sum(), mask.sum().float()])
+            total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
+            self._metrics["train" if self.model.training else "eval"][name].append(total / max(count, 1.0))
         # The mean over the generation's tokens, as TRL's "dapo" takes it of the policy's.
         tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
         if self.model.training:
             tokens = tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
         return policy_loss + self.args.value_coef * (losses * mask).sum() / tokens
-
-    def mean_moved(self) -> float:
-        """log π_old − log π, the mean over the tokens of all ranks since it was asked for last."""
-        total, count = self.accelerator.reduce(self._moved, reduction="sum").tolist()
-        self._moved.zero_()
-        return total / max(count, 1.0)
-
-    def _log_token_means(self, numbers: dict[str, torch.Tensor], mask: torch.Tensor) -> None:
-        mode = "train" if self.model.training else "eval"
-        for name, of_tokens in numbers.items():
-            sums = torch.stack([(of_tokens.detach() * mask).sum(), mask.sum().float()])
-            total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
-            self._metrics[mode][name].append(total / max(count, 1.0))
 
     # -- saving and resuming -----------------------------------------------------------------------------------------
 
@@ -292,13 +268,20 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         with self._critic_set_aside():
             super()._save(output_dir, state_dict)
-        if self.args.should_save:
-            self.critic.save(Path(output_dir or self.args.output_dir))
+        if self.args.should_save:  # of the critic, what is trained
+            weights = {name: p for name, p in self.critic.state_dict(keep_vars=True).items() if p.requires_grad}
+            stored = {name: p.detach().cpu().contiguous().clone() for name, p in weights.items()}
+            save_file(stored, Path(output_dir or self.args.output_dir) / FILE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         with self._critic_set_aside():
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        self.critic.load(Path(resume_from_checkpoint))
+        file = Path(resume_from_checkpoint) / FILE
+        if not file.is_file():
+            raise RunError(
+                f"{file.parent} has no {FILE}, so its critic cannot go on; resume from a checkpoint of a ppo run"
+            )
+        self.critic.load_state_dict(load_file(file), strict=False)
 
 
 class SkipsFarSteps(TrainerCallback):
@@ -311,7 +294,10 @@ class SkipsFarSteps(TrainerCallback):
         self._trainer, self._most = trainer, 1.5 * target_kl
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        is_far = self._trainer.mean_moved() > self._most
+        moved = self._trainer.moved
+        total, count = self._trainer.accelerator.reduce(moved, reduction="sum").tolist()
+        moved.zero_()
+        is_far = total / max(count, 1.0) > self._most
         if is_far:
             self._trainer.model.zero_grad(set_to_none=True)
         self._trainer._metrics["train"]["skipped_steps"].append(float(is_far))

@@ -193,12 +193,12 @@ class Resumable(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)  # what is not ours, TRL's entropy controller among it
-        if checkpoint is not None and has_state(Path(checkpoint), "optimizer"):
+        if checkpoint is not None and (Path(checkpoint) / "optimizer.json").is_file():
             self.optimizer.load_state_dict(load_state(Path(checkpoint), "optimizer"))
             self.lr_scheduler.load_state_dict(load_state(Path(checkpoint), "scheduler"))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not has_state(Path(checkpoint), self._rng_name):
+        if checkpoint is None or not (Path(checkpoint) / f"{self._rng_name}.json").is_file():
             super()._load_rng_state(checkpoint)
             return
         states = load_state(Path(checkpoint), self._rng_name)
@@ -275,10 +275,6 @@ def save_state(folder: Path, name: str, state: Any) -> None:
 def load_state(folder: Path, name: str) -> Any:
     tensors = load_file(folder / f"{name}.safetensors")
     return _unpack(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")), tensors)
-
-
-def has_state(folder: Path, name: str) -> bool:
-    return (folder / f"{name}.json").is_file()
 
 
 def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

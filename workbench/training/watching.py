@@ -22,7 +22,6 @@ from workbench.errors import PatternError, WorkbenchError
 from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rewards.score import texts_after_thinking
 from workbench.schema import (
-    Credit,
     Group,
     HeldOutAnswer,
     OnAnswers,
@@ -38,28 +37,24 @@ from workbench.schema import (
 )
 from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
 from workbench.steps.split import split_rollouts
-from workbench.training.methods.base import Listeners, StoredSection
+from workbench.training.methods.base import StoredSection
 from workbench.training.sampling import PolicySampler
 from workbench.training.trainer import ProcessGRPOTrainer
 
 
 class Looks(TrainerCallback):
-    """Trainer callback that looks at something before training, every so many steps, and at the end."""
+    """Calls ``look(step)``, on all ranks, before training, every so many steps, and at the end."""
 
-    def __init__(self, every: int) -> None:
-        self._every = every
+    def __init__(self, every: int, look: Callable[[int], None]) -> None:
+        self._every, self._look = every, look
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not state.global_step:  # a resumed run has looked before its first step already
-            self.look(0)
+            self._look(0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self._every == 0 or state.global_step == state.max_steps:
-            self.look(state.global_step)
-
-    def look(self, step: int) -> None:
-        """Look after ``step``; called by all ranks."""
-        raise NotImplementedError
+            self._look(state.global_step)
 
 
 @contextmanager
@@ -80,27 +75,20 @@ Measure = Callable[[], Mapping[str, float]]
 """Metrics of the trainer's model as it is now; called by all ranks, and the same on each."""
 
 
-class HeldOut(Looks):
-    """Adds what ``measures`` give to the metrics before training, every ``eval_steps`` steps, and at the end."""
+def measure_while_training(trainer: Any, run: RunSection, measures: list[Measure]) -> None:
+    """Add what ``measures`` give to the metrics before training, every ``eval_steps`` steps, and at the end."""
 
-    def __init__(self, trainer: Any, run: RunSection, measures: list[Measure]) -> None:
-        super().__init__(run.eval_steps)
-        self._trainer, self._measures = trainer, measures
-
-    @classmethod
-    def add_to(cls, trainer: Any, run: RunSection, measures: list[Measure]) -> None:
-        """Measure while ``trainer`` trains, if there is anything to measure."""
-        if measures:
-            # First in line, so that the step's row is complete when it is recorded.
-            trainer.callback_handler.callbacks.insert(0, cls(trainer, run, measures))
-
-    def look(self, step: int) -> None:
-        measured = {name: value for measure in self._measures for name, value in measure().items()}
+    def look(step: int) -> None:
+        measured = {name: value for measure in measures for name, value in measure().items()}
         if not step:
-            self._trainer.log(measured)
+            trainer.log(measured)
             return
         for name, value in measured.items():
-            self._trainer._metrics["train"][name].append(value)
+            trainer._metrics["train"][name].append(value)
+
+    if measures:
+        # First in line, so that the step's row is complete when it is recorded.
+        trainer.callback_handler.callbacks.insert(0, Looks(run.eval_steps, look))
 
 
 class HeldOutAccuracy:
@@ -185,7 +173,7 @@ class WatchedPrompts(Looks):
         worker: Sandbox,
         on_watched: OnCredit,
     ) -> None:
-        super().__init__(config.run.watch_every)
+        super().__init__(config.run.watch_every, self.look)
         self._trainer, self._policy, self._sampling = trainer, config.policy.path, sampling
         self._rewards, self._worker = rewards, worker
         self._on_watched = on_watched
@@ -198,7 +186,10 @@ class WatchedPrompts(Looks):
         groups = self._sample(step)
         if self._trainer.accelerator.is_main_process:
             try:
-                self._on_watched(step, self._credit(groups))
+                rewards = [reward.at(self._trainer.state.global_step) for reward in self._rewards]
+                pattern, worker = self._trainer.step_pattern, self._worker
+                scored = [score_group(group, pattern, rewards, worker=worker) for group in groups]
+                self._on_watched(step, self._trainer.credit_watched(scored))
             except WorkbenchError as error:
                 print(f"the watched prompts of step {step} are not stored: {error}", flush=True)
 
@@ -220,12 +211,6 @@ class WatchedPrompts(Looks):
             )
             for i, row in enumerate(self._rows)
         ]
-
-    def _credit(self, groups: Sequence[Group]) -> list[Credit]:
-        pattern = self._trainer.step_pattern
-        rewards = [reward.at(self._trainer.state.global_step) for reward in self._rewards]
-        scored = [score_group(group, pattern, rewards, worker=self._worker) for group in groups]
-        return self._trainer.credit_watched(scored)
 
 
 TokenRows = Callable[[Sequence[Any]], list[dict[str, Any]]]
@@ -273,42 +258,35 @@ class View:
     look: Callable[[Any, Any, Mapping[str, torch.Tensor]], Seen]
 
 
-class WatchedRows(Looks):
-    """Looks at rows by a method's view; the first rank tells ``on_rows``."""
+def watch_rows(trainer: Any, config: SharedConfig, view: View, rows: Sequence[Any], on_rows: OnRows) -> None:
+    """Look by a method's view at those of ``rows`` that the trainer has as data sets of their own (``watched_sets``).
 
-    def __init__(
-        self, trainer: Any, config: SharedConfig, view: View, rows: Sequence[tuple[Any, Any]], on_rows: OnRows
-    ) -> None:
-        super().__init__(config.run.watch_every)
-        self._trainer, self._view, self._rows, self._on_rows = trainer, view, rows, on_rows
-        self._pattern = load_task(config.task).pattern
+    The first rank tells ``on_rows``.
+    """
+    tokens = [(row, (trainer.eval_dataset or {}).get(f"{_NAME}-{i}")) for i, row in enumerate(rows)]
+    fitting = [(row, data[0]) for row, data in tokens if data is not None and len(data)]
+    if not fitting:
+        return
+    tokenizer, pattern = trainer.processing_class, load_task(config.task).pattern
 
-    @classmethod
-    def add_to(cls, trainer: Any, config: SharedConfig, view: View, rows: Sequence[Any], listeners: Listeners) -> None:
-        """Watch those of ``rows`` that the trainer has as data sets of their own (see ``watched_sets``)."""
-        tokens = [(row, (trainer.eval_dataset or {}).get(f"{_NAME}-{i}")) for i, row in enumerate(rows)]
-        fitting = [(row, data[0]) for row, data in tokens if data is not None and len(data)]
-        if fitting and listeners.on_rows is not None:
-            trainer.add_callback(cls(trainer, config, view, fitting, listeners.on_rows))
-
-    def look(self, step: int) -> None:
-        trainer = self._trainer
+    def look(step: int) -> None:
         seen = []
         with evaluating(trainer):
-            for row, tokens in self._rows:
+            for row, tokens in fitting:
                 batch = trainer.data_collator([tokens])
                 on_device = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
-                seen.append(self._view.look(trainer, row, on_device))
+                seen.append(view.look(trainer, row, on_device))
         if trainer.accelerator.is_main_process:
+            watched = []
             try:
-                self._on_rows(step, [self._watched(step, row) for row in seen])
+                for one in seen:
+                    texts = tuple(watched_text(tokenizer, text, pattern) for text in one.texts)
+                    watched.append(WatchedRow(one.prompt, texts, view.measures, dict(one.numbers), step))
+                on_rows(step, watched)
             except WorkbenchError as error:
                 print(f"the watched rows of step {step} are not stored: {error}", flush=True)
 
-    def _watched(self, step: int, seen: Seen) -> WatchedRow:
-        tokenizer = self._trainer.processing_class
-        texts = tuple(watched_text(tokenizer, text, self._pattern) for text in seen.texts)
-        return WatchedRow(seen.prompt, texts, self._view.measures, dict(seen.numbers), step)
+    trainer.add_callback(Looks(config.run.watch_every, look))
 
 
 def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedText:
