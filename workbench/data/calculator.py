@@ -33,17 +33,13 @@ def draw_chain(rng: random.Random, operations: Sequence[int] = range(2, 4)) -> C
     start = value = rng.randint(100, 999)
     steps: list[tuple[str, int]] = []
     for _ in range(rng.choice(operations)):
-        names = [name for name in SYMBOL if _fits(name, value, OPERANDS[name][0])]
+        names = [name for name in SYMBOL if 0 <= apply(name, value, OPERANDS[name][0]) <= HIGHEST]
         name = rng.choice(names)
-        while not _fits(name, value, operand := rng.choice(OPERANDS[name])):
+        while not 0 <= apply(name, value, operand := rng.choice(OPERANDS[name])) <= HIGHEST:
             pass
         steps.append((name, operand))
         value = apply(name, value, operand)
     return Chain(start, tuple(steps))
-
-
-def _fits(name: str, value: int, operand: int) -> bool:
-    return 0 <= apply(name, value, operand) <= HIGHEST
 
 
 @lru_cache(maxsize=8192)

@@ -128,13 +128,6 @@ def labelled_answer(chain: Chain, results: Sequence[int]) -> tuple[list[str], li
     return render(chain, results).split("\n"), [*right, True]
 
 
-def wrong_answer(chain: Chain, rng: random.Random, style: Style = "steps") -> str:
-    """Return an answer with a wrong result, in the right format."""
-    while (results := noisy_results(chain, rng, wrong=0.4))[-1] == chain.answer:
-        pass
-    return render(chain, results, style)
-
-
 def noisy_results(chain: Chain, rng: random.Random, wrong: float) -> list[int]:
     """Draw the noisy teacher's results; a wrong value that would leave 0 to 99 later is not drawn."""
     results, value = list[int](), chain.start

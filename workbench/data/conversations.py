@@ -304,7 +304,7 @@ def templated_pieces(
     for turn, following in zip(at, [*at[1:], len(messages)], strict=True):
         before = render(messages[:turn], tools, to_answer=True)
         written = render(messages[: turn + 1], tools, to_answer=False)
-        begin = _shared(before, written)
+        begin = len(commonprefix([before, written]))  # noqa: RUF071 (these are no paths)
         places = (written.rfind(end, begin) + len(end) for end in ends if written.rfind(end, begin) >= 0)
         end = max(places, default=len(written))
         pieces.append((ASSISTANT, written[begin:end]))
@@ -324,21 +324,13 @@ def templated_pieces(
 
 def _holds(written: str, message: Message) -> bool:
     """Return whether a rendering holds a message's text, thoughts and calls, white space apart."""
+    bare = "".join(written.split())
     calls = (call["function"]["name"] for call in message.get("tool_calls", ()))
     said = (message["content"], message.get("reasoning_content", ""), *calls)
     return all(
-        _bare(part) in _bare(written) or _bare(json.dumps(part, ensure_ascii=False)[1:-1]) in _bare(written)
+        any("".join(form.split()) in bare for form in (part, json.dumps(part, ensure_ascii=False)[1:-1]))
         for part in said
     )
-
-
-def _bare(text: str) -> str:
-    return "".join(text.split())
-
-
-def _shared(text: str, other: str) -> int:
-    """Return the length of the common beginning of two texts."""
-    return len(commonprefix([text, other]))  # noqa: RUF071 (these are no paths)
 
 
 def _end_in(after: str, written: str, begin: int) -> int:
@@ -346,7 +338,7 @@ def _end_in(after: str, written: str, begin: int) -> int:
 
     That is behind the longest end of the turn that stands there, too.
     """
-    earliest = _shared(after, written[:begin])
+    earliest = len(commonprefix([after, written[:begin]]))  # noqa: RUF071 (these are no paths)
     least, most = 0, len(written) - begin
     while least < most:
         length = (least + most + 1) // 2

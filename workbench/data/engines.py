@@ -233,16 +233,11 @@ def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
     if len(answers) == 1:
         columns |= metrics | ({} if right not in (0, 1) else {"correct": bool(right)})
     series = f"{values.get('filter')} {values['doc_id']}"
-    asked = _lm_eval_prompt(prompt)
+    asked: Prompt = prompt
+    with suppress(ValueError):  # with ``--apply_chat_template`` of an API's model it is messages as JSON
+        if prompt.startswith("[{") and is_conversation(messages := json.loads(prompt)):
+            asked = [{"role": message["role"], "content": message["content"]} for message in messages]
     return [Record(where, asked, answer, series=series, columns=dict(columns)) for answer in answers]
-
-
-def _lm_eval_prompt(text: str) -> Prompt:
-    """Return a prompt; with ``--apply_chat_template`` of an API's model it is a list of messages as JSON."""
-    with suppress(ValueError):
-        if text.startswith("[{") and is_conversation(messages := json.loads(text)):
-            return [{"role": message["role"], "content": message["content"]} for message in messages]
-    return text
 
 
 _TRUNCATED = frozenset({"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed"})
@@ -309,8 +304,10 @@ def _with_tokens(record: Record, path: Sequence[Mapping[str, Any]], conversation
             raise TaskError(f"{where}: 'advantages' must be one number a token, or a sampled token")
         ids += added
         mask += sampled
-        logprobs += [value or 0.0 for value in _at_sampled(values or (0.0,) * sum(sampled), sampled)]
-        advantages += logged if len(logged) == len(added) else _at_sampled(logged, sampled)
+        of_sampled = iter(values or ())
+        logprobs += [next(of_sampled, 0.0) if taken else 0.0 for taken in sampled]
+        own = iter(logged)
+        advantages += logged if len(logged) == len(added) else [next(own) if taken else None for taken in sampled]
     if 1 not in mask:
         raise TaskError(f"{record.where}: no token of the nodes' 'mask' was sampled; write the trace again")
     first = mask.index(1)
@@ -322,12 +319,6 @@ def _with_tokens(record: Record, path: Sequence[Mapping[str, Any]], conversation
         columns={**record.columns, **logged_advantage(advantages[first:], mask[first:])},
         turns=tuple(_stretches(mask[first:], conversation)),
     )
-
-
-def _at_sampled(values: Sequence[float | None], sampled: Sequence[int]) -> list[float | None]:
-    """Put a value at each sampled token, and None at the others."""
-    left = iter(values)
-    return [next(left) if value else None for value in sampled]
 
 
 def _stretches(mask: Sequence[int], conversation: Conversation) -> list[Turn]:
@@ -395,11 +386,8 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], Sequence[str]
                 found.append(_correlation(*zip(*known, strict=True)))
         agreement[count] = sum(found) / len(found) if found else 1.0
     best = max(agreement.values())
-
-    def rank(count: int) -> tuple[bool, bool, int]:
-        return agreement[count] >= best - (1 - _AGREES), whole.isdisjoint(numeric[:count]), count
-
-    rewards = numeric[: max(agreement, key=rank)]
+    as_good = [count for count, found in agreement.items() if found >= best - (1 - _AGREES)]
+    rewards = numeric[: max(as_good, key=lambda count: (whole.isdisjoint(numeric[:count]), count))]
     said = f"reward is the sum of {', '.join(rewards)}"
     if agreement[len(rewards)] >= _AGREES:
         said += ", which the logged advantages agree with"

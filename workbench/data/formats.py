@@ -40,6 +40,7 @@ from typing import Any
 
 from pydantic import StrictBool, TypeAdapter
 
+from workbench.data.conversations import is_conversation
 from workbench.data.engines import (
     conversation_turns,
     read_conversation,
@@ -65,8 +66,6 @@ from workbench.data.records import (
     checked,
     each_token,
     is_finished,
-    is_math_shepherd,
-    is_rlhflow,
     prompt_text,
     read_math_shepherd,
     read_prm800k,
@@ -277,7 +276,7 @@ FORMATS: dict[str, Format] = {
             read_math_shepherd,
             ("input", "label"),
             "`input` with ки after each step, and `label`, the same with + or - in its place",
-            holds=is_math_shepherd,
+            holds=lambda row: isinstance(row["input"], str) and isinstance(row["label"], str) and "ки" in row["input"],
             called="Math-Shepherd",
         ),
         Format(
@@ -301,7 +300,11 @@ FORMATS: dict[str, Format] = {
             read_rlhflow,
             ("conversations",),
             "`conversations`: steps, each with + or - behind it",
-            holds=is_rlhflow,
+            holds=lambda row: (
+                is_conversation(row["conversations"])
+                and len(row["conversations"]) % 2 == 0
+                and {turn["content"].strip() for turn in row["conversations"][1::2]} <= {"+", "-"}
+            ),
             called="RLHFlow's data",
         ),
         Format("nemo-rl", read_nemo_rl, ("content", "token_ids", "token_loss_mask"), called="a NeMo-RL log"),

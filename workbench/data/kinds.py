@@ -121,12 +121,12 @@ def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
                 f"{where}: 'messages' must be a list of at least two messages with 'role' and 'content', the last one "
                 f"the assistant's, not {shown(messages, 80)}"
             )
-        if not _words(messages[-1:]) and not _calls(messages[-1:]):
-            raise TaskError(f"{where}: the last of 'messages' is empty; give it a text, or remove the row")
-        return Demonstration(messages[:-1], messages[-1:])
-    completion = _column(where, columns, "completion")
-    if not _words(completion) and not _calls(completion):
-        raise TaskError(f"{where}: 'completion' is empty and teaches nothing; give it a text, or remove the row")
+        name, completion = "the last of 'messages'", messages[-1:]
+    else:
+        name, completion = "'completion'", _column(where, columns, "completion")
+    calls_tools = not isinstance(completion, str) and any(message.get("tool_calls") for message in completion)
+    if not calls_tools and not _words(completion):
+        raise TaskError(f"{where}: {name} is empty and teaches nothing; give it a text, or remove the row")
     return Demonstration(prompt_of(where, columns)[1], completion)
 
 
@@ -182,11 +182,6 @@ def _shared_prompt(where: str, columns: Mapping[str, Any]) -> Prompt:
 def _words(side: Prompt) -> str:
     """Return a completion's text, to tell whether there is any."""
     return (side if isinstance(side, str) else "".join(message["content"] for message in side)).strip()
-
-
-def _calls(side: Prompt) -> bool:
-    """Return whether a completion of messages calls tools, which needs no text."""
-    return not isinstance(side, str) and any(message.get("tool_calls") for message in side)
 
 
 def _column(where: str, columns: Mapping[str, Any], name: str) -> Prompt:

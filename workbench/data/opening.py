@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from workbench.data.conversations import is_messages
 from workbench.data.engines import conversation_turns
 from workbench.data.formats import FORMATS
 from workbench.data.kinds import PROMPTS, columns_of, names_of, recognised, value_at
-from workbench.data.read import EVERY, Row, resolve, rows_and_faults
+from workbench.data.read import EVERY, resolve, rows_and_faults
 from workbench.data.records import is_number
 from workbench.errors import TaskError
 from workbench.files import opened
@@ -65,7 +65,10 @@ def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
     file, chosen = resolve(path), chosen or {}
     if _is_of_a_run(file):
         return Look("rollouts")
-    rows = _first_rows(file)
+    read = [row for row in islice(rows_and_faults(file, EVERY), LOOKED_AT) if not row.left_out]
+    rows = [row for row in read if not row.fault]
+    if not rows:
+        raise TaskError(read[0].fault if read else f"{file.name} has no rows")
     values = rows[0].values
     names = tuple(dict.fromkeys(name for row in rows for name in names_of(row.values)))
     mapping = {role: name for role, name in chosen.items() if name}
@@ -83,7 +86,11 @@ def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
     if format is not None and not chosen.keys() & {"prompt", "completion"}:
         if format not in LIKE_DEMONSTRATIONS:
             return Look("rollouts", names)
-        if OF_ROLLOUTS & values.keys() or _repeats_a_prompt(rows):
+        prompts = {
+            json.dumps(row.values.get("prompt", row.values.get("input", (conversation_turns(row.values) or ())[:-1])))
+            for row in rows
+        }
+        if OF_ROLLOUTS & values.keys() or len(prompts) < len(rows):
             guess("answer", "reward")
             return Look("rollouts", names, columns, mapping)
         columns.pop("completion", None)
@@ -111,23 +118,6 @@ def _is_of_a_run(file: Path) -> bool:
             return stream.read(4) == b"PAR1" and b"groups" in (pq.read_schema(file).metadata or {})
     except (OSError, ValueError):
         return False
-
-
-def _first_rows(file: Path) -> list[Row]:
-    """Return the first rows that can be read. Raises TaskError where there are none."""
-    read = [row for row in islice(rows_and_faults(file, EVERY), LOOKED_AT) if not row.left_out]
-    rows = [row for row in read if not row.fault]
-    if not rows:
-        raise TaskError(read[0].fault if read else f"{file.name} has no rows")
-    return rows
-
-
-def _repeats_a_prompt(rows: Sequence[Row]) -> bool:
-    prompts = [
-        json.dumps(row.values.get("prompt", row.values.get("input", (conversation_turns(row.values) or ())[:-1])))
-        for row in rows
-    ]
-    return len(set(prompts)) < len(prompts)
 
 
 def _guessed(role: Role, values: Mapping[str, Any], taken: Collection[str]) -> str | None:

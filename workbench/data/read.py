@@ -449,7 +449,16 @@ def _splits_of(folder: Path, *, part: bool = True) -> Mapping[str, Sequence[_Sou
         return {"train": [saved]} if isinstance(saved, Dataset) else {name: [part] for name, part in saved.items()}
     try:
         found = list(islice(folder.rglob("*"), MAX_NAMES + 1))
-        files = sorted((file for file in found if _holds_rows(file, folder)), key=_in_order)
+        files = [
+            file
+            for file in found
+            if file.name.lower().removesuffix(".gz").endswith(SUFFIXES)
+            and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+            and file.name not in _IGNORED
+            and not file.name.endswith(".provenance.json")
+            and file.is_file()
+        ]
+        files.sort(key=_in_order)
     except OSError as error:
         raise TaskError(f"{folder.name}: {error.strerror}; give a folder whose files can be read") from error
     if len(found) > MAX_NAMES:
@@ -484,14 +493,6 @@ def split_of(path: Path) -> str | None:
         if split is not None:
             return split
     return None
-
-
-def _holds_rows(file: Path, folder: Path) -> bool:
-    """Return whether a file holds rows: it is not hidden and does not describe other files."""
-    is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-    is_data = file.name.lower().removesuffix(".gz").endswith(SUFFIXES)
-    is_about = file.name in _IGNORED or file.name.endswith(".provenance.json")
-    return is_data and not is_hidden and not is_about and file.is_file()
 
 
 def _in_order(path: Path) -> list[tuple[bool, int, str]]:

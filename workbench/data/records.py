@@ -17,7 +17,6 @@ from pydantic import StrictBool, StrictFloat, StrictInt, StrictStr, TypeAdapter,
 from workbench.data.conversations import (
     Conversation,
     conversation_of,
-    is_conversation,
     is_messages,
     notes_of,
     read_messages,
@@ -256,11 +255,6 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     return records
 
 
-def is_math_shepherd(values: Mapping[str, Any]) -> bool:
-    text, label = values.get("input"), values.get("label")
-    return isinstance(text, str) and isinstance(label, str) and _MARK in text
-
-
 def read_math_shepherd(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``label`` is ``input`` with + or - in the place of each ки; "Step 1:", or a question mark, ends the question."""
     parts = values["input"].split(_MARK)
@@ -277,14 +271,6 @@ def read_math_shepherd(where: str, values: Mapping[str, Any]) -> list[Record]:
     steps = tuple(step.strip() for step in ([first] if first else []) + parts[1:-1])
     rest = {name: value for name, value in values.items() if name not in ("input", "label")}
     return [_labelled(where, prompt, steps, [float(sign == "+") for sign in signs], rest)]
-
-
-def is_rlhflow(values: Mapping[str, Any]) -> bool:
-    turns = values.get("conversations")
-    if not is_conversation(turns) or len(values["conversations"]) % 2:
-        return False
-    signs = {turn["content"].strip() for turn in values["conversations"][1::2]}
-    return signs <= {"+", "-"}
 
 
 def read_rlhflow(where: str, values: Mapping[str, Any]) -> list[Record]:

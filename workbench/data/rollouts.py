@@ -349,16 +349,23 @@ class Builder:
     def build(self, draft: Draft) -> Group:
         """Tokenise a draft. Raises TaskError for token ids that the tokenizer does not have."""
         rollouts = [self._rollout(record) for record in draft.records]
-        shared = _shared([rollout.columns for rollout in rollouts])
+        shared = {
+            name: value
+            for name, value in rollouts[0].columns.items()
+            if name not in OWN and all(name in r.columns and r.columns[name] == value for r in rollouts[1:])
+        }
         rollouts = [
             replace(rollout, columns={name: value for name, value in rollout.columns.items() if name not in shared})
             for rollout in rollouts
         ]
+        first, prompt = draft.records[0], draft.prompt
+        if first.prompt_ids is not None:
+            prompt = "".join(self._decoded(first, first.prompt_ids) or ())
         read = {"file": self._file, "format": self._facts.format, "tokenizer": self._tokeniser.name}
-        sampling = draft.records[0].sampling | read
+        sampling = first.sampling | read
         if self._facts.preset is not None:
             sampling["preset"] = self._facts.preset
-        return Group(self._prompt(draft), tuple(rollouts), shared, policy=draft.records[0].policy, sampling=sampling)
+        return Group(prompt, tuple(rollouts), shared, policy=first.policy, sampling=sampling)
 
     def facts(self) -> Facts:
         """Return what is known once all drafts are built."""
@@ -387,10 +394,6 @@ class Builder:
             tokenizer="the file's own" if self._kept else name,
             notes=(*self._facts.notes, *notes),
         )
-
-    def _prompt(self, draft: Draft) -> Prompt:
-        ids = draft.records[0].prompt_ids
-        return draft.prompt if ids is None else "".join(self._decoded(draft.records[0], ids) or ())
 
     def _decoded(self, record: Record, ids: tuple[int, ...]) -> tuple[str, ...] | None:
         try:
@@ -423,7 +426,7 @@ class Builder:
         rollout = Rollout(
             ids[:count],
             texts[:count],
-            self._tokeniser.is_end(ids[count - 1]),
+            ids[count - 1] in self._tokeniser.end_ids,
             None if record.logprobs is None else record.logprobs[:count],
             None if record.entropies is None else record.entropies[:count],
             columns=columns,
@@ -455,7 +458,7 @@ class Builder:
         self._inexact += not exact
         finished = pieces[-1][0] == ASSISTANT and record.finished is not False
         self._unknown_end += finished and record.finished is None
-        if finished and not (ids and self._tokeniser.is_end(ids[-1])):
+        if finished and not (ids and ids[-1] in self._tokeniser.end_ids):
             (token, shown), last = self._tokeniser.end, turns[-1]
             ids, texts, mask = [*ids, token], [*texts, shown], [*mask, 1]
             turns[-1] = replace(last, end=len(ids))
@@ -494,7 +497,7 @@ class Builder:
         written = WRITTEN_END.search(text)
         tokens = self._tokeniser.tokens(text)
         count = self._length(tokens.ids) if tokens.ids else 0
-        has_end = bool(count) and self._tokeniser.is_end(tokens.ids[count - 1])
+        has_end = bool(count) and tokens.ids[count - 1] in self._tokeniser.end_ids
         if written and not has_end:  # another tokenizer's
             tokens = self._tokeniser.tokens(text[: written.start()])
             count = len(tokens.ids)
@@ -513,20 +516,10 @@ class Builder:
     def _length(self, ids: Sequence[int], mask: Sequence[int] | None = None) -> int:
         """Return how many of the ids are the completion: without padding, and what follows its last turn's end."""
         first, last = (list(sampled_runs(mask or (1,) * len(ids))) or [(0, len(ids) - 1)])[-1]
-        count = next((i + 1 for i in range(first, last) if self._tokeniser.is_end(ids[i])), len(ids))
-        while count > 1 and (
-            self._tokeniser.is_pad(ids[count - 1]) or (count > last + 1 and self._tokeniser.is_end(ids[count - 1]))
-        ):
+        ends, pad = self._tokeniser.end_ids, self._tokeniser.pad
+        count = next((i + 1 for i in range(first, last) if ids[i] in ends), len(ids))
+        while count > 1 and (ids[count - 1] == pad or (count > last + 1 and ids[count - 1] in ends)):
             count -= 1
         self._after_end += count < len(ids)
         self._tokens_after_end += len(ids) - count
         return count
-
-
-def _shared(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the columns in which all completions of a group agree."""
-    return {
-        name: value
-        for name, value in columns[0].items()
-        if name not in OWN and all(name in other and other[name] == value for other in columns[1:])
-    }

@@ -163,7 +163,9 @@ def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[K
     def pair(index: int) -> Pair:
         chain, right = chain_arithmetic.chain(index, held_out=held_out), demonstration(index)
         rng = random.Random(f"chain-arithmetic/pair/{split}/{index}")
-        return Pair(right.prompt, right.completion, chain_arithmetic.wrong_answer(chain, rng, style))
+        while (results := chain_arithmetic.noisy_results(chain, rng, wrong=0.4))[-1] == chain.answer:
+            pass
+        return Pair(right.prompt, right.completion, chain_arithmetic.render(chain, results, style))
 
     def labelled(index: int) -> LabelledSteps:
         chain = chain_arithmetic.chain(index, held_out=held_out)
@@ -208,9 +210,13 @@ def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Ex
     )
 
 
-def _questions(file: str) -> list[Example]:
-    rows = map(json.loads, (GSM8K / file).read_text(encoding="utf-8").split("\n")[:-1])
-    return [Example(row["question"], {"question": row["question"], **answer_columns(row)}) for row in rows]
+def _gsm8k() -> Task:
+    """The part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers."""
+    splits = []
+    for file in ("train-1500.jsonl", "test-300.jsonl"):
+        rows = map(json.loads, (GSM8K / file).read_text(encoding="utf-8").split("\n")[:-1])
+        splits.append([Example(row["question"], {"question": row["question"], **answer_columns(row)}) for row in rows])
+    return worked_answers("gsm8k", *splits)
 
 
 def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,8 +235,7 @@ def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
 TASKS: dict[str, Callable[[], Task]] = {
     "chain-arithmetic": _chain("chain-arithmetic", "steps"),
     "chain-arithmetic-tags": _chain("chain-arithmetic-tags", "tags"),
-    # The part that comes along (Cobbe et al. 2021): a step a line, in the format of the data's own answers.
-    "gsm8k": lambda: worked_answers("gsm8k", _questions("train-1500.jsonl"), _questions("test-300.jsonl")),
+    "gsm8k": _gsm8k,
     "calculator": _calculator,
 }
 """The embedded tasks by name."""
@@ -256,7 +261,11 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
         ConfigError: for a field of ``how`` that there is not, or that does not fit.
     """
     if not isinstance(task, str | Path | TaskSection):
-        return task_of_rows(task, TaskSection.parse({"name": "rows", **how}))
+        section = TaskSection.parse({"name": "rows", **how})
+        given = [row_of("rows", f"row {number}", row) for number, row in enumerate(task, 1)]
+        if fault := next((row.fault for row in given if row.fault), None):
+            raise TaskError(fault)
+        return _task(section.name, _expanded(given), [], section, section.name, lazy=False)
     section = task if isinstance(task, TaskSection) else TaskSection.parse({"name": str(task), **how})
     name = section.name
     if name in TASKS:
@@ -276,7 +285,10 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
     key = section.model_dump_json()
     if kept is not None and key in kept:
         return kept[key]
-    read = task_of_path(path, section)
+    train = _expanded(read_rows(path, section.split))
+    held_out = section.held_out_split or held_out_of(path, section.split)
+    measured = [] if held_out is None else _expanded(read_rows(path, held_out))
+    read = _task(str(path), train, measured, section, path.name, lazy=False)
     if kept is not None:
         kept[key] = read
     return read
@@ -360,25 +372,6 @@ class Rows:
 
         return Lazy(len(self), read)
 
-    def part(self, indices: Sequence[int]) -> Rows:
-        return replace(self, indices=indices)
-
-
-def task_of_rows(rows: Iterable[Mapping[str, Any]], section: TaskSection) -> Task:
-    """Rows that are there already: a list of objects, or a data set of ``datasets``. Raises as ``task_of_path``."""
-    read = [row_of("rows", f"row {number}", row) for number, row in enumerate(rows, 1)]
-    if fault := next((row.fault for row in read if row.fault), None):
-        raise TaskError(fault)
-    return _task(section.name, _expanded(read), [], section, section.name, lazy=False)
-
-
-def task_of_path(path: Path, section: TaskSection) -> Task:
-    """Read a file, every row of it. Raises TaskError naming the first that is wrong."""
-    train = _expanded(read_rows(path, section.split))
-    held_out = section.held_out_split or held_out_of(path, section.split)
-    measured = [] if held_out is None else _expanded(read_rows(path, held_out))
-    return _task(str(path), train, measured, section, path.name, lazy=False)
-
 
 def _expanded(rows: Sequence[Row]) -> list[Row]:
     return [Row(row.where, values) for row in rows for values in stepwise_rows(row.where, row.values)]
@@ -446,18 +439,18 @@ def _drawn(train: Rows, held_out: Rows, section: TaskSection) -> tuple[Rows, Row
     count, held, seed = section.rows, section.held_out_rows, section.sample_seed
     if len(held_out):
         return (
-            train.part(drawn(train.indices, count, seed, "rows")),
-            held_out.part(drawn(held_out.indices, held, seed, "held-out rows")),
+            replace(train, indices=drawn(train.indices, count, seed, "rows")),
+            replace(held_out, indices=drawn(held_out.indices, held, seed, "held-out rows")),
         )
     indices, total = train.indices, len(train)
     if total == 1:
-        return train, train.part([])  # measured on what it is trained on, accuracy would say nothing
+        return train, replace(train, indices=[])  # measured on what it is trained on, accuracy would say nothing
     if (count, held) != (None, None):
         indices = drawn(indices, total, seed, "rows")
     kept = kept_for_training(total) if held is None else total - held
     if kept < 1:
         raise TaskError(f"task.held_out_rows: {held} leaves none of {total} rows to train on; lower it")
-    return train.part(indices[:kept][:count]), train.part(indices[kept:])
+    return replace(train, indices=indices[:kept][:count]), replace(train, indices=indices[kept:])
 
 
 def kept_for_training(count: int) -> int:
@@ -541,35 +534,26 @@ def prompted(task: Task, section: PromptSection) -> Task:
     Labelled steps stay: they are read by a reward model, in a format of its own.
     """
 
-    def example(row: Example) -> Example:
-        return replace(row, prompt=section.of(row.prompt))
-
-    def demonstration(row: Demonstration) -> Demonstration:
-        return replace(row, prompt=section.of(row.prompt), completion=answer(row.completion))
-
-    def pair(row: Pair) -> Pair:
-        chosen, rejected = answer(row.chosen), answer(row.rejected)
-        return replace(row, prompt=section.of(row.prompt), chosen=chosen, rejected=rejected)
-
-    def answer(text: Any) -> Any:
-        return joined(text) if section.apply_template == "never" else text
-
     if section == PromptSection(template_kwargs=section.template_kwargs):
         return task
-    change: dict[Kind, Callable[[Any], Any]] = {"demonstrations": demonstration, "pairs": pair}
+    answers = ("completion", "chosen", "rejected") if section.apply_template == "never" else ()
 
-    def data(kinds: Mapping[Kind, Sequence[Any]]) -> dict[Kind, Sequence[Any]]:
-        return {kind: _each(rows, change[kind]) if kind in change else rows for kind, rows in kinds.items()}
+    def put(rows: Sequence[Any]) -> Sequence[Any]:
+        """The rows, changed when they are asked for."""
+
+        def change(i: int) -> Any:
+            row = rows[i]
+            if isinstance(row, LabelledSteps):
+                return row
+            texts = {name: joined(getattr(row, name)) for name in answers if hasattr(row, name)}
+            return replace(row, prompt=section.of(row.prompt), **texts)
+
+        return Lazy(len(rows), change)
 
     return replace(
         task,
-        examples=_each(task.examples, example),
-        held_out=_each(task.held_out, example),
-        data=data(task.data),
-        held_out_data=data(task.held_out_data),
+        examples=put(task.examples),
+        held_out=put(task.held_out),
+        data={kind: put(rows) for kind, rows in task.data.items()},
+        held_out_data={kind: put(rows) for kind, rows in task.held_out_data.items()},
     )
-
-
-def _each(rows: Sequence[Any], change: Callable[[Any], Any]) -> Sequence[Any]:
-    """Return rows changed when they are asked for."""
-    return Lazy(len(rows), lambda i: change(rows[i]))

@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,9 @@ class Words:
 
     name = WORDS
     end = (0, "")
+    end_ids = frozenset({0})
     ends: Sequence[str] = ()
+    pad = None
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
@@ -60,17 +61,12 @@ class Words:
     def decoded(self, ids: Sequence[int]) -> None:
         """Ids mean nothing here."""
 
-    def is_end(self, token: int) -> bool:
-        return token == 0
-
-    def is_pad(self, token: int) -> bool:
-        return False
-
 
 class Subwords:
     """A fast tokenizer of transformers, or one of ``tokenizers``.
 
-    ``ends`` are the ids that end a sequence, beside the tokenizer's own.
+    ``ends`` are the ids that end a sequence, beside the tokenizer's own. ``end`` closes a completion; where the
+    tokenizer has no such token, it is an id of its own.
     """
 
     def __init__(self, tokenizer: Any, name: str, ends: Sequence[int | None] = ()) -> None:
@@ -80,11 +76,14 @@ class Subwords:
         own = getattr(tokenizer, "eos_token_id", None)
         usual = (self._tokenizer.token_to_id(token) for token in _USUAL_ENDS)
         known = [token_id for token_id in (own, *ends) if token_id is not None]
-        self._ends = tuple(dict.fromkeys(known)) or tuple(token for token in usual if token is not None)[:1]
-
-    @property
-    def has_template(self) -> bool:
-        return bool(getattr(self._outer, "chat_template", None))
+        all_ends = tuple(dict.fromkeys(known)) or tuple(token for token in usual if token is not None)[:1]
+        end_texts = [str(self._tokenizer.id_to_token(token) or "") for token in all_ends]
+        self.size = int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+        self.end = (all_ends[0], end_texts[0]) if all_ends else (self.size, "")
+        self.end_ids = frozenset({*all_ends, self.end[0]})
+        self.ends: Sequence[str] = [text for text in end_texts if text]
+        self.pad: int | None = getattr(tokenizer, "pad_token_id", None)
+        self.has_template = bool(getattr(tokenizer, "chat_template", None))
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, to_answer: bool
@@ -105,26 +104,6 @@ class Subwords:
                 "the tokenizer of the policy that it is of, or 'words'"
             ) from error
         return text
-
-    @cached_property
-    def size(self) -> int:
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
-
-    @cached_property
-    def end(self) -> tuple[int, str]:
-        if not self._ends:
-            return self.size, ""  # it has none: an id of its own
-        return self._ends[0], str(self._tokenizer.id_to_token(self._ends[0]) or "")
-
-    @property
-    def ends(self) -> Sequence[str]:
-        return [text for token in self._ends if (text := self._tokenizer.id_to_token(token))]
-
-    def is_end(self, token: int) -> bool:
-        return token in self._ends or token == self.end[0]
-
-    def is_pad(self, token: int) -> bool:
-        return token == getattr(self._outer, "pad_token_id", None)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))

@@ -237,13 +237,12 @@ class Rollout:
         token_ids = tuple(data["token_ids"])
 
         def each_token(name: str, *kinds: type) -> Any:
+            if name not in ("token_ids", "texts") and data.get(name) is None:
+                return None
             values = tuple(data[name])
             if len(values) != len(token_ids) or not all(type(value) in kinds for value in values):
                 raise ValueError(f"{name!r} must hold one {kinds[0].__name__} for each of {len(token_ids)} tokens")
             return values
-
-        def numbers(name: str) -> tuple[float, ...] | None:
-            return None if data.get(name) is None else each_token(name, float, int)
 
         turns = tuple(map(Turn.from_json, data.get("turns") or ()))
         starts, ends = [turn.start for turn in turns], [turn.end for turn in turns]
@@ -253,12 +252,12 @@ class Rollout:
             token_ids=each_token("token_ids", int),
             texts=each_token("texts", str),
             finished=bool(data["finished"]),
-            logprobs=numbers("logprobs"),
-            entropies=numbers("entropies"),
+            logprobs=each_token("logprobs", float, int),
+            entropies=each_token("entropies", float, int),
             columns=_columns(data.get("columns") or {}),
-            ref_logprobs=numbers("ref_logprobs"),
-            raw_logprobs=numbers("raw_logprobs"),
-            mask=None if data.get("mask") is None else each_token("mask", int),
+            ref_logprobs=each_token("ref_logprobs", float, int),
+            raw_logprobs=each_token("raw_logprobs", float, int),
+            mask=each_token("mask", int),
             stop=None if data.get("stop") is None else str(data["stop"]),
             turns=turns,
         )

@@ -101,8 +101,14 @@ def split_text(text: str, pattern: StepPattern, *, timeout: float = TIMEOUT) -> 
     if pattern.kind == "starts":
         starts = sorted({start for start, _ in marks if start < len(text)})
         spans = list(pairwise([*starts, len(text)]))
+    elif pattern.kind == "ends":
+        spans = _cut_at_ends(text, marks)
     else:
-        spans = _cut_at_ends(text, marks) if pattern.kind == "ends" else _cut_overlaps(sorted(marks))
+        spans, taken = [], 0
+        for start, end in sorted(marks):
+            if max(start, taken) < end:
+                spans.append((max(start, taken), end))
+                taken = end
     if len(spans) > MAX_STEPS:
         return unsplit(text)
     return Split([Step(*span) for span in spans] or [Step(0, len(text), matched=False)], matches)
@@ -157,15 +163,6 @@ def _cut_at_ends(text: str, marks: Iterable[tuple[int, int]]) -> list[tuple[int,
             spans[-1] = spans[-1][0], end
         start = end
     return [*spans, (start, len(text))] if start and text[start:].strip() else spans
-
-
-def _cut_overlaps(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    spans, taken = [], 0
-    for start, end in marks:
-        if max(start, taken) < end:
-            spans.append((max(start, taken), end))
-            taken = end
-    return spans
 
 
 # --- rollouts ----------------------------------------------------------------------------------------------------

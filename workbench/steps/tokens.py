@@ -39,11 +39,7 @@ def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> list[str]:
     text: str = tokenizer.decode(ids)
     cuts = _byte_level_cuts(tokenizer, ids, text)
     if cuts is None:
-
-        def decode(first: int, end: int) -> str:
-            return tokenizer.decode(ids[first:end]) if first < end else ""
-
-        cuts = _window_cuts(decode, len(ids), text)
+        cuts = _window_cuts(lambda first, end: tokenizer.decode(ids[first:end]) if first < end else "", len(ids), text)
     return [text[start:end] for start, end in pairwise([0, *cuts])]
 
 
@@ -60,22 +56,18 @@ def _byte_level_cuts(tokenizer: Any, ids: Sequence[int], text: str) -> list[int]
     """Where each token's text ends, or None where the vocabulary does not spell ``text`` byte by byte."""
     if not hasattr(tokenizer, "convert_ids_to_tokens"):
         return None
-    pieces = [_bytes_of(token) for token in tokenizer.convert_ids_to_tokens(ids)]
+    pieces = []
+    for token in tokenizer.convert_ids_to_tokens(ids):
+        try:  # an id outside the vocabulary is None, which decodes to nothing
+            pieces.append(bytes([_BYTE_OF[character] for character in token or ""]))
+        except KeyError:  # an added token is spelled as it is
+            pieces.append(token.encode("utf-8", "replace"))
     characters: list[str] = []
     lasts: list[int] = []  # index of the last byte of each character
     _decode_utf8(b"".join(pieces), characters, lasts)
     if "".join(characters) != text:
         return None
     return [bisect_left(lasts, end) for end in accumulate(len(piece) for piece in pieces)]
-
-
-def _bytes_of(token: str | None) -> bytes:
-    if token is None:  # an id outside the vocabulary decodes to nothing
-        return b""
-    try:
-        return bytes([_BYTE_OF[character] for character in token])
-    except KeyError:  # an added token is spelled as it is
-        return token.encode("utf-8", "replace")
 
 
 def _decode_utf8(data: bytes, characters: list[str], lasts: list[int]) -> None:
