@@ -35,7 +35,7 @@ REFERENCE = {
     "Steps": "StepPattern split_steps token_texts align_steps Step",
     "Rewards": """
         score_group score_both Reward check_reward workbench.checks.reward_check:RewardCheck
-        step_values workbench.policies.step_values:StepValues(as_reward,as_scores)
+        step_values beliefs workbench.policies.step_values:StepValues(as_reward,as_scores)
         ScoredGroup(step_rewards,step_ends,lengths,outcomes) StepScores(matched,step_ends)
     """,
     "Credit": """

@@ -349,7 +349,7 @@ def test_an_endpoint_that_refuses_is_the_rewards_error(tmp_path: Path) -> None:
 
 
 def test_only_one_thing_scores() -> None:
-    with pytest.raises(ConfigError, match="give one of code, model, judge and monte_carlo"):
+    with pytest.raises(ConfigError, match="give one of code, model, judge, monte_carlo and belief"):
         RewardConfig.parse({"name": "j", "code": "x", "judge": {"base_url": "http://x.org/v1", "model": "m"}})
 
 

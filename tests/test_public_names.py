@@ -25,6 +25,7 @@ NAMES = [
     "StepScores",
     "align_steps",
     "assign_credit",
+    "beliefs",
     "check_reward",
     "compare",
     "compare_credits",
@@ -84,7 +85,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_the_names_that_need_no_model_load_no_torch() -> None:
-    needing = {"load_policy", "sample_group", "step_values", "with_reference"}
+    needing = {"beliefs", "load_policy", "sample_group", "step_values", "with_reference"}
     code = (
         "import sys, workbench as wb\n"
         f"[getattr(wb, name) for name in wb.__all__ if name not in {needing}]\n"

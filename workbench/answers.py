@@ -82,6 +82,21 @@ def without_thinking(text: str, *, opened: bool = False) -> str:
     return text[start:end]
 
 
+_INTRODUCED = (("\\boxed", "\\boxed{"), ("<SOLUTION>", "<SOLUTION>"), ("<answer>", "<answer>"), ("####", "#### "))
+
+
+def answer_introduction(*asked: str) -> str:
+    """Return the line that begins a final answer, by the last mark in the first of the texts that has one.
+
+    The texts are a prompt and a worked solution, the marks ``\\boxed{``, ``<SOLUTION>``, ``<answer>`` and ``####``;
+    "Answer: " if there is none. Reasoning in tags is closed first.
+    """
+    for text in asked:
+        if places := [(text.rfind(mark), line) for mark, line in _INTRODUCED if mark in text]:
+            return ("\n</reasoning>\n" if "</reasoning>" in text else "\n") + max(places)[1]
+    return "\nAnswer: "
+
+
 def spoken_texts(completions: Sequence[object], columns: Mapping[str, object]) -> list[str]:
     """Return the text of each completion without its thinking.
 

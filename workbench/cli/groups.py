@@ -150,8 +150,12 @@ def step_values(
         ("begin no further prompt once so many completions were sampled, continuations included; with --prompts"),
     ] = None,
     html: Annotated[Path | None, "write the values' heatmap there as a page of its own"] = None,
+    belief: Annotated[
+        Literal["answer", "reference"] | None,
+        "sample nothing: the policy's probability of the right answer, or of the rest of the reference solution",
+    ] = None,
 ) -> Result:
-    """Estimate what each step is worth by sampling on from its end."""
+    """Estimate what each step is worth by sampling on from its end, or by the policy's belief in the right answer."""
     from workbench.policies.load import load_configured
 
     config = settings.read()
@@ -161,6 +165,8 @@ def step_values(
         )
     if completions is not None and prompts is None:
         raise ConfigError("--completions limits what --prompts asks for; give both")
+    if labels is not None and belief is not None:
+        raise ConfigError("--belief gives no labels, which are shares of continuations; leave --labels out")
     if labels is not None:
         making.refuse_to_overwrite(labels)
     policy = load_configured(config.policy)
@@ -189,7 +195,12 @@ def step_values(
         made = label((drawn, estimate(drawn, f"group {number}: ")) for number, drawn in groups)
         return Result(made.to_json(), lambda: str(made))
     one = sampled_group(config, index, held_out, text) if group is None else read_group(group)
-    values = estimate(one)
+    if belief is None:
+        values = estimate(one)
+    else:
+        from workbench.policies.belief import beliefs
+
+        values = beliefs(policy, one, config.sampled.pattern, of=belief)
     right = correctness(one, values)
     agreement = agreement_with(values, right) if right is not None else {}
     data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
@@ -284,18 +295,18 @@ def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[
 
 
 def with_policy(config: RunConfig) -> list[RewardConfig | Reward]:
-    """Return the configuration's rewards, those that sample from the policy with that policy."""
+    """Return the configuration's rewards, those that ask the policy with that policy."""
     rewards, sampling = config.sampled.rewards, config.sampled.sampling
-    if all(reward.monte_carlo is None for reward in rewards):
+    if not any(reward.asks_policy for reward in rewards):
         return list(rewards)
+    from workbench.policies.belief import policy_reward
     from workbench.policies.load import load_configured
-    from workbench.policies.monte_carlo import monte_carlo_reward
 
     policy = load_configured(config.policy)
     return [
         reward
-        if reward.monte_carlo is None
-        else monte_carlo_reward(
+        if not reward.asks_policy
+        else policy_reward(
             reward,
             policy,
             sampling,
@@ -329,7 +340,8 @@ def _values_text(
             )
     headers = ["step", "value", "error", "n", "progress", *([] if right is None else ["right"]), "text"]
     text = table(headers, lines)
-    text += f"\n\n{counted(values.tokens, 'token')} sampled in {values.seconds:.1f} s"
+    made = f"{counted(values.tokens, 'token')} sampled" if values.k else f"{values.outcome}, nothing sampled,"
+    text += f"\n\n{made} in {values.seconds:.1f} s"
     text += f"; value of the prompt {number(values.start)}"
     if agreement and agreement["auc"] is not None:
         text += (

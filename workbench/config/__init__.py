@@ -8,6 +8,8 @@ Importing any of this loads neither torch, TRL nor gradio.
 from workbench.config.credit import CreditConfig, Pattern
 from workbench.config.policy import LoraConfig, OptimiserSection, PolicySection, SamplingConfig
 from workbench.config.rewards import (
+    BeliefConfig,
+    BeliefForm,
     JudgeConfig,
     LabelFormat,
     ModelConfig,
@@ -22,6 +24,8 @@ from workbench.config.task import EnvironmentSection, PromptSection, TaskSection
 
 __all__ = [
     "RUN_NAME",
+    "BeliefConfig",
+    "BeliefForm",
     "CreditConfig",
     "EnvironmentSection",
     "JudgeConfig",

@@ -1,4 +1,4 @@
-"""Sections of reward functions: built-in ones, code, reward models, judges and Monte-Carlo values."""
+"""Sections of reward functions: built-in ones, code, reward models, judges, Monte-Carlo values and beliefs."""
 
 from __future__ import annotations
 
@@ -81,6 +81,25 @@ class MonteCarloConfig(Section):
     """The built-in outcome reward whose mean over the continuations is the step's value."""
     progress: bool = False
     """Score a step by what it adds: its value less that of the step before it, the first less the prompt's."""
+
+
+BeliefForm = Literal["value", "difference", "watermark"]
+
+
+class BeliefConfig(Section):
+    form: BeliefForm = "difference"
+    """What a step scores: the belief after it (value), its change by the step, or its rise above the best so far."""
+    of: Literal["answer", "reference"] = "answer"
+    """Belief in the column `answer`, or in what the reference solution has after as many steps."""
+    per_token: bool = True
+    """The mean log-probability of a token, in place of the sum over the tokens."""
+    log: bool = False
+    """Score log-probabilities, in place of probabilities."""
+    introduction: str | None = Field(default=None, max_length=1000)
+    """The text before the answer, "\\n#### " say; None for what the prompt or the reference solution asks for."""
+    policy: str | None = None
+    """Whose belief: a folder saved by save_pretrained, a Hub id or run:NAME with the policy's tokenizer; None: the
+    policy's own."""
 
 
 RUBRIC = "Is the reasoning correct? Judge each step by itself: is what it says true, and does it follow?"
@@ -166,6 +185,8 @@ class RewardConfig(Section):
     """A language model at an endpoint that scores steps or whole completions by a rubric."""
     monte_carlo: MonteCarloConfig | None = None
     """Score a step by the outcomes of completions that the policy samples from its end."""
+    belief: BeliefConfig | None = None
+    """Score a step by the policy's own log-probability of the right answer at its end."""
 
     def weight_at(self, step: int) -> float:
         """Its weight after so many optimiser steps."""
@@ -189,9 +210,14 @@ class RewardConfig(Section):
         return not any(part is not None for part in self._parts)
 
     @property
+    def asks_policy(self) -> bool:
+        """Whether the policy scores, by what it samples or by its log-probabilities."""
+        return self.monte_carlo is not None or self.belief is not None
+
+    @property
     def _parts(self) -> tuple[object, ...]:
         """What there is one of at most."""
-        return self.code, self.model, self.judge, self.monte_carlo
+        return self.code, self.model, self.judge, self.monte_carlo, self.belief
 
     @model_validator(mode="before")
     @classmethod
@@ -205,7 +231,7 @@ class RewardConfig(Section):
         if isinstance(data, Mapping) and "trusted" in data:  # a run of version 0.4 says so of each of its functions
             data = {name: value for name, value in data.items() if name != "trusted"}
         is_function = isinstance(data, Mapping) and not any(
-            data.get(part) for part in ("model", "judge", "monte_carlo")
+            data.get(part) for part in ("model", "judge", "monte_carlo", "belief")
         )
         if not is_function or "kind" in data or not isinstance(data.get("name"), str):
             return data
@@ -229,9 +255,9 @@ class RewardConfig(Section):
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
         if sum(part is not None for part in self._parts) > 1:
-            raise ValueError(f"reward {self.name!r}: give one of code, model, judge and monte_carlo")
-        if self.monte_carlo is not None and self.kind != "step":
-            raise ValueError(f"reward {self.name!r}: monte_carlo values are a step reward's; set kind to step")
+            raise ValueError(f"reward {self.name!r}: give one of code, model, judge, monte_carlo and belief")
+        if self.asks_policy and self.kind != "step":
+            raise ValueError(f"reward {self.name!r}: what the policy scores is a step reward's; set kind to step")
         if self.model is not None and self.model.format == "classifier" and self.kind != "outcome":
             raise ValueError(
                 f"reward {self.name!r}: a classifier scores whole completions; set kind to outcome, or format to that "

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.schema import Example
 
@@ -141,3 +141,12 @@ def noisy_results(chain: Chain, rng: random.Random, wrong: float) -> list[int]:
             value = rng.choice(fitting) if fitting else right
         results.append(value)
     return results
+
+
+def reference_of(columns: Mapping[str, Any], prompt: str) -> str | None:
+    """Return the answer without errors to the problem that a row's columns give, as ``prompt`` asks for it."""
+    if not {"start", "operations"} <= columns.keys():
+        return None
+    named = {symbol: name for name, symbol in SYMBOL.items()}
+    chain = Chain(columns["start"], tuple((named[symbol], int(operand)) for symbol, operand in columns["operations"]))
+    return render(chain, chain.values, "tags" if prompt.rstrip().endswith("Use tags.") else "steps")

@@ -1,4 +1,4 @@
-"""Step values estimated by sampling: as rewards, as scores and as labels to write out. Knows no torch.
+"""Step values, by sampling or by belief: as rewards, as scores and as labels to write out. Knows no torch.
 
 The value of a step is the expected outcome reward of what the policy goes on to write after it: the mean over k
 continuations is Math-Shepherd's soft estimation (arXiv 2312.08935, equation 4) and VinePPO's value (arXiv 2410.01679,
@@ -20,7 +20,12 @@ from workbench.schema import Group, ScoredGroup
 from workbench.steps import StepPattern
 
 Estimation = Literal["soft", "hard"]
-NAMES = {"value": "monte_carlo", "progress": "monte_carlo_progress"}
+What = Literal["value", "progress", "watermark"]
+NAMES: dict[What, str] = {
+    "value": "monte_carlo",
+    "progress": "monte_carlo_progress",
+    "watermark": "monte_carlo_watermark",
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ class StepValues:
     ``errors[i][k]`` is its standard error as ``estimate`` has it, 0 where the completion ends with the step and its own
     outcome is exact. ``counts[i][k]`` continuations were scored, ``successes[i][k]``
     of them over ``threshold``. ``start`` is the value of the prompt itself: the mean of the completions' own outcomes.
-    ``tokens`` of ``continuations`` were sampled in ``seconds``.
+    ``tokens`` of ``continuations`` were sampled in ``seconds``. Of beliefs (``belief.beliefs``) ``k`` is 0, and they
+    have neither errors nor counts.
     """
 
     values: tuple[tuple[float | None, ...], ...]
@@ -65,16 +71,23 @@ class StepValues:
         """Return each step's value less that of the step before it, at first less ``start`` (2410.01679)."""
         return [differences(values, self.start) for values in self.values]
 
-    def as_reward(self, what: Literal["value", "progress"] = "value", weight: float = 1.0) -> Reward:
+    def watermark(self) -> list[list[float | None]]:
+        """Return by how much each step's value is above the best before it and ``start``, at least 0 (2602.01034)."""
+        return [breakthroughs(values, self.start) for values in self.values]
+
+    def as_reward(self, what: What = "value", weight: float = 1.0) -> Reward:
         """These as a step reward of their own group, cut as it was: ``score_group`` takes it beside any others."""
-        values = [list(row) for row in self.values] if what == "value" else self.progress()
+        values = {"value": lambda: [*map(list, self.values)], "progress": self.progress, "watermark": self.watermark}[
+            what
+        ]()
 
         def looked_up(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[float | None]]:
             return values
 
-        return Reward(NAMES[what], "step", looked_up, weight, judges_all=True)
+        name = NAMES[what] if self.k else NAMES[what].replace("monte_carlo", "belief")
+        return Reward(name, "step", looked_up, weight, judges_all=self.k > 0)
 
-    def as_scores(self, group: Group, what: Literal["value", "progress"] = "value") -> ScoredGroup:
+    def as_scores(self, group: Group, what: What = "value") -> ScoredGroup:
         """Return the group with these as its step rewards."""
         return score_group(group, self.cutter, [self.as_reward(what)])
 
@@ -102,6 +115,20 @@ def differences(values: Sequence[float | None], start: float | None) -> list[flo
     """Return each value less the one before it, the first less ``start``; None where either is unknown."""
     before = [start, *values[:-1]]
     return [None if v is None or b is None else v - b for v, b in zip(values, before, strict=True)]
+
+
+def breakthroughs(values: Sequence[float | None], start: float | None) -> list[float | None]:
+    """Return by how much each value is above all before it and ``start``, at least 0; None for one that is unknown.
+
+    g_k = max(0, l_k - h_(k-1)) with h_k = max(h_(k-1), l_k) and h_0 = l_0, the start: the rectified reward over a
+    monotonic watermark of MIG (arXiv 2602.01034, section on the step-wise reward; read in a summary that quotes it).
+    """
+    rises: list[float | None] = []
+    best = start
+    for value in values:
+        rises.append(None if value is None or best is None else max(0.0, value - best))
+        best = value if best is None else best if value is None else max(best, value)
+    return rises
 
 
 def estimate(outcomes: Sequence[float]) -> tuple[float | None, float | None]:

@@ -154,10 +154,10 @@ def _of_config(
     if spec.judge is not None:
         judges = (worker and worker.judges) or shared_judges()
         return Reward(name, kind, judge_function(name, kind, spec.judge, judges), weight, waits=True, judges_all=True)
-    if spec.monte_carlo is not None:
+    if spec.asks_policy:
         raise RewardCodeError(
-            f"reward {name!r} samples from the policy, which this call does not have; use it in a training run, or see "
-            "workbench.policies.monte_carlo",
+            f"reward {name!r} asks the policy, which this call does not have; use it in a training run, or take "
+            "wb.step_values(…).as_reward() or wb.beliefs(…).as_reward()",
             reward=name,
         )
     code = spec.code

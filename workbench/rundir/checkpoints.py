@@ -298,7 +298,7 @@ def write_rewards(folder: Path, config: SharedConfig, sources: Mapping[str, str]
     manifest = []
     for number, reward in enumerate(config.method.reward_functions):
         stem = reward.name if RUN_NAME.fullmatch(reward.name) else f"reward-{number}"
-        if any(part is not None for part in (reward.model, reward.judge, reward.monte_carlo)):
+        if any(part is not None for part in (reward.model, reward.judge, reward.monte_carlo, reward.belief)):
             file, text = f"{stem}.json", json.dumps(described(reward), indent=2, ensure_ascii=False) + "\n"
         else:
             code = reward.code if reward.code is not None else sources.get(reward.name)

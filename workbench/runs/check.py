@@ -192,6 +192,8 @@ def _check_reward(reward: RewardConfig, config: RunConfig, columns: frozenset[st
         if outcome.kind != "outcome":
             raise ConfigError(f"reward {reward.name!r}: {outcome.name!r} scores steps; name an outcome reward")
         needed = outcome.columns
+    elif reward.belief is not None:
+        needed = () if reward.belief.of == "reference" else ("answer",)
     elif reward.model is None and reward.judge is None:
         loaded = load_reward(reward, worker)
         needed = columns_of(loaded.signature) if reward.code is not None else find_builtin(reward.name).columns

@@ -25,9 +25,9 @@ from workbench.config.section import OTHER_NAMES
 from workbench.data import load_task, prompted
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, did_you_mean, shown
+from workbench.policies.belief import policy_reward
 from workbench.policies.episodes import Observations
 from workbench.policies.load import Policy, load_policy, pick_device, prepared
-from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.policies.stacked import local_adapter, read_lora
 from workbench.rewards import ErrorBudget, Sandbox, load_reward
@@ -460,8 +460,8 @@ def sampled_trainer(
     values: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": method.pattern}
     rewards = [
         load_reward(reward, worker, models=models, pattern=method.pattern)
-        if reward.monte_carlo is None
-        else monte_carlo_reward(reward, policy, method.sampling, config.seed, **values)
+        if not reward.asks_policy
+        else policy_reward(reward, policy, method.sampling, config.seed, **values)
         for reward in method.rewards
     ]
     budget = None  # the first error of a reward function stops the run

@@ -239,6 +239,8 @@ def step_values(value: StepValues) -> Parts:
         f"step's end. The last step of a finished answer has its own outcome. The prompt's value is "
         f"{number(value.start, 2)}."
     )
+    if not value.k:
+        about = f"The policy's {value.outcome} after each step, {number(value.start, 2)} after the prompt alone."
     shown = Table(("rollout", *(f"step {k}" for k in range(1, width + 1))), wide)
     headers = ("rollout", "k", "value", "standard error", "continuations")
     return about, Drawing(lambda: draw_html([shown]), (Table(headers, long),))
