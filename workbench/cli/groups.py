@@ -195,12 +195,7 @@ def step_values(
         made = label((drawn, estimate(drawn, f"group {number}: ")) for number, drawn in groups)
         return Result(made.to_json(), lambda: str(made))
     one = sampled_group(config, index, held_out, text) if group is None else read_group(group)
-    if belief is None:
-        values = estimate(one)
-    else:
-        from workbench.policies.belief import beliefs
-
-        values = beliefs(policy, one, config.sampled.pattern, of=belief)
+    values = estimate(one) if belief is None else _believed(config, policy, one, belief)
     right = correctness(one, values)
     agreement = agreement_with(values, right) if right is not None else {}
     data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
@@ -208,12 +203,17 @@ def step_values(
         say(str(label([(one, values)])))
 
     def write() -> None:
-
         if html is not None:
             credit = credit_group(values.as_scores(one), **config.grpo.credit.keywords())
             html.write_text(heatmap(credit).html(), encoding="utf-8")
 
     return Result(data, lambda: _values_text(one, values, right, agreement), write=write)
+
+
+def _believed(config: RunConfig, policy: Policy, group: Group, of: str) -> StepValues:
+    from workbench.policies.belief import beliefs
+
+    return beliefs(policy, group, config.sampled.pattern, of=of)
 
 
 def _estimated(
