@@ -212,9 +212,8 @@ def unfold_more(page: Page, name: str) -> None:
 
 def open_config(page: Page, file: Path) -> None:
     """Open a configuration file."""
-    show_more(page)
     with page.expect_file_chooser() as chooser:
-        page.locator("#open-config").click()
+        page.locator("#door-file").click()
     chooser.value.set_files(file)
 
 

@@ -165,7 +165,7 @@ def a_model_with_code_of_its_own_opens_switched_off(page: Page, folders: dict[st
     file = tmp_path / "foreign.yaml"
     file.write_text(RunConfig(method={"rewards": [reward]}).to_yaml())
     open_config(page, file)
-    expect(page.locator("#open-note")).to_contain_text("foreign")
+    expect(page.locator("#door-note")).to_contain_text("foreign")
     expect(page.locator("#reward-on-0 input")).not_to_be_checked()
 
 

@@ -35,7 +35,7 @@ def test_an_opened_configuration_is_isolated_until_that_is_switched_off(page: Pa
     open_config(page, shared)
 
     expect(page.locator("#reward-0")).to_contain_text("shared_reward", timeout=SECONDS)
-    expect(page.locator("#open-note")).to_contain_text("isolated")
+    expect(page.locator("#door-note")).to_contain_text("isolated")
     expect(page.locator("#isolate input")).to_be_checked()
     note = page.locator("#reward-note-0")
     expect(note).to_contain_text(re.compile("mean|file access is off"))

@@ -44,14 +44,13 @@ from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
 from workbench.ui.public import STYLE, PublicServices, Requests, close
-from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn
+from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn, hidden
 from workbench.ui.tabs.form import LAST, Updates, read
 from workbench.ui.tabs.help import build_help
-from workbench.ui.tabs.inspect import build_inspect
-from workbench.ui.tabs.inspect_events import opening, opening_outputs, wire_inspect
+from workbench.ui.tabs.inspect import build_inspect, opening, opening_outputs, wire_inspect
 from workbench.ui.tabs.run_actions import wire_run_actions
 from workbench.ui.tabs.runs import build_runs
-from workbench.ui.tabs.share_events import READ_KEPT
+from workbench.ui.tabs.share import READ_KEPT
 from workbench.ui.tabs.train import build_train, inherited_value, wire_train
 from workbench.ui.tabs.widgets import Form, UndoWidgets
 from workbench.ui.theme import theme
@@ -102,7 +101,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         undo = UndoWidgets(gr.State(None), (inspect.undo_note, train.undo_note))
         form = Form(**fields, run=run_form, undo=undo)
         asks = wire_inspect(form, inspect, services)
-        is_shown = gr.Textbox(visible=False)  # from the end of the page's opening on
+        is_shown = hidden()  # from the end of the page's opening on
         wire_train(form, train, services, (is_shown.change, train_tab.select), inspect.share.kept)
         wire_run_actions(form, tabs, [train.live, runs], inspect, train, services, asks)
         # By then there may be other runs, whose policies are offered.

@@ -221,7 +221,7 @@ class _Judges(Judges):
 # ── the page and its requests ────────────────────────────────────────────────────────────────────────────────────────
 
 NOT_BUILT = re.compile(
-    r"door|door-.*|open-note|task-reading|trust-model|isolate|isolation-note"
+    r"door|door-.*|task-reading|trust-model|isolate|isolation-note"
     r"|editor-(template|undo|save)|(model|judge|saved)-.*"
 )
 """Elements with what is in them, and their functions: files, code, models and judges of a stranger. All that

@@ -57,16 +57,6 @@ def _pair(services: Services) -> Any:
     return pair
 
 
-def build_preflight() -> PreflightWidgets:
-    """Above Start: a button that samples a few groups, its cancel, and what they show."""
-    with gr.Row(elem_classes=["fields"]):
-        go = gr.Button(f"Pre-flight ({handlers.PREFLIGHT_PROMPTS} prompts)", elem_id="preflight", min_width=0)
-        cancel = gr.Button("Cancel", elem_id="preflight-cancel", min_width=0, interactive=False)
-    said = note("preflight-note")
-    findings = drawn("preflight-findings", "findings")
-    return PreflightWidgets(go, cancel, said, findings)
-
-
 def wire_preflight(widgets: PreflightWidgets, form: Form, services: Services) -> None:
     def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
         for view in handlers.run_preflight(read(*held), services, request.session_hash or ""):

@@ -58,7 +58,7 @@ def drawn(
 
 def tab_of(payload: Any) -> str:
     """The tab that called a server function. Gradio gives these no session, so the page's script names its own, as the
-    page was told when it opened (``share_events.kept_value``)."""
+    page was told when it opened (``share.kept_value``)."""
     tab = payload.get("tab") if isinstance(payload, dict) else None
     return tab if isinstance(tab, str) else ""
 
@@ -66,6 +66,11 @@ def tab_of(payload: Any) -> str:
 def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
     """The value of an element that ``facts`` draws; ``kind`` says what they are about to scripts that ask."""
     return json.dumps(FactsPayload(rows=rows, kind=kind)) if rows else ""
+
+
+def hidden(value: str = "") -> gr.Textbox:
+    """A text that nobody sees: one event changes it, and its change is another."""
+    return gr.Textbox(value, visible=False, max_lines=1)
 
 
 def note(elem_id: str, *, classes: Sequence[str] = (), head: bool = True) -> gr.HTML:

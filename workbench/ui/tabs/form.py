@@ -35,7 +35,7 @@ from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.rewards import listed
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.task_rows import preview
-from workbench.ui.tabs.common import PRIVATE, note_value
+from workbench.ui.tabs.common import PRIVATE, hidden, note_value
 from workbench.ui.tabs.widgets import Form
 
 LAST: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **PRIVATE}
@@ -65,7 +65,7 @@ class DrawnForm:
         more: Callable[[str], dict[str, Any]] = lambda path: {},
     ) -> None:
         self.tab, self.draws, self.redraws, self.more = tab, draws, frozenset(redraws), more
-        self.version, self.news = (gr.Textbox(visible=False, max_lines=1) for _ in range(2))
+        self.version, self.news = hidden(), hidden()
         self.answer: Answer = lambda request, tab, before: {}
         self.outputs: list[Any] = []
         gr.render([tab], [self.version.change], queue=False, show_progress="hidden")(self._draw)
@@ -105,7 +105,8 @@ class DrawnForm:
         for place, (title, part) in enumerate(self.draws(draft)):
             if not part:
                 continue
-            with _fold(title) if title else nullcontext():
+            folded = {"open": False, "elem_classes": ["fold"], "key": f"fold {title}"}
+            with gr.Accordion(title, **folded) if title else nullcontext():
                 with gr.Row(elem_classes=["fields", "drawn-fields"], key=f"row {place} {title}"):
                     fields |= {leaf.name: (leaf, self._field(leaf, draft.value(leaf.name))) for leaf in part}
 
@@ -136,23 +137,24 @@ class DrawnForm:
         return field
 
 
-def _fold(title: str) -> gr.Accordion:
-    return gr.Accordion(title, open=False, elem_classes=["fold"], key=f"fold {title}")
-
-
 def widget(leaf: Leaf, value: Any, **more: Any) -> Any:
     """The widget of a field: what its section says of it, and what ``SPECIAL`` and the caller do."""
     common: dict[str, Any] = {"label": label_of(leaf), "info": help_of(leaf) or None, "elem_id": elem_id(leaf.name)}
     common |= {"min_width": 0, "interactive": True, **SPECIAL.get(leaf.name, {}), **more}
     choices, value = common.pop("choices", None) or choices_of(leaf), shown_value(leaf, value)
     if leaf.kind is bool:
-        return gr.Checkbox(bool(value), elem_classes=["inline"], **common)
-    if choices:
+        return gr.Checkbox(bool(value), **{"elem_classes": ["inline"], **common})
+    if choices or "allow_custom_value" in common:
         several, free = get_origin(leaf.kind) is list, common.get("allow_custom_value", False)
         return gr.Dropdown(choices, value=value, multiselect=several, filterable=free, **common)
     if leaf.kind in (int, float):
         return gr.Number(value, **common)
-    return gr.Textbox(value, elem_classes=["mono", "wide"], **{"lines": 1, "max_lines": 1, **common})
+    return gr.Textbox(value, **{"elem_classes": ["mono", "wide"], "lines": 1, "max_lines": 1, **common})
+
+
+def field(name: str, kind: Any, label: str, value: Any, **more: Any) -> Any:
+    """The widget of a field that no section has, ``name`` being its elem_id."""
+    return widget(Leaf(name, kind, False, "", None, label), value, **{"elem_id": name, **more})
 
 
 def changes(field: Any) -> Any:

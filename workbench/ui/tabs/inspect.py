@@ -1,14 +1,21 @@
-"""The Inspect tab's widgets: controls on the left, the group on the right. ``inspect_events`` says what they do."""
+"""The Inspect tab: controls on the left, the group on the right, and what they do.
+
+The group is scored at every change; examples are chosen, answers sampled. The logic is in ``handlers``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from workbench.data import TASKS
-from workbench.steps import PRESETS
+from workbench.data import HUB, TASKS
+from workbench.errors import WorkbenchError
+from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.credit import scheme_form
 from workbench.ui.handlers.fields import (
@@ -26,19 +33,43 @@ from workbench.ui.handlers.fields import (
 from workbench.ui.handlers.hand_labels import labelling
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
+from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.reward_forms import policy_choices
-from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token, scheme_note
+from workbench.ui.handlers.rewards import listed, with_task
+from workbench.ui.handlers.sampling import Sampled, adopt, sample
+from workbench.ui.handlers.scoring import (
+    TRUST_MODEL,
+    Note,
+    ScoringView,
+    explain_token,
+    isolation_note,
+    message,
+    remedied,
+    rescore,
+    scheme_note,
+)
 from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.task_rows import preview as task_preview
-from workbench.ui.tabs.checks import build_probes
-from workbench.ui.tabs.common import drawn, heading, note, note_value, tab_of, table
-from workbench.ui.tabs.config_import import build_import
-from workbench.ui.tabs.form import DrawnForm
-from workbench.ui.tabs.opening import build_door
+from workbench.ui.handlers.sharing import restore
+from workbench.ui.handlers.task_rows import in_page_words, preview, read_as, refused
+from workbench.ui.tabs.checks import build_probes, wire_probes
+from workbench.ui.tabs.common import (
+    PRIVATE,
+    drawn,
+    heading,
+    hidden,
+    note,
+    note_value,
+    start_and_cancel,
+    tab_of,
+    table,
+    table_value,
+)
+from workbench.ui.tabs.form import LAST, DrawnForm, Updates, changes, field, form_note_value, read, shown
+from workbench.ui.tabs.opening import DoorEvents, build_door
 from workbench.ui.tabs.reward_forms import build_model_status
-from workbench.ui.tabs.rewards import build_reward_list
-from workbench.ui.tabs.share import build_share
-from workbench.ui.tabs.widgets import InspectWidgets, RewardWidgets
+from workbench.ui.tabs.rewards import build_reward_list, said_values, wire_rewards
+from workbench.ui.tabs.share import build_share, kept_value, wire_share
+from workbench.ui.tabs.widgets import Form, InspectWidgets, RewardWidgets
 from workbench.views.payloads import WhyPayload
 
 KINDS = [
@@ -56,6 +87,11 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     """The widgets, showing the page as it opens: those of the form, but for Train's fields, and the rest."""
     first = handlers.first_draft()
     tab = gr.State(Tab(first))
+
+    def why(payload: dict[str, Any]) -> WhyPayload | None:
+        credit = services.credit(tab_of(payload), second=payload.get("which") == "b")
+        return explain_token(credit, payload.get("rollout"), payload.get("token"))
+
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
             door = build_door()
@@ -78,12 +114,11 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
             isolation = DrawnForm(tab, lambda draft: isolation_form())
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
-                config_import = build_import()
                 with gr.Accordion(
                     "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
                 ) as fold:
                     task_rows = DrawnForm(tab, lambda draft: task_form())
-                    preview = drawn("task-preview", "taskRows", task_preview(first), classes=["note"])
+                    rows = drawn("task-preview", "taskRows", preview(first), classes=["note"])
                 start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             actions = _actions()
         with gr.Column(elem_id="view", scale=1, min_width=0):
@@ -91,7 +126,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             share = build_share(services)
             strip = drawn("preflight-strip", "strip")
             probes = build_probes(services)
-            drawing = drawn("drawing", "inspect", server_functions=[_why(services), *labelling(services)])
+            drawing = drawn("drawing", "inspect", server_functions=[why, *labelling(services)])
             with gr.Column(elem_id="editor", min_width=0) as editor:
                 pass
     bound = {TEXT: task.pop("prompt"), REGEX: steps.pop("regex"), KIND: steps.pop("kind")}
@@ -99,11 +134,11 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     fields |= {
         "draft": tab, "bound": bound, "rewards": RewardWidgets(**rewards, editor=editor), "pattern": pattern,
         "credit": credit, "compare": compare, "sampling": sampling, "isolation": isolation, "task_rows": task_rows,
-        "task_preview": preview, "task_fold": fold, "more": more,
+        "task_preview": rows, "task_fold": fold, "more": more,
     }  # fmt: skip
     widgets = InspectWidgets(
         **task, **said, **actions, strip=strip, drawing=drawing, probes=probes,
-        door=door, config_import=config_import, share=share, start_over=start_over,
+        door=door, share=share, start_over=start_over,
     )  # fmt: skip
     return fields, widgets
 
@@ -111,26 +146,13 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
 def _example_widgets(first: PageState) -> dict[str, Any]:
     heading("Task")
     with gr.Row(elem_classes=["fields", "example-row"]):
-        task = gr.Dropdown(
-            list(TASKS),
-            value=first.task,
-            allow_custom_value=True,
-            label="Task: built-in, file or hub:dataset",
-            elem_id="task",
-            min_width=0,
-        )
-        example = gr.Number(first.index, label="Example", precision=0, elem_id="example", min_width=0)
+        label = "Task: built-in, file or hub:dataset"
+        task = field("task", str, label, first.task, choices=list(TASKS), allow_custom_value=True)
+        example = field("example", int, "Example", first.index, precision=0)
         previous = gr.Button("‹", elem_id="example-previous", min_width=0, elem_classes=["small"])
         following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
         chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
-    prompt = gr.Textbox(
-        first.text,
-        label="Prompt",
-        lines=2,
-        max_lines=12,
-        elem_id="prompt",
-        elem_classes=["mono"],
-    )
+    prompt = field("prompt", str, "Prompt", first.text, lines=2, max_lines=12)
     columns = drawn("columns", "note", note_value(handlers.columns_text(first.columns)), classes=["note", "one-line"])
     return {
         "task": task,
@@ -146,24 +168,13 @@ def _example_widgets(first: PageState) -> dict[str, Any]:
 def _step_widgets(first: PageState) -> dict[str, Any]:
     heading("Steps")
     with gr.Row(elem_classes=["fields"]):
-        preset = gr.Dropdown(
-            [*PRESETS, handlers.CUSTOM],
-            value=handlers.preset_of(first.regex, first.kind),
-            label="Preset",
-            elem_id="preset",
-            filterable=False,
-            min_width=0,
-        )
-        kind = gr.Dropdown(KINDS, value=first.kind, label="Each match", elem_id="kind", filterable=False, min_width=0)
-    regex = gr.Textbox(
-        first.regex,
-        label="Regular expression",
-        lines=2,  # of a fixed height for Gradio, which would lay the page out at every key; the style sheet sizes it
-        max_lines=2,
-        elem_id="regex",
-        elem_classes=["mono"],
-    )
-    return {"preset": preset, "kind": kind, "regex": regex}
+        preset = handlers.preset_of(first.regex, first.kind)
+        fields = {
+            "preset": field("preset", str, "Preset", preset, choices=[*PRESETS, handlers.CUSTOM]),
+            "kind": field("kind", str, "Each match", first.kind, choices=KINDS),
+        }
+    # Of a fixed height for Gradio, which would lay the page out at every key; the style sheet sizes it.
+    return fields | {"regex": field("regex", str, "Regular expression", first.regex, lines=2, max_lines=2)}
 
 
 def _policies(services: Services) -> Callable[[str], dict[str, Any]]:
@@ -190,9 +201,408 @@ def _actions() -> dict[str, Any]:
     return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said, "undo_note": undo_note}
 
 
-def _why(services: Services) -> Any:
-    def why(payload: dict[str, Any]) -> WhyPayload | None:
-        credit = services.credit(tab_of(payload), second=payload.get("which") == "b")
-        return explain_token(credit, payload.get("rollout"), payload.get("token"))
+Score = Callable[[gr.Request, Tab], Updates]
+"""Scores what a tab holds by now; what there is to set."""
+ThenScore = Callable[[Any], None]
+"""Has the group scored once an event is through."""
 
-    return why
+
+@dataclass(frozen=True)
+class InspectEvents:
+    """What other tabs ask of Inspect. ``sample`` is sampled from as soon as a queued event has changed it."""
+
+    then_score: ThenScore
+    sample: gr.State
+
+
+def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> InspectEvents:
+    """Give every widget of the tab its events."""
+    # Scoring is one event with many triggers, so that the answers to two changes cannot overtake each other. What
+    # changes no control (a row removed, a new group) changes this state instead; the page hears of a changed state only
+    # from an event that was queued.
+    again, sample_now = gr.State(""), gr.State("")
+
+    def then_score(event: Any) -> None:
+        event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
+
+    _wire_scoring(form, widgets, services, again)
+    _wire_remedies(form, widgets, services, then_score)
+    wire_rewards(form, services)
+    _wire_examples(form, widgets, then_score)
+    _wire_task(form, sample_now, then_score)
+    _wire_undo(form, widgets, then_score)
+    _wire_sampling(form, widgets, services, sample_now, then_score)
+    DoorEvents(widgets.door, form, services, then_score, sample_now)
+    wire_probes(widgets.probes, form, services, then_score)
+    wire_share(widgets.share, form, services)
+    return InspectEvents(then_score, sample_now)
+
+
+# ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again: gr.State) -> None:
+    rewards = form.rewards
+
+    def score(request: gr.Request, held: Tab) -> Updates:
+        tab = request.session_hash or ""
+        if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
+            return {}
+        draft, is_last = read(held), held.asks()
+        held.scored = draft.rows
+        view = rescore(
+            draft, services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates), services.models
+        )
+        if not is_last():  # a change that came later is answered, or soon will be
+            return {}
+        services.keep_credit(tab, view.credit, view.other)
+        watch, said = said_values(services, tab, draft, view, held.editing)
+        updates: Updates = {widgets.strip: view.preflight} if view.preflight else {}
+        return updates | {
+            widgets.drawing: view.drawing,
+            form.preset: handlers.preset_of(draft.regex, draft.kind),
+            widgets.pattern_note: _pattern_value(draft, view),
+            widgets.presets: gr.skip() if services.listed.get(tab) is draft.group else "",
+            widgets.credit_note: note_value(view.note),
+            widgets.formula: note_value(scheme_note(draft.credit)),
+            rewards.watch: watch,
+            rewards.said: said,
+            rewards.listed: listed(draft.rows),
+            widgets.share.kept: kept_value(services, draft),
+        }
+
+    outputs = [
+        widgets.drawing, widgets.strip, form.preset, widgets.pattern_note, widgets.presets, widgets.credit_note,
+        widgets.formula, rewards.watch, rewards.said, rewards.listed, widgets.share.kept,
+    ]  # fmt: skip
+    again.change(score, form.inputs, outputs, **LAST)
+
+    _wire_fields(form, widgets, services, score, outputs)
+    _wire_pattern(form, widgets, services, score, outputs)
+
+
+def _wire_fields(form: Form, widgets: InspectWidgets, services: Services, score: Score, outputs: list[Any]) -> None:
+    """What a change of each field does: nearly always, the group is scored anew."""
+    rewards = form.rewards
+
+    def isolate(request: gr.Request, held: Tab) -> Updates:
+        """Say what this system lacks of the isolation that is asked for."""
+        worker = services.reward_worker(request.session_hash or "", isolate=read(held).isolates)
+        return score(request, held) | {widgets.isolation: note_value(isolation_note(worker))}
+
+    def read_rows(request: gr.Request, held: Tab, before: PageState) -> Updates:
+        """The rows of the task that is typed, which may be one that could not be read without what was typed now."""
+        draft = read(held)
+        kept = {widgets.share.kept: kept_value(services, draft)}
+        try:
+            after = read_as(draft, held.task_asked or draft.task, before)
+        except WorkbenchError as error:
+            return {form.task_preview: refused(error)} | kept
+        if after is None:
+            return {form.task_preview: preview(draft)} | kept
+        updates = shown(form, draft, after)
+        return updates | score(request, held) | {form.task_preview: preview(after)}
+
+    def score_if(changed: Callable[..., bool]) -> Any:
+        """An event that has the group scored if it changed what the tab holds."""
+
+        def event(request: gr.Request, tab: Tab, *given: Any) -> Any:
+            return score(request, tab) if changed(tab, *given) else gr.skip()
+
+        return event
+
+    def edit_rewards(tab: Tab, edits: str) -> bool:
+        return tab.change(lambda draft: draft.with_edits(json.loads(edits)))
+
+    def open_editor(request: gr.Request, tab: Tab, key: str) -> Any:
+        tab.editing = key
+        return score(request, tab) if key else gr.skip()
+
+    rewards.edits.change(score_if(edit_rewards), [form.draft, rewards.edits], outputs, **LAST)
+    rewards.editing.change(open_editor, [form.draft, rewards.editing], outputs, **LAST)
+    rewards.listed.change(score_if(lambda tab: tab.draft.rows != tab.scored), form.inputs, outputs, **LAST)
+
+    # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
+    for scored in (form.pattern, form.credit, form.compare, form.sampling):
+        scored.wire(lambda request, held, before: score(request, held), outputs)
+    form.isolation.wire(lambda request, held, before: isolate(request, held), [*outputs, widgets.isolation])
+    form.task_rows.wire(read_rows, [*outputs, *form.outputs])
+    form.task_rows.opens(form.task_fold.expand)
+
+    for path, widget in form.bound.items():
+        if path != KIND:
+            event = score_if(lambda tab, value, path=path: tab.set(path, value))
+            changes(widget)(event, [form.draft, widget], outputs, **LAST)
+
+
+def _wire_pattern(form: Form, widgets: InspectWidgets, services: Services, score: Score, outputs: list[Any]) -> None:
+    """What sets the pattern otherwise than its own field: presets, its kind, what they are found to be good for."""
+    regex, kind, answer = form.bound[REGEX], form.bound[KIND], hidden()
+
+    def choose(chosen: Callable[..., tuple[str, str]]) -> Any:
+        """An event that sets the pattern, unless that was typed into since: a field of choices says twice that it was
+        chosen from, and once more when it is left."""
+
+        def change(request: gr.Request, held: Tab, typed: str, *given: Any) -> Any:
+            before = read(held)
+            pattern = chosen(before, *given)
+            if typed != before.regex or pattern == (before.regex, before.kind):
+                return {answer: ""}
+            updates = shown(form, before, before.with_pattern(*pattern))
+            told = json.dumps([typed, updates.pop(regex, {})])
+            del updates[form.preset]  # said with the scores, by the last that is asked
+            return updates | score(request, held) | {answer: told}
+
+        return change
+
+    def preset_named(draft: PageState, name: str) -> tuple[str, str]:
+        preset = PRESETS.get(name)
+        return (draft.regex, draft.kind) if preset is None else (preset.pattern.regex, preset.pattern.kind)
+
+    def picked(request: gr.Request, event: gr.EventData, held: Tab, regex: str) -> Any:
+        return choose(preset_named)(request, held, regex, str(event._data.get("name")))
+
+    by_kind = choose(lambda draft, kind: (handlers.regex_for(kind, draft.regex), kind))
+    ends = choose(lambda draft: (draft.regex, "ends" if _is_separator(draft) else draft.kind))
+    given, sets = [form.draft, regex], list(dict.fromkeys([answer, *form.outputs, *outputs]))
+    for event in (
+        form.preset.input(choose(preset_named), [*given, form.preset], sets, queue=False, **PRIVATE),
+        kind.input(by_kind, [*given, kind], sets, queue=False, **PRIVATE),
+        widgets.pattern_note.apply(ends, given, sets, queue=False, **PRIVATE),
+        widgets.presets.apply(picked, given, sets, queue=False, **PRIVATE),
+    ):
+        event.then(None, [answer, regex], regex, js=PUT_REGEX, **PRIVATE)
+
+    def list_presets(request: gr.Request, held: Tab) -> Any:
+        draft = read(held)
+        if _is_separator(draft):
+            return gr.skip()
+        services.listed[request.session_hash or ""] = draft.group
+        return table_value(preset_rows(draft, services.reward_worker(request.session_hash or "")))
+
+    widgets.pattern_note.apply(list_presets, form.inputs, widgets.presets, queue=False, **PRIVATE)
+
+
+PUT_REGEX = """(answer, now) => {
+  const stays = { __type__: "update" }, [before, { value, ...more }] = JSON.parse(answer || "[null, {}]");
+  if (before === null) return stays;
+  return now === before && value !== undefined ? { ...stays, ...more, value } : { ...stays, ...more };
+}"""
+"""Sets the regex, and what it is called, to what was answered; what somebody typed meanwhile stays."""
+
+
+def _pattern_value(draft: PageState, view: ScoringView) -> str:
+    """What the pattern finds or what is wrong with it, and the button that lists the presets."""
+    return note_value(
+        pattern_note(draft, view), action=ENDS if _is_separator(draft) else "Try all presets on these answers"
+    )
+
+
+ENDS = "Each match ends a step"
+
+
+def _is_separator(draft: PageState) -> bool:
+    return StepPattern(draft.regex, draft.kind).is_separator
+
+
+def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then_score: ThenScore) -> None:
+    """The buttons beside what the drawing says of a group without spread."""
+
+    def remedy(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
+        draft = read(*held)
+        after = remedied(draft, services.credit(request.session_hash or ""), event._data.get("remedy"))
+        return gr.skip() if after is None else shown(form, draft, after)
+
+    then_score(widgets.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
+
+
+# ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> None:
+    inputs = [form.example, *form.inputs]
+
+    def choose(held: tuple[Any, ...], chosen: Callable[[PageState], PageState]) -> Updates:
+        before = read(*held)
+        try:
+            after = chosen(before)
+        except WorkbenchError as error:
+            return {form.columns: note_value(Note(str(error)))}
+        return shown(form, before, after) | {form.example: after.index}  # which may hold another number
+
+    def move(by: int) -> Any:
+        def step(index: float | None, *held: Any) -> Any:
+            if by == 0 and index == read(*held).index:  # leaving the field unchanged keeps an edited prompt
+                return gr.skip()
+            return choose(held, lambda draft: handlers.choose_example(draft, index, by=by))
+
+        return step
+
+    for widget, by in ((widgets.previous, -1), (widgets.following, 1)):
+        then_score(widget.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
+    left = [form.example.submit, form.example.blur]
+    then_score(gr.on(left, move(0), inputs, form.outputs, queue=False, **PRIVATE))
+
+    at_random = widgets.chance.click(
+        lambda *held: choose(held, handlers.random_example), form.inputs, form.outputs, queue=False, **PRIVATE
+    )
+    then_score(at_random)
+
+
+def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
+    answers = gr.State("")
+
+    def choose_task(name: str, *held: Any) -> Iterator[Any]:
+        """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay.
+
+        A policy that was taught the task answers at once: the group before would be scored by what is about another.
+        """
+        (tab,) = held
+        before, tab.task_asked = read(tab), name
+        if name == before.task:  # the field says so whenever it is left, too
+            yield gr.skip()
+            return
+        if name.strip().startswith(HUB):
+            loading = f"loading {name.strip().removeprefix(HUB)} from the Hub …"
+            yield {form.columns: note_value(Note(loading, level="info"))}
+        plain = before.with_rows_as_they_are()  # how rows are read is about the task before
+        try:
+            task = handlers.find_task(plain.task_section(name))
+            after = with_task(handlers.choose_example(plain, 0, task=task), task)
+        except WorkbenchError as error:
+            # How rows are read is said in the part that is folded away.
+            unfolded = gr.Accordion(open=True)
+            shown_error = refused(error)
+            yield {
+                form.columns: note_value(Note(in_page_words(error))),
+                form.task_preview: shown_error,
+                form.more: unfolded,
+                form.task_fold: unfolded,
+                form.task_rows.version: secrets.token_hex(8),
+            }
+            return
+        said = f"{after.task} brings its own pattern, rewards and length"
+        if after.credit["scheme"] != before.credit["scheme"]:
+            said += f"; its rewards are read by the scheme {after.credit['scheme']}"
+        if after.policy != task.policy:
+            yield shown(form, before, after, undo=said)
+            return
+        yield shown(form, before, after.but(group=None), undo=said) | {answers: secrets.token_hex(8)}
+
+    chosen = form.task.input(
+        choose_task,
+        [form.task, *form.inputs],
+        [*form.outputs, form.more, form.task_fold, answers],
+        concurrency_limit=None,
+        trigger_mode="always_last",
+        **PRIVATE,
+    )
+    # Not before: what is sampled is what the fields say once they are set.
+    chosen.then(lambda asked: asked, answers, sample_now, concurrency_limit=None, **PRIVATE)
+    then_score(chosen)
+
+
+# ── undo ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> None:
+    """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
+    undo = form.undo
+
+    brought_back = gr.on(
+        [note.apply for note in undo.notes],
+        lambda before, tab: gr.skip() if before is None else shown(form, read(tab), before, undo="as it was before"),
+        [undo.before, *form.inputs],
+        form.outputs,
+        queue=False,
+        **PRIVATE,
+    )
+    started_over = widgets.start_over.click(
+        lambda tab: shown(form, read(tab), handlers.first_draft(), undo="reset to defaults"),
+        form.inputs,
+        form.outputs,
+        queue=False,
+        **PRIVATE,
+    )
+    then_score(brought_back)
+    then_score(started_over)
+    widgets.sample.click(lambda: [""] * len(undo.notes), None, list(undo.notes), queue=False, **PRIVATE)
+
+
+# ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wire_sampling(
+    form: Form, widgets: InspectWidgets, services: Services, sample_now: gr.State, then_score: ThenScore
+) -> None:
+    def run(request: gr.Request, held: Tab) -> Iterator[Updates]:
+        for view in sample(read(held), services, request.session_hash or ""):
+            updates: Updates = {
+                widgets.drawing: view.drawing,
+                sampled_group: view.sampled,
+                widgets.sample_note: form_note_value(view.note),
+                **dict(zip((widgets.sample, widgets.cancel), start_and_cancel(view.running), strict=True)),
+            }
+            if view.seed is not None:
+                before = read(held)
+                updates |= shown(form, before, before.but(seed=view.seed))
+            yield updates
+
+    # Kept apart from the draft, which may have changed by the time the group is there.
+    sampled_group = gr.State(None)
+    outputs = [widgets.drawing, sampled_group, widgets.sample_note, widgets.sample, widgets.cancel, *form.outputs]
+    asked = [widgets.sample.click, sample_now.change]
+    sampled = gr.on(asked, run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+
+    def take(tab: Tab, group: Sampled | None) -> None:
+        tab.change(lambda draft: adopt(draft, group))
+
+    then_score(sampled.then(take, [form.draft, sampled_group], None, queue=False, **PRIVATE))
+
+    def stop(request: gr.Request) -> None:
+        services.sampling.cancel(request.session_hash or "")
+
+    widgets.cancel.click(stop, None, None, queue=False, **PRIVATE)
+
+
+# ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def opening_outputs(form: Form, widgets: InspectWidgets) -> list[Any]:
+    """What ``opening`` sets."""
+    noted = [widgets.pattern_note, widgets.credit_note]
+    drawn = [widgets.drawing, widgets.strip, *noted, form.rewards.watch, form.rewards.said]
+    return [*drawn, widgets.share.kept, widgets.share.problem, widgets.isolation, *form.outputs]
+
+
+def opening(
+    services: Services, form: Form, widgets: InspectWidgets, request: gr.Request, kept: str, before: PageState
+) -> tuple[PageState, Updates]:
+    """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
+    tab = request.session_hash or ""
+    query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
+    restored = restore(kept, query, services.groups)
+    draft = restored.draft if restored is not None else before
+    worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
+    view = rescore(draft, worker, services.models)
+    services.keep_credit(tab, view.credit, view.other)
+    services.warm()
+    watch, said = said_values(services, tab, draft, view, "")
+    before.tab.scored = draft.rows
+    updates: Updates = {
+        form.rewards.said: said,
+        form.rewards.listed: listed(draft.rows),
+        widgets.drawing: view.drawing or message(empty=""),
+        widgets.strip: view.preflight,
+        widgets.pattern_note: _pattern_value(draft, view),
+        widgets.credit_note: note_value(view.note),
+        form.rewards.watch: watch,
+        widgets.share.kept: kept_value(services, draft, first=True, restored=restored is not None, tab=tab),
+        widgets.isolation: note_value(isolation_note(worker)),
+    }
+    for part in form.forms[:-2]:
+        updates[part.version] = secrets.token_hex(8)
+    if restored is not None:
+        problems = Note("; ".join(restored.problems), level="warning") if restored.problems else None
+        updates |= shown(form, before, draft) | {widgets.share.problem: note_value(problems)}
+    return draft, updates

@@ -19,7 +19,7 @@ from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import KEPT_FILES, Recent, Services
 from workbench.ui.handlers.sharing import open_config
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, picked_row, table, table_value
-from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.form import Updates, field, read, shown
 from workbench.ui.tabs.widgets import DoorWidgets, Form
 
 QUESTIONS: dict[Role, str] = {
@@ -36,27 +36,15 @@ QUEUED: dict[str, Any] = {"concurrency_limit": None, **PRIVATE}
 def build_door() -> DoorWidgets:
     """The box, and a place for what is known of an opened file."""
     with gr.Column(elem_id="door", min_width=0):
-        upload = gr.UploadButton("Open your data, or drop a file anywhere", elem_id="door-file", min_width=0)
+        upload = gr.UploadButton("Open data or a configuration, or drop a file", elem_id="door-file", min_width=0)
         with gr.Row():
             said = note("door-note")
             cancel = gr.Button("Cancel", elem_id="door-cancel", visible=False, min_width=0, elem_classes=["small"])
         details = gr.Column(elem_id="door-details", min_width=0)
         with gr.Accordion("Open by name", open=False, elem_classes=["fold"]):
-            path = _select("A path in the workspace, or data that comes along", list(LABELLED), "", "door-path")
+            about = "A path in the workspace, or data that comes along"
+            path = field("door-path", str, about, "", choices=list(LABELLED), allow_custom_value=True)
     return DoorWidgets(upload, path, said, cancel, details)
-
-
-def _select(label: str, choices: Sequence[Any], value: str, elem_id: str, *, free: bool = True) -> gr.Dropdown:
-    return gr.Dropdown(
-        choices,
-        value=value,
-        label=label,
-        elem_id=elem_id,
-        allow_custom_value=free,
-        filterable=free,
-        interactive=True,
-        min_width=0,
-    )
 
 
 class DoorEvents:
@@ -153,19 +141,13 @@ class DoorEvents:
         read_by = "How it was read: columns, tokens, format"
         with gr.Accordion(read_by, open=opening.note.level != "info", elem_id="door-reading", elem_classes=["fold"]):
             columns = [
-                _select(QUESTIONS[role], names, look.columns.get(role, ""), f"door-{role}", free=False)
-                for role in roles
+                field(f"door-{role}", str, QUESTIONS[role], look.columns.get(role, ""), choices=names) for role in roles
             ]
             with gr.Row(elem_classes=["fields"]):
-                tokenizer = _select("Tokens by", handlers.TOKENIZER_CHOICES, ask.tokenizer, "door-tokenizer")
-                format = _select("Format", handlers.FORMAT_CHOICES, ask.format, "door-format", free=False)
-            skip = gr.Checkbox(
-                ask.skip_bad_rows,
-                label="Skip bad rows",
-                elem_id="door-skip-bad-rows",
-                elem_classes=["inline"],
-                interactive=True,
-            )
+                tokenizers = {"choices": handlers.TOKENIZER_CHOICES, "allow_custom_value": True}
+                tokenizer = field("door-tokenizer", str, "Tokens by", ask.tokenizer, **tokenizers)
+                format = field("door-format", str, "Format", ask.format, choices=handlers.FORMAT_CHOICES)
+            skip = field("door-skip-bad-rows", bool, "Skip bad rows", ask.skip_bad_rows)
             if opening.imported is not None and opening.imported.facts.notes:
                 facts = [("", line) for line in opening.imported.facts.notes]
                 drawn("door-facts", "facts", facts_value(facts), classes=["note"])
@@ -217,9 +199,7 @@ class DoorEvents:
         services, form = self.services, self.form
         with gr.Accordion("Check rewards against the labels", open=False, elem_id="door-check", elem_classes=["fold"]):
             with gr.Row(elem_classes=["fields"]):
-                threshold = gr.Textbox(
-                    label="Right if reward ≥", placeholder="the best", elem_id="check-threshold", min_width=0
-                )
+                threshold = field("check-threshold", str, "Right if reward ≥", "", placeholder="the best")
                 go = gr.Button("Check rewards", elem_id="check-rewards", min_width=0, elem_classes=["small"])
             said = note("check-note")
             checks = table("check-table", "rewards against labels", checking.CHECK_HEADINGS)

@@ -7,7 +7,7 @@ that what came of it is put into the draft by an event of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import gradio as gr
 
@@ -19,10 +19,12 @@ from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, start_and_cancel
-from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.form import Updates, field, read, shown, widget
 from workbench.ui.tabs.widgets import Form
 
 SMALL: dict[str, Any] = {"elem_classes": ["small"], "min_width": 0}
+LONG: dict[str, Any] = {"elem_classes": []}
+"""Of a switch whose label may need two lines."""
 
 
 def build_model_status(services: Services) -> None:
@@ -35,12 +37,6 @@ def build_model_status(services: Services) -> None:
         return forms.cancel_judges(services)
 
     drawn("model-status", "modelStatus", server_functions=[model_status, cancel_judges])
-
-
-def _choice(label: str, choices: Any, value: str, elem_id: str) -> gr.Dropdown:
-    return gr.Dropdown(
-        list(choices), value=value, label=label, elem_id=elem_id, filterable=False, interactive=True, min_width=0
-    )
 
 
 def _adopt(form: Form, made: gr.State, event: Any, row: RewardRow | None) -> None:
@@ -62,16 +58,12 @@ def _adopt(form: Form, made: gr.State, event: Any, row: RewardRow | None) -> Non
 def build_model_form(form: Form, services: Services, row: RewardRow | None) -> None:
     """Load what the form says, with progress and cancel; it becomes a row once it is there."""
     held = forms.form_of(row)
-    path = gr.Textbox(
-        held.path, label="Reward model: folder, Hub id or run:NAME", placeholder="Qwen/Qwen2.5-Math-PRM-7B",
-        max_lines=1, elem_id="model-path", elem_classes=["mono"], interactive=True,
-    )  # fmt: skip
+    label, one = "Reward model: folder, Hub id or run:NAME", "Qwen/Qwen2.5-Math-PRM-7B"
+    path = field("model-path", str, label, held.path, placeholder=one)
     with gr.Row(elem_classes=["fields"]):
-        format = _choice("Format", forms.FORMAT_CHOICES, held.form, "model-format")
-        reduce = _choice("Used as", forms.REDUCE_CHOICES, held.reduce, "model-reduce")
-    trust = gr.Checkbox(
-        held.trust, label="Run its repository's own code, with my rights", elem_id="model-trust", interactive=True
-    )
+        format = field("model-format", str, "Format", held.form, choices=forms.FORMAT_CHOICES)
+        reduce = field("model-reduce", str, "Used as", held.reduce, choices=forms.REDUCE_CHOICES)
+    trust = field("model-trust", bool, "Run its repository's own code, with my rights", held.trust, **LONG)
     with gr.Row(elem_classes=["slot-foot"]):
         add = gr.Button("Load and change" if row else "Add", elem_id="model-add", **SMALL)
         cancel = gr.Button("Cancel", elem_id="model-cancel", interactive=False, **SMALL)
@@ -102,7 +94,7 @@ def build_judge_form(form: Form, services: Services, row: RewardRow | None) -> N
     """Look whether the endpoint is there; then the judge becomes a row."""
     held = forms.form_values(row)
     fields = {name: _field(forms.LEAVES[name], held[name]) for name in forms.FIRST}
-    kind = _choice("Scores", forms.KINDS, "step" if row is None else row.kind, "judge-kind")
+    kind = field("judge-kind", str, "Scores", "step" if row is None else row.kind, choices=forms.KINDS)
     rest = [leaf for name, leaf in forms.LEAVES.items() if name not in fields]
     with gr.Accordion("More", open=False, elem_classes=["fold"]):
         for start in range(0, len(rest), 4):
@@ -125,19 +117,15 @@ def build_judge_form(form: Form, services: Services, row: RewardRow | None) -> N
 
 
 def _field(leaf: Leaf, value: Any) -> Any:
-    """The widget of a setting, made of what its section says of it."""
-    elem_id = f"judge-{leaf.name.replace('_', '-')}"
-    common: dict[str, Any] = {"label": leaf.label, "elem_id": elem_id, "interactive": True}
-    if leaf.kind is bool:
-        return gr.Checkbox(value, min_width=0, **common)
-    if leaf.kind in (int, float):
-        return gr.Number(value, precision=0 if leaf.kind is int else None, min_width=0, **common)
-    assert not get_args(leaf.kind), leaf.name
-    lines = 4 if leaf.name == "rubric" else 1
-    return gr.Textbox(
-        value or "", placeholder=leaf.help, lines=lines, max_lines=12 if lines > 1 else 1,
-        elem_classes=[] if lines > 1 else ["mono"], **common,
-    )  # fmt: skip
+    """The widget of a setting of a judge; a text's help stands in it while it is empty."""
+    more: dict[str, Any] = {"elem_id": f"judge-{leaf.name.replace('_', '-')}", "info": None}
+    if leaf.kind is int:
+        more |= {"precision": 0}
+    elif leaf.kind is str:
+        more |= {"placeholder": leaf.help}
+    if leaf.name == "rubric":
+        more |= {"lines": 4, "max_lines": 12, "elem_classes": []}
+    return widget(leaf, value, **more)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,10 +135,8 @@ def build_file_form(form: Form, services: Services, row: RewardRow | None) -> No
     """Choose a function that was saved in the workspace, or give the path of a file."""
     saved = saved_rewards(services.workspace)
     with gr.Row(elem_classes=["fields"]):
-        file = gr.Dropdown(
-            saved, value=saved[0] if saved else "", label="Saved function, or a file's path: FILE.py or FILE.py::NAME",
-            allow_custom_value=True, elem_id="saved-choice", interactive=True, min_width=0,
-        )  # fmt: skip
+        label, choices = "Saved function, or a file's path: FILE.py or FILE.py::NAME", {"choices": saved}
+        file = field("saved-choice", str, label, saved[0] if saved else "", allow_custom_value=True, **choices)
         add = gr.Button("Add", elem_id="saved-load", **SMALL)
     said = note("saved-note", head=False)
 
@@ -174,22 +160,13 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
     if row is not None:
         drawn("values-facts", "facts", facts_value(forms.values_facts(row), "values"), head=False)
     with gr.Row(elem_classes=["fields"]):
-        k = gr.Number(
-            how.continuations if how else 8, label="Continuations, k", precision=0, elem_id="values-k",
-            interactive=True, min_width=0,
-        )  # fmt: skip
-        outcome = _choice(
-            "Outcome reward", forms.outcome_choices(()), how.outcome if how else "answer_correctness",
-            "values-outcome",
-        )  # fmt: skip
-    progress = gr.Checkbox(
-        bool(how and how.progress), label="Score a step by progress: its value less the one before",
-        elem_id="values-progress", interactive=True,
-    )  # fmt: skip
-    in_run = gr.Checkbox(
-        bool(row and row.in_run), label="Use in the run, estimated anew at each step", elem_id="values-in-run",
-        interactive=True,
-    )  # fmt: skip
+        k = field("values-k", int, "Continuations, k", how.continuations if how else 8, precision=0)
+        usual = how.outcome if how else "answer_correctness"
+        outcome = field("values-outcome", str, "Outcome reward", usual, choices=forms.outcome_choices(()))
+    label = "Score a step by progress: its value less the one before"
+    progress = field("values-progress", bool, label, how and how.progress, **LONG)
+    label = "Use in the run, estimated anew at each step"
+    in_run = field("values-in-run", bool, label, row and row.in_run, **LONG)
     with gr.Row(elem_classes=["slot-foot"]):
         go = gr.Button("Estimate step values", elem_id="values-estimate", **SMALL)
         cancel = gr.Button("Cancel", elem_id="values-cancel", interactive=False, **SMALL)
@@ -244,8 +221,8 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
 def _labels(form: Form, services: Services) -> None:
     """Make what saves the estimated steps as labels to train on."""
     with gr.Row(elem_classes=["fields"]):
-        layout = _choice("Labels as", forms.LABEL_CHOICES, "trl", "labels-form")
-        good = _choice("A step is good if", forms.ESTIMATION_CHOICES, "hard", "labels-good")
+        layout = field("labels-form", str, "Labels as", "trl", choices=forms.LABEL_CHOICES)
+        good = field("labels-good", str, "A step is good if", "hard", choices=forms.ESTIMATION_CHOICES)
         save = gr.Button("Save labels", elem_id="labels-save", **SMALL)
     said, file = note("labels-note", head=False), drawn("labels-file", "saveFile", head=False)
 

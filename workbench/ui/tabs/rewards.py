@@ -19,8 +19,8 @@ from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.scoring import Note, ScoringView
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value
-from workbench.ui.tabs.form import Updates, read, shown
+from workbench.ui.tabs.common import PRIVATE, drawn, hidden, note, note_value
+from workbench.ui.tabs.form import Updates, field, read, shown
 from workbench.ui.tabs.reward_forms import build_file_form, build_judge_form, build_model_form, build_values_form
 from workbench.ui.tabs.widgets import Form, RewardWidgets
 
@@ -38,20 +38,11 @@ ONCE: dict[str, Any] = {"queue": False, **PRIVATE}
 
 def build_reward_list() -> dict[str, Any]:
     """Make the place of the rows, and what adds one."""
-    hidden = {name: gr.Textbox(visible=False, max_lines=1) for name in ("listed", "editing", "removing")}
-    hidden["edits"] = gr.Textbox("{}", visible=False, max_lines=1)
+    unseen = {"listed": hidden(), "editing": hidden(), "removing": hidden(), "edits": hidden("{}")}
     with gr.Column(elem_id="reward-list", min_width=0) as rows:
         pass
-    add = gr.Dropdown(
-        [("Add a reward …", ""), *handlers.reward_choices()],
-        value="",
-        label="Add a reward",
-        show_label=False,
-        filterable=False,
-        elem_id="add-reward",
-        interactive=True,
-        min_width=0,
-    )
+    choices = [("Add a reward …", ""), *handlers.reward_choices()]
+    add = field("add-reward", str, "Add a reward", "", choices=choices, show_label=False)
     said = drawn("rewards-said", "rewardsSaid")
     return {
         "rows": rows,
@@ -59,7 +50,7 @@ def build_reward_list() -> dict[str, Any]:
         "add_note": note("add-note"),
         "said": said,
         "watch": drawn("watch", "watch", classes=["watch"]),
-        **hidden,
+        **unseen,
     }
 
 
@@ -110,22 +101,10 @@ def _row(rewards: RewardWidgets, place: int, row: RewardRow) -> None:
     key, asks = json.dumps(row.key), row.model is not None or row.judge is not None
     with gr.Column(elem_classes=["slot", "asks" if asks else "computes"], elem_id=f"reward-{place}", min_width=0):
         with gr.Row(elem_classes=["slot-head"]):
-            switch = gr.Checkbox(
-                row.on,
-                label=handlers.row_label(row),
-                elem_id=f"reward-on-{place}",
-                elem_classes=["inline", row.kind],
-                interactive=True,
-                min_width=0,
-            )
-            weight = gr.Number(
-                row.weight,
-                label="Weight",
-                step=0.1,
-                elem_id=f"reward-weight-{place}",
-                interactive=not row.is_scheduled,
-                min_width=0,
-            )
+            shown_as = {"elem_classes": ["inline", row.kind]}
+            switch = field(f"reward-on-{place}", bool, handlers.row_label(row), row.on, **shown_as)
+            weighted = {"step": 0.1, "interactive": not row.is_scheduled}
+            weight = field(f"reward-weight-{place}", float, "Weight", row.weight, **weighted)
             edit = gr.Button("Edit", elem_id=f"reward-edit-{place}", elem_classes=["small"], min_width=0)
             remove = gr.Button("×", elem_id=f"reward-remove-{place}", elem_classes=["small"], min_width=0)
         drawn(f"reward-note-{place}", "rewardSaid", classes=["note"], constant={"key": row.key}, head=False)
@@ -146,16 +125,8 @@ def _editor(form: Form, services: Services, editing: str, row: RewardRow | None)
             drawn("editor-said", "rewardSentence", classes=["note"], constant={"key": editing}, head=False)
             if row is not None and row.has_editor:
                 templates = [(label, choice) for choice, (label, *_) in handlers.TEMPLATES.items()]
-                template = gr.Dropdown(
-                    [("Start from a template …", ""), *templates],
-                    value="",
-                    label="Template",
-                    show_label=False,
-                    filterable=False,
-                    interactive=True,
-                    elem_id="editor-template",
-                    min_width=0,
-                )
+                choices = [("Start from a template …", ""), *templates]
+                template = field("editor-template", str, "Template", "", choices=choices, show_label=False)
                 undo = gr.Button("Undo edits", elem_id="editor-undo", elem_classes=["small"], min_width=0)
                 save = gr.Button("Save to file", elem_id="editor-save", elem_classes=["small"], min_width=0)
             done = gr.Button("Done", variant="primary", elem_id="editor-done", min_width=0)
@@ -205,15 +176,8 @@ def _wire_code(form: Form, services: Services, row: RewardRow, widgets: dict[str
 
 def _schedule(form: Form, row: RewardRow, said: gr.HTML) -> None:
     """Make the field of the weights by step of training, read once it is written: a half typed one says nothing."""
-    field = gr.Textbox(
-        row.schedule,
-        label="Weight by step of training",
-        placeholder="none; 0:1,60:0 falls from 1 to 0 in 60 steps",
-        max_lines=1,
-        elem_id="reward-schedule",
-        interactive=True,
-        min_width=0,
-    )
+    placeholder = "none; 0:1,60:0 falls from 1 to 0 in 60 steps"
+    weights = field("reward-schedule", str, "Weight by step of training", row.schedule, placeholder=placeholder)
 
     def schedule(text: str, *held: Any) -> Updates:
         before = read(*held)
@@ -225,8 +189,8 @@ def _schedule(form: Form, row: RewardRow, said: gr.HTML) -> None:
             return {said: gr.skip()}
         return shown(form, before, after, undo=f"{row.name}: its weight by step of training was changed")
 
-    ends = [field.submit, field.blur]
-    gr.on(ends, schedule, [field, *form.inputs], [said, *form.outputs], trigger_mode="multiple", **ONCE)
+    ends = [weights.submit, weights.blur]
+    gr.on(ends, schedule, [weights, *form.inputs], [said, *form.outputs], trigger_mode="multiple", **ONCE)
 
 
 def said_values(services: Services, tab: str, draft: PageState, view: ScoringView, editing: str) -> tuple[Any, str]:

@@ -15,7 +15,7 @@ from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, note_value
 from workbench.ui.tabs.form import Updates, read, shown
-from workbench.ui.tabs.inspect_events import InspectEvents
+from workbench.ui.tabs.inspect import InspectEvents
 from workbench.ui.tabs.widgets import Form, InspectWidgets, TrainWidgets
 
 

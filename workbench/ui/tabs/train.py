@@ -15,15 +15,16 @@ import gradio as gr
 
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup
+from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS
 from workbench.ui.handlers.fields import METHOD, run_form
 from workbench.ui.handlers.hand_labels import labelling
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.checks import build_preflight, wire_preflight
+from workbench.ui.tabs.checks import wire_preflight
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
 from workbench.ui.tabs.form import LAST, DrawnForm, Updates, form_note_value, read
-from workbench.ui.tabs.share_events import kept_value
-from workbench.ui.tabs.widgets import Form, TrainWidgets
+from workbench.ui.tabs.share import kept_value
+from workbench.ui.tabs.widgets import Form, PreflightWidgets, TrainWidgets
 from workbench.views.payloads import WhyPayload
 
 
@@ -36,18 +37,23 @@ def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidg
             heading("Next run")
             form = DrawnForm(tab, lambda draft: run_form(draft.method), [METHOD])
             rows = note("rows-found")
-            preflight = build_preflight()
             estimate = drawn("estimate", "facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
-                go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
+                with gr.Row(elem_classes=["fields"]):
+                    go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
+                    label = f"Pre-flight ({PREFLIGHT_PROMPTS} prompts)"
+                    preflight = gr.Button(label, elem_id="preflight", min_width=0)
+                    cancel = gr.Button("Cancel", elem_id="preflight-cancel", min_width=0, interactive=False)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
                 undo_note = note("train-undo-note", classes=["undo"])
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
+            said, findings = note("preflight-note"), drawn("preflight-findings", "findings")
             asked = [*_server_functions(services), *labelling(services)]
             live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
-    return form, TrainWidgets(inherited, rows, estimate, preflight, go, start_note, undo_note, notebook, code, live)
+    checks = PreflightWidgets(preflight, cancel, said, findings)
+    return form, TrainWidgets(inherited, rows, estimate, checks, go, start_note, undo_note, notebook, code, live)
 
 
 def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Sequence[Any], kept: gr.HTML) -> None:
@@ -56,9 +62,11 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
     def start(*held: Any) -> list[Any]:
         draft = read(*held)
         run, problem = run_setup.start_run(draft, services)
-        return [_live_value(run), form_note_value(problem, draft.method)]
+        findings = "" if run else gr.skip()  # the run takes their place
+        return [_live_value(run), form_note_value(problem, draft.method), findings]
 
-    widgets.start.click(start, form.inputs, [widgets.live, widgets.start_note], concurrency_limit=1, **PRIVATE)
+    outputs = [widgets.live, widgets.start_note, widgets.preflight.findings]
+    widgets.start.click(start, form.inputs, outputs, concurrency_limit=1, **PRIVATE)
 
     def as_code(*held: Any) -> str:
         return run_setup.notebook(read(*held), services)

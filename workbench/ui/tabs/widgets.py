@@ -96,12 +96,6 @@ class Form:
 
 
 @dataclass(frozen=True)
-class ConfigImportWidgets:
-    opener: gr.UploadButton
-    note: gr.HTML
-
-
-@dataclass(frozen=True)
 class DoorWidgets:
     """The box that takes somebody's own data; what is known of an opened file is drawn in ``details``."""
 
@@ -159,7 +153,6 @@ class InspectWidgets:
     start_over: gr.Button
     probes: ProbeWidgets
     door: DoorWidgets
-    config_import: ConfigImportWidgets
     share: ShareWidgets
 
 
