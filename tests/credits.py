@@ -41,8 +41,12 @@ def make_credit(
     scheme: str = "process",
     starts: Sequence[Sequence[int]] | None = None,
     outcome_weight: float = 0.0,
+    names: tuple[str, str] = ("rule", "right"),
 ) -> Credit:
-    """Credit of a group whose steps end at the given tokens; a step's text is that of its tokens."""
+    """Credit of a group whose steps end at the given tokens; a step's text is that of its tokens.
+
+    ``names`` are those of the step and of the outcome reward.
+    """
     scored = []
     for i, rollout in enumerate(rollouts):
         firsts = starts[i] if starts is not None else [0, *(end + 1 for end in ends[i][:-1])]
@@ -58,15 +62,15 @@ def make_credit(
             StepScores(
                 steps=tuple(steps),
                 spans=tuple(zip(firsts, ends[i], strict=True)),
-                scores={"rule": tuple(rewards[i])},
+                scores={names[0]: tuple(rewards[i])},
                 rewards=tuple(rewards[i]),
-                outcome_scores={} if outcomes is None else {"right": outcome},
+                outcome_scores={} if outcomes is None else {names[1]: outcome},
                 outcome=outcome,
             )
         )
-    summaries = [RewardSummary("rule", "step", 1.0)]
+    summaries = [RewardSummary(names[0], "step", 1.0)]
     if outcomes is not None:
-        summaries.append(RewardSummary("right", "outcome", 1.0))
+        summaries.append(RewardSummary(names[1], "outcome", 1.0))
     group = Group("2 + 2 = ?", tuple(rollouts), {"answer": "4"}, "by hand")
     return credit_group(ScoredGroup(group, tuple(scored), tuple(summaries)), scheme, outcome_weight=outcome_weight)
 
@@ -75,12 +79,14 @@ WORKED_REWARDS = [[1.0, 1.0, 0.0], [1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
 WORKED_ENDS = [[3, 7, 9], [4, 8], [2, 4, 6, 8]]
 
 
-def worked_credit(scheme: str = "process", outcomes: Sequence[float | None] | None = None) -> Credit:
+def worked_credit(
+    scheme: str = "process", outcomes: Sequence[float | None] | None = None, names: tuple[str, str] = ("rule", "right")
+) -> Credit:
     """Three rollouts of 10, 9 and 9 tokens: mean 4/9 = 0.444444, std sqrt(5/18) = 0.527046 over the nine steps."""
     rollouts = [
         make_rollout([f"t{i} " for i in range(length)], first_id=100 * n) for n, length in enumerate((10, 9, 9), 1)
     ]
-    return make_credit(rollouts, WORKED_ENDS, WORKED_REWARDS, outcomes, scheme=scheme)
+    return make_credit(rollouts, WORKED_ENDS, WORKED_REWARDS, outcomes, scheme=scheme, names=names)
 
 
 def pass_over(credit: Credit, generation: int, number: int = 1) -> LossPass:

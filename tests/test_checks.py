@@ -460,6 +460,8 @@ def curve(count=30, **metrics):
         ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": n / 7} for n in range(18)], "constant reward"),
         (curve(**{"rewards/a/unscored_share": (0.95, 0.99)}), "unscored"),
         (curve(**{"rewards/a/variance_share": (0.01, 0.01), "rewards/a/frac_zero_std": (0.2, 0.2)}), "reward drowned"),
+        ([{"wronged/right_answers": 0.6, "wronged/wrong_answers": 0.4}] * 18, "answers wronged"),
+        (curve(**{"wronged/right_steps": (0.2, 0.8), "wronged/wrong_steps": (0.1, 0.1)}), "steps wronged"),
         ([{"completions/clipped_ratio": 1.0, "completions/max_length": 64}] * 6, "truncated"),
         (curve(**{"completions/clipped_ratio": (0.5, 0.9), "completions/max_length": (64, 64)}), "truncated"),
     ],
@@ -480,6 +482,36 @@ def test_each_alarm_is_raised_and_says_check(rows, expected):
         curve(entropy=(1.0, 0.5)),
         curve(**{"entropy": (1.0, 0.01), "accuracy/train": (0.1, 0.8)}),  # sure because it is right
         curve(zero_spread_share=(0.1, 0.3)),
+        # The first rows of the default run under outcome, whose right answers grow more.
+        [
+            {"wronged/right_steps": share}
+            for share in (
+                0.59,
+                0.51,
+                0.58,
+                0.64,
+                0.4,
+                0.65,
+                0.53,
+                0.67,
+                0.5,
+                0.41,
+                0.37,
+                0.55,
+                0.49,
+                0.53,
+                0.46,
+                0.41,
+                0.44,
+                0.35,
+                0.34,
+                0.46,
+                0.22,
+                0.46,
+                0.44,
+                0.31,
+            )
+        ],
         [{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": 0.5}] * 5,
         # Equal within every group for some generations, by chance; and a format that all answers have learnt.
         [{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": n / 7} for n in range(17)],

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.credit import SCHEMES
+from workbench.metrics import group_metrics
 from workbench.schema import Credit
 from workbench.sentences import (
     Sentence,
@@ -20,7 +22,7 @@ from workbench.sentences import (
     about_probes,
     about_run,
     about_token,
-    answers_right,
+    about_wronged,
     find_surprises,
     group_facts,
     mcnemar,
@@ -91,6 +93,59 @@ def test_a_step_shares_the_penalty_of_later_wrong_ones_where_the_scheme_counts_t
     assert shared_penalties(group(*answers, scheme="step")) == [[[], [], []], [[], [], []]]
     turned = marks({"good": 1.0, "bad": 0.0}), marks({"a:": 2.0}, "bonus")  # a sum above 0 makes no step right
     assert shared_penalties(group(*answers, rewards=(*turned, ANSWERS)))[0] == [[1, 2], [2], []]
+
+
+JUDGING = ("step_correctness", "answer_correctness")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "sums", "steps", "said", "shares"),
+    [
+        # 4 · 1.2647 + 4 · 0.2108 − 2 · 0.8431 of the first, 5 · 0.2108 − 4 · 0.8431 of the second, and −3 · 1.4754
+        # − 2 · 0.6323 + 2 · 0.2108 + 2 · 1.0539 of the third answer, whose third step is wrong and before a right one.
+        (
+            "process",
+            (4.2157, -2.3184, -3.1613),
+            {(2, 2)},
+            "down [1 of 1](rollout:2) right answers, and up [1 of 2](rollout:1) wrong answers and "
+            "[1 of 5](step:3.3) wrong steps.",
+            (1.0, 0.5, 0.0, 0.2),
+        ),
+        # Outcomes 0, 1, 0: mean 1/3, std 0.57735, so 1.1545 on each of the second's 9 tokens and −0.5773 elsewhere.
+        (
+            "outcome",
+            (-5.7725, 10.3905, -5.1953),
+            {(0, 0), (0, 1), (2, 3), (1, 1)},
+            "down [3 of 4](step:1.1,1.2,3.4) right steps, and up [1 of 5](step:2.2) wrong steps.",
+            (0.0, 0.0, 0.75, 0.2),
+        ),
+    ],
+)
+def test_who_is_pushed_against_its_verdict_is_counted(scheme, sums, steps, said, shares):
+    """The group of shared/credit.md, of which the second answer alone is right."""
+    credit = worked_credit(scheme, [0.0, 1.0, 0.0], JUDGING)
+    judged = credit.judged()
+    assert [one.push for one in judged[:3]] == pytest.approx(sums, abs=5e-4)
+    assert len(judged) == 3 + 9
+    assert {(one.rollout, one.step) for one in judged[3:] if one.is_wronged} == steps
+    assert about_wronged(credit).markdown == f"`{scheme}` pushes {said}"
+    names = ("right_answers", "wrong_answers", "right_steps", "wrong_steps")
+    logged = group_metrics([credit, credit])
+    assert tuple(logged[f"wronged/{name}"] for name in names) == pytest.approx(shares)
+
+
+def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
+    unknown = worked_credit("process", [0.5, 1.0, 0.25])
+    assert unknown.judged() == []
+    assert "wronged/right_answers" not in group_metrics([unknown])
+    # A right step of 2 tokens at +a and a wrong one of 2 at −a: the answer's sum is rounding, and no push.
+    rollouts = [make_rollout(["t"] * 4, first_id=10 * n) for n in range(2)]
+    even = make_credit(rollouts, [[1, 3]] * 2, [[1.0, 0.0], [1.0, 0.0]], [1.0, 0.0], scheme="step", names=JUDGING)
+    assert [one.push for one in even.judged()][:2] == [0.0, 0.0]
+    assert about_wronged(even).markdown == ""
+    assert str(about_wronged(worked_credit("process", [0.0, 1.0, 0.0]))) == (
+        "`process` pushes down 1 of 1 answers that `right` scores above 0, and up 1 of 2 others."
+    )
 
 
 def test_facts_say_what_can_be_done_about_them():
@@ -187,7 +242,7 @@ def test_every_count_share_and_extreme_that_is_said_is_the_arrays(scheme: str) -
         wb.score_group(first, wb.load_task("chain-arithmetic").pattern, rewards=list(BOTH)), scheme
     )
     text = " ".join(said(credit))
-    right = answers_right(credit) or []
+    right = credit.scored.answers_right or []
     assert text.startswith(f"{sum(map(bool, right))} of {len(right)} right.")
     values = [float(a) for i in range(len(first)) for a in credit.of(i)]
     for share, way in re.findall(r"(\d+) % (?:of the tokens )?(up|down)", text):

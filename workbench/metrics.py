@@ -19,6 +19,7 @@ import numpy.typing as npt
 from workbench.rewards.score import texts_after_thinking
 from workbench.rewards.watch import Telling, tell_apart
 from workbench.schema import Credit, Rollout, StepScores
+from workbench.schema.credit import Judged
 from workbench.steps import StepPattern
 
 REWARD = "<name>"
@@ -119,15 +120,29 @@ class Generation:
         ]
         return [score for row in of for score in row[name] if score is not None] if name in of[0] else None
 
-    def accuracy(self) -> float | None:
+    @cached_property
+    def right(self) -> list[list[bool]] | None:
+        """Whether each answer of each group is right."""
         if self.is_right is None:
             return None
-        found = []
-        for group in (credit.scored.group for credit in self.credits):
-            opened = [group.thinking_open] * len(group)
-            answers = texts_after_thinking(group.rollouts, self.pattern, opened)
-            found += [self.is_right(answer, group.columns) for answer in answers]
-        return mean(found)
+        groups = [credit.scored.group for credit in self.credits]
+        return [
+            [
+                self.is_right(answer, group.columns)
+                for answer in texts_after_thinking(group.rollouts, self.pattern, [group.thinking_open] * len(group))
+            ]
+            for group in groups
+        ]
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        rights: Sequence[list[bool] | None] = self.right or [None] * len(self.credits)
+        return [one for credit, right in zip(self.credits, rights, strict=True) for one in credit.judged(right)]
+
+    def wronged(self, right: bool, *, steps: bool) -> float | None:
+        """The share of the right (or wrong) answers, or steps, that are pushed the other way; None of none."""
+        of = [one.is_wronged for one in self.judged if one.right is right and (one.step is not None) is steps]
+        return mean(of or None)
 
     def sampled(self, name: str) -> npt.NDArray[np.float64] | None:
         """Return the values of each sampled token under ``name`` in a critic's credit; None if there is no critic."""
@@ -200,7 +215,7 @@ METRICS: tuple[Metric, ...] = (
         "Share of the step's own rollouts whose answer is right.",
         panel="batch",
         label="batch",
-        compute=Generation.accuracy,
+        compute=lambda batch: mean(batch.right and [right for group in batch.right for right in group]),
     ),
     Metric(
         "match_share",
@@ -387,6 +402,38 @@ METRICS: tuple[Metric, ...] = (
             sum(float(np.abs(credit.advantages).sum(dtype=np.float64)) for credit in batch.credits)
             / max(batch.sampled_length, 1)
         ),
+    ),
+    Computed(
+        "wronged/right_answers",
+        "right completions with Σ A_t < 0 / right completions",
+        "Share of the right answers that are pushed down: the reward and the scheme go against the task.",
+        panel="wronged",
+        label="right answers down",
+        compute=lambda batch: batch.wronged(True, steps=False),
+    ),
+    Computed(
+        "wronged/wrong_answers",
+        "wrong completions with Σ A_t > 0 / wrong completions",
+        "Share of the wrong answers that are pushed up.",
+        panel="wronged",
+        label="wrong answers up",
+        compute=lambda batch: batch.wronged(False, steps=False),
+    ),
+    Computed(
+        "wronged/right_steps",
+        "right steps with Σ A_t < 0 over their tokens / right steps",
+        "Share of the right steps that are pushed down, where a reward or labels say which are right.",
+        panel="wronged",
+        label="right steps down",
+        compute=lambda batch: batch.wronged(True, steps=True),
+    ),
+    Computed(
+        "wronged/wrong_steps",
+        "wrong steps with Σ A_t > 0 over their tokens / wrong steps",
+        "Share of the wrong steps that are pushed up. See arXiv 2605.17291 for both under outcome credit.",
+        panel="wronged",
+        label="wrong steps up",
+        compute=lambda batch: batch.wronged(False, steps=True),
     ),
     # loss
     _trl(
@@ -662,6 +709,15 @@ GROUPS: tuple[PanelGroup, ...] = (
         ),
     ),
     PanelGroup(
+        "Against the verdict",
+        (
+            ("wronged/right_answers", "right answers pushed down"),
+            ("wronged/wrong_answers", "wrong answers pushed up"),
+            ("wronged/right_steps", "right steps pushed down"),
+            ("wronged/wrong_steps", "wrong steps pushed up"),
+        ),
+    ),
+    PanelGroup(
         "Drift",
         (
             ("kl/k3", "KL to the reference"),
@@ -728,6 +784,7 @@ _NAMED = (
     Panel("rewards", "Reward by function", "Reward", first_style=2),
     Panel("length", "Answer length", "Exploration"),
     Panel("batch", "Accuracy of the batch", "Reward", share=True, first_style=1),
+    Panel("wronged", "Pushed against the verdict", "Against the verdict", share=True),
     Panel("reward", "Reward", "Reward"),
     Panel("loss", "Loss", "Optimiser"),
     Panel("kl", "KL", "Drift"),

@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 from workbench.schema import Credit
 from workbench.schema.credit import Explanation, Term
 from workbench.schema.numbers import counted, two_places
-from workbench.schema.scores import JUDGES
+from workbench.schema.scores import JUDGES, to_verdict
 
 EVEN = 0.05
 """An answer whose advantages sum to less than this share of the group's largest sum is not said to move."""
@@ -54,7 +54,7 @@ _ZERO = 1e-6
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence or two in Markdown. Links say what a number is of: ``rollout:7``, ``step:7.2``, ``filter:right``."""
+    """A sentence or two in Markdown. Links say what a number is of: ``rollout:3,7``, ``step:7.2``, ``filter:right``."""
 
     markdown: str
 
@@ -76,7 +76,8 @@ class Sentence:
 
 
 def about_group(credit: Credit, *, uncounted: bool = True) -> list[Sentence]:
-    """At most two lines on a credited group: how it did and what is surprising; what training would do with it.
+    """At most three lines on a credited group: how it did and what is surprising; what training would do with it; how
+    many answers and steps it would push against their verdict, as far as the first has not said so.
 
     ``uncounted``: also that the final answer is not counted, which ``group_facts`` say, too.
     """
@@ -84,12 +85,43 @@ def about_group(credit: Credit, *, uncounted: bool = True) -> list[Sentence]:
     if not any(abs(a) > _ZERO for row in group.tokens for a in row):
         lines = [[_count(group)], [_nothing(group)]]
     else:
-        lines = [[_count(group), _surprise(group)], [_push(group)]]
+        headline = _surprise(group)
+        lines = [[_count(group), headline], [_push(group)], [_wronged(credit, headline)]]
         has_outcomes = any(reward.kind == "outcome" for reward in credit.scored.rewards)
         counted_parts = any(part.kind in ("outcome", "return", "token", "delta", "later") for part in credit.parts)
         if uncounted and has_outcomes and credit.parts and not counted_parts:
             lines[1].append("the final answer is shown, not counted.")
     return [_sentence(*line) for line in lines if any(line)]
+
+
+def about_wronged(credit: Credit) -> Sentence:
+    """How many right answers and steps a credit pushes down, how many wrong ones up, and of how many; empty for none.
+
+    Links name them all: ``rollout:3,7``, ``step:3.2,7.1``.
+    """
+    return _sentence(_wronged(credit))
+
+
+def _wronged(credit: Credit, already: str = "") -> str:
+    judge = credit.scored.judge("outcome")
+    marks = [to_verdict(row.outcome_scores.get(judge or "")) for row in credit.scored.scored]
+    called = {True: "right answers", False: "wrong answers"}
+    if judge not in JUDGES:
+        called = {True: f"answers that `{judge}` scores above 0", False: "others"}
+    judged, ways = credit.judged(marks), list[str]()
+    for right, way in ((True, "down"), (False, "up")):
+        counts = []
+        for step, noun in ((False, called[right]), (True, f"{'right' if right else 'wrong'} steps")):
+            of = [one for one in judged if one.right is right and (one.step is not None) is step]
+            ids = [
+                f"{one.rollout + 1}" + (f".{one.step + 1}" if one.step is not None else "")
+                for one in of
+                if one.is_wronged
+            ]
+            if ids and f"{len(ids)} of {len(of)} {noun}" not in str(Sentence(already)):
+                counts.append(f"[{len(ids)} of {len(of)}]({'step' if step else 'rollout'}:{','.join(ids)}) {noun}")
+        ways += [f"{way} {_and(counts)}"] if counts else []
+    return f"`{credit.scheme}` pushes {', and '.join(ways)}." if ways else ""
 
 
 @dataclass(frozen=True)
@@ -119,8 +151,8 @@ class _Group:
             at=[[row[last] for _, last in s.spans] if row else [] for s, row in zip(scored.scored, rows, strict=True)],
             outcomes=scored.outcomes or [],
             steps=scored.step_rewards,
-            right=answers_right(credit),
-            step_right=steps_right(credit),
+            right=credit.scored.answers_right,
+            step_right=credit.scored.steps_right,
             truncated=sum(rollout.truncated for rollout in rollouts),
             shares_later=_shares_later(credit),
             has_steps=any(p.kind == "step" for p in credit.parts),
@@ -160,26 +192,6 @@ class _Group:
 
 def _shares_later(credit: Credit) -> bool:
     return any(part.carry in ("suffix", "mean") and part.unit == "step" for part in credit.parts)
-
-
-def answers_right(credit: Credit) -> list[bool | None] | None:
-    """Which answers are right, by the outcome reward that judges correctness; None where none does."""
-    judge = credit.scored.judge("outcome")
-    if judge not in JUDGES:
-        return None
-    return [_verdict(row.outcome_scores.get(judge)) for row in credit.scored.scored]
-
-
-def steps_right(credit: Credit) -> list[list[bool | None]] | None:
-    """Which steps are right, by the step reward that judges correctness; None where none does."""
-    judge = credit.scored.judge("step")
-    if judge not in JUDGES:
-        return None
-    return [[_verdict(score) for score in row.scores.get(judge, ())] for row in credit.scored.scored]
-
-
-def _verdict(score: float | None) -> bool | None:
-    return None if score is None else score > 0
 
 
 def _count(group: _Group) -> str:
@@ -298,7 +310,8 @@ def _right_steps_down(group: _Group) -> list[str]:
         why = ", as a later step is wrong"
     elif group.has_outcome and group.right and all(group.right[i] is False for i, _ in blamed):
         why = " with their wrong answers"
-    return [f"{len(blamed)} of {len(right)} right steps go down{why}"]
+    ids = ",".join(f"{i + 1}.{k + 1}" for i, k in blamed)
+    return [f"[{len(blamed)} of {len(right)}](step:{ids}) right steps go down{why}"]
 
 
 def _push(group: _Group) -> str:
@@ -375,7 +388,7 @@ def shared_penalties(credit: Credit) -> list[list[list[int]]]:
         return [[[] for _ in row.steps] for row in credit.scored.scored]
     judge = credit.scored.judge("step")
     verdicts = [row.scores.get(judge or "", (None,) * len(row.steps)) for row in credit.scored.scored]
-    wrong = [[k for k, score in enumerate(row) if _verdict(score) is False] for row in verdicts]
+    wrong = [[k for k, score in enumerate(row) if to_verdict(score) is False] for row in verdicts]
     return [[[k for k in of if k > step] for step in range(len(row))] for row, of in zip(verdicts, wrong, strict=True)]
 
 
@@ -469,12 +482,12 @@ def about_token(credit: Credit, rollout: int, token: int) -> Sentence:
 
 
 Verdicts = tuple[list[bool | None] | None, list[list[bool | None]] | None]
-"""``answers_right`` and ``steps_right`` of a group."""
+"""``ScoredGroup.answers_right`` and ``steps_right``."""
 
 
 def about_explanation(credit: Credit, explanation: Explanation, judged: Verdicts | None = None) -> Sentence:
     """The same of an explanation that is there already; ``judged`` spares looking for the verdicts at every token."""
-    right, verdicts = judged or (answers_right(credit), steps_right(credit))
+    right, verdicts = judged or (credit.scored.answers_right, credit.scored.steps_right)
     rollout, token = explanation.rollout, explanation.token
     spans = credit.scored.scored[rollout].spans
     own = next((k for k, (first, last) in enumerate(spans) if first <= token <= last), None)
@@ -587,7 +600,7 @@ def _peers(credit: Credit, own: int | None) -> str:
     """What a step that is right or wrong was compared with, in counts, where nothing else decides."""
     if own is None or credit.scheme not in ("step", "position"):
         return ""
-    verdicts, rewards = steps_right(credit), {r for row in credit.scored.step_rewards for r in row}
+    verdicts, rewards = credit.scored.steps_right, {r for row in credit.scored.step_rewards for r in row}
     if not verdicts or not rewards <= {0, 1, None}:
         return ""
     if credit.scheme == "step":

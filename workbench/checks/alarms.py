@@ -367,6 +367,23 @@ def drowned_reward(rows: Rows) -> Iterator[Alarm]:
             yield Alarm("reward drowned", text, (metric,))
 
 
+def wronged(rows: Rows) -> Iterator[Alarm]:
+    """Over the last third of the window most right answers, or steps, were pushed down, or most wrong ones up."""
+    for kind, advice in (
+        (
+            "answers",
+            "look at one on Inspect: the rewards or the scheme go against the task. Count the final answer, too",
+        ),
+        ("steps", "their answers decide: a scheme that reads step rewards, such as process, tells steps apart"),
+    ):
+        for verdict, way in (("right", "down"), ("wrong", "up")):
+            metric = f"wronged/{verdict}_{kind}"
+            share = trend(rows, metric)
+            if share and share.surely_over(0.5):
+                text = f"check: {share.after:.0%} of the {verdict} {kind} are pushed {way}; {advice}"
+                yield Alarm(f"{kind} wronged", text, (metric,))
+
+
 def truncated(rows: Rows) -> Iterator[Alarm]:
     """All completions of the first 6 rows, or most over the last third of the window, were cut off."""
     shares = _values(rows, "completions/clipped_ratio")
@@ -410,5 +427,6 @@ ALARMS: dict[str, Callable[[Rows], Iterator[Alarm]]] = {
     "constant reward": constant_reward,
     "unscored": unscored_reward,
     "reward drowned": drowned_reward,
+    "wronged": wronged,
     "truncated": truncated,
 }

@@ -145,6 +145,24 @@ class Explanation:
     clip: float | None = None
 
 
+@dataclass(frozen=True)
+class Judged:
+    """An answer (``step`` is None), or a step, that is known to be right or wrong, and where a credit pushes it.
+
+    ``push`` is the sum of its tokens' advantages; 0 where they cancel but for rounding.
+    """
+
+    rollout: int
+    step: int | None
+    right: bool
+    push: float
+
+    @property
+    def is_wronged(self) -> bool:
+        """Whether it is right and pushed down, or wrong and pushed up."""
+        return self.push < 0 if self.right else self.push > 0
+
+
 @dataclass(frozen=True, repr=False)
 class Credit:
     """A scored group with its token advantages.
@@ -181,6 +199,30 @@ class Credit:
     def of(self, rollout: int) -> npt.NDArray[np.float32]:
         """The advantages of one rollout's own tokens, (T_i,) float32."""
         return self.advantages[rollout, : len(self.scored.group.rollouts[rollout])]
+
+    def judged(self, answers_right: Sequence[bool | None] | None = None) -> list[Judged]:
+        """Every answer, then every step, that is known to be right or wrong, with the sum of its tokens' advantages.
+
+        ``answers_right`` says which answers are right, else the group's own judge does (``ScoredGroup.answers_right``);
+        of steps their judge does, or the labels they came with. Copies that are left out are not among them. Step-wise
+        Rubric Rewards (arXiv 2605.17291) counts the same under outcome credit: of the steps of right answers 18.2 % are
+        wrong and pushed up, of those of wrong answers 49.9 % are right and pushed down.
+        """
+        scored = self.scored
+        answers = answers_right or scored.answers_right or ()
+        known: list[tuple[int, int | None, bool | None, slice]] = [
+            (i, None, right, slice(None)) for i, right in enumerate(answers)
+        ]
+        known += [
+            (i, k, right, slice(first, last + 1))
+            for i, row in enumerate(scored.steps_right or ())
+            for k, (right, (first, last)) in enumerate(zip(row, scored.scored[i].spans, strict=True))
+        ]
+        return [
+            Judged(i, step, right, _sum_of(self.of(i)[tokens]))
+            for i, step, right, tokens in known
+            if right is not None and not self.left_out[i]
+        ]
 
     def facts(self) -> dict[str, Any]:
         """What concerns the whole group, as plain values."""
@@ -315,6 +357,12 @@ class Credit:
                 )
             )
         return terms
+
+
+def _sum_of(advantages: npt.NDArray[np.float32]) -> float:
+    """The sum of some tokens' advantages, 0 where they cancel but for float32's rounding."""
+    total = float(advantages.sum(dtype=np.float64))
+    return total if abs(total) > 1e-6 * float(np.abs(advantages).sum(dtype=np.float64)) else 0.0
 
 
 def _bare_term(source: PartKind, raw: float, std: float | None, normalised: float, factor: float, token: int) -> Term:

@@ -20,6 +20,11 @@ JUDGES = frozenset(
 """Built-in rewards that say right or wrong: 1, 0 and -1 of any other may say something else."""
 
 
+def to_verdict(score: float | None) -> bool | None:
+    """What the score of a reward that judges says: right above 0, else wrong; None where it gave none."""
+    return None if score is None else score > 0
+
+
 @dataclass(frozen=True)
 class StepScores:
     """One rollout, split and scored.
@@ -159,6 +164,20 @@ class ScoredGroup:
         known = [name for name in two_valued if name in JUDGES]
         apart = [name for name in two_valued if kind == "outcome" or (1 in scores[name] and len(scores[name]) > 1)]
         return next(iter([*known, *apart]), None)
+
+    @property
+    def answers_right(self) -> list[bool | None] | None:
+        """Which answers are right, by the outcome reward that judges correctness; None where none does."""
+        judge = self.judge("outcome")
+        return [to_verdict(row.outcome_scores.get(judge)) for row in self.scored] if judge in JUDGES else None
+
+    @property
+    def steps_right(self) -> list[list[bool | None]] | None:
+        """Which steps are right, by the step reward that judges correctness; None where none does."""
+        judge = self.judge("step")
+        if judge not in JUDGES:
+            return None
+        return [[to_verdict(score) for score in row.scores.get(judge, ())] for row in self.scored]
 
     def scores(self, reward: RewardSummary) -> list[float | None]:
         """All that a reward function gave: one score per step, or per completion."""

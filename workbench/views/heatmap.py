@@ -60,11 +60,9 @@ from workbench.sentences import (
     about_explanation,
     about_group,
     about_logged,
-    answers_right,
     find_surprises,
     group_facts,
     shared_penalties,
-    steps_right,
 )
 from workbench.views.fragment import fragment, page
 from workbench.views.fragment import to_json as to_json
@@ -381,7 +379,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
     terms: list[Payload] = []
     places: dict[tuple[str, int | None, int | None, float, float], int] = {}
     stretches: list[StretchPayload] = []
-    judged = answers_right(credit), steps_right(credit)
+    judged = credit.scored.answers_right, credit.scored.steps_right
     for first, last in stretches_of:
         explanation = credit.explain(i, last, at_most)
         indices = []

@@ -433,12 +433,12 @@ export class Heatmap {
   /** @param {string} target of a link @returns {{ g: number, k: number }[]} The steps that it is about. */
   cellsOf(target) {
     const [kind, which] = target.split(":");
-    const [i, j] = which.split(".").map((number) => Number(number) - 1);
+    const named = which.split(",");
     const isAbout = {
       filter: (/** @type {number} */ g) => fits(this.data.rollouts[g], { filter: which, text: "" }),
       steps: (/** @type {number} */ g, /** @type {number} */ k) => Boolean(this.data.rollouts[g].wrong?.[k]),
-      rollout: (/** @type {number} */ g) => g === i,
-      step: (/** @type {number} */ g, /** @type {number} */ k) => g === i && k === j,
+      rollout: (/** @type {number} */ g) => named.includes(`${g + 1}`),
+      step: (/** @type {number} */ g, /** @type {number} */ k) => named.includes(`${g + 1}.${k + 1}`),
     }[kind];
     return this.data.rollouts.flatMap(({ steps = [] }, g) =>
       steps.flatMap((_, k) => isAbout?.(g, k) ? [{ g, k }] : [])
