@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workbench.rewards.watch import distribution, noted_calls, slower_than, watch_rewards
+from workbench.rewards.watch import distribution, slower_than, watch_rewards
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 from workbench.ui.handlers.rewards import watch_payload
 
@@ -74,7 +74,6 @@ def test_several_groups_count_together_and_the_newest_is_the_one_shown() -> None
     right, answer = watch_rewards([GROUP, newest]).functions
     assert right.scores.count == 6
     assert right.rows == (0.0,)
-    assert noted_calls([GROUP, newest]) == {"right": [0.25, 0.75], "answer": [0.5, 1.5]}
     assert (right.calls, right.p50) == (2, 0.5)
     # Between 0.5 and 1.5 at 0.99 of the way.
     assert answer.p99 == pytest.approx(1.49)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from textwrap import indent
@@ -337,7 +337,7 @@ def test_hostile_code_gets_its_message_on_the_page_and_in_a_run_and_the_next_cal
     one: Hostile, isolated: Sandbox
 ) -> None:
     missing = any(f"no {one.needs}" in layer for layer in isolated.missing_layers())
-    view = rescore(replace(draft_of(own_row(one.code, "reward"), regex="S"), group=GROUP), isolated)
+    view = rescore(draft_of(own_row(one.code, "reward"), regex="S").but(group=GROUP), isolated)
     if one.says is None or missing:
         assert in_a_run(isolated, one.code) == [(1.0, 1.0), (1.0,)]
         assert view.credit is not None

@@ -28,7 +28,7 @@ from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
 from workbench.rewards.watch import DROWNED, tell_apart
-from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
+from workbench.schema import Credit, Group, ScoredGroup
 from workbench.schema.numbers import differ
 from workbench.steps import StepPattern
 from workbench.steps.split import MAX_STEPS, turn_texts
@@ -165,15 +165,9 @@ def _working(
 # ── splitting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rows(scored: Sequence[ScoredGroup]) -> list[tuple[Rollout, StepScores]]:
-    return [
-        row for scored_group in scored for row in zip(scored_group.group.rollouts, scored_group.scored, strict=True)
-    ]
-
-
 def splitting_findings(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
     """Yield what the pattern finds in the groups' answers."""
-    every = _rows(scored)
+    every = [row for group in scored for row in zip(group.group.rollouts, group.scored, strict=True)]
     rows = [row for row in every if not row[1].unsplit]
     if len(rows) < len(every):
         yield Finding(

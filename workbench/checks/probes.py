@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from workbench.rewards.reward import Models
 from workbench.rewards.score import settle
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
 from workbench.schema.numbers import counted, signed
-from workbench.steps import Split, StepPattern, split_preview
+from workbench.steps import StepPattern, split_preview
 from workbench.steps.split import split_answers
 
 THRESHOLD = 0.25
@@ -189,13 +190,7 @@ def probe(
             f"probes edit text, which has no {pattern.kind} of its own; choose a step pattern of a kind that reads text"
         )
     cut = split_preview if worker is None else worker.split
-
-    def split(text: str) -> Split:
-        return split_answers([text], pattern, cut, opened=[group.thinking_open])[0]
-
-    def score_one(one_group: Group) -> ScoredGroup:
-        return score_group(one_group, pattern, rewards, worker=worker, models=models)
-
+    score_one = partial(score_group, pattern=pattern, rewards=rewards, worker=worker, models=models)
     base = score_one(group)
     prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
     replay = Replay.of(group)
@@ -203,7 +198,14 @@ def probe(
     chosen = [ALL_EDITS[name] for name in (edits if edits is not None else known)]
     texts = tuple(rollout.text for rollout in group.rollouts)
     targets = [
-        Target(rollout, scored, pattern.kind, prompt, split, texts)
+        Target(
+            rollout,
+            scored,
+            pattern.kind,
+            prompt,
+            lambda text: split_answers([text], pattern, cut, opened=[group.thinking_open])[0],
+            texts,
+        )
         for rollout, scored in zip(group.rollouts, base.scored, strict=True)
     ]
     made = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic_settings import CliPositionalArg
@@ -67,7 +68,7 @@ def rollouts(
         f"{read}, format {facts.format}, tokenizer {facts.tokenizer}",
         *notes,
     ]
-    return Result({"facts": facts.to_json(), "groups": rows}, lambda: "\n".join(lines))
+    return Result({"facts": asdict(facts), "groups": rows}, lambda: "\n".join(lines))
 
 
 def _columns(text: str) -> dict[str, str]:
@@ -94,7 +95,7 @@ def task(
         texts = {name: v if isinstance(v, str) else encode(v).decode() for name, v in row.items() if name != "columns"}
         fields = [(name, cut(visible(text, one_line=True), 4 * _SHOWN)) for name, text in texts.items()]
         parts.append(table(("row", str(number)), [*fields, ("other columns", visible(columns, one_line=True))]))
-    return Result(preview.to_json(), lambda: "\n\n".join([*parts, visible(preview.said)]))
+    return Result(asdict(preview), lambda: "\n\n".join([*parts, visible(preview.said)]))
 
 
 def check_reward(

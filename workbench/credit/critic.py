@@ -128,12 +128,6 @@ class _Row:
     deltas: Floats
     advantages: Floats
 
-    def spread_out(self, numbers: Floats, length: int) -> npt.NDArray[np.float32]:
-        """(T,) float32, 0 at tokens that the policy did not sample."""
-        row = np.zeros(length, dtype=np.float32)
-        row[self.at] = numbers
-        return row
-
 
 def _row(group: ScoredGroup, i: int, measured: Measured, options: GAEOptions) -> _Row:
     rollout = group.group.rollouts[i]
@@ -173,6 +167,11 @@ def _credit(group: ScoredGroup, rows: Sequence[_Row], options: GAEOptions, mean:
         "return": [row.advantages + row.values for row in rows],
         "log_ratio": [row.log_ratios for row in rows],
     }
+    values = {}
+    for name, numbers in named.items():
+        values[name] = tuple(np.zeros(length, dtype=np.float32) for length in lengths)  # 0 where nothing was sampled
+        for of_tokens, row, of_sampled in zip(values[name], rows, numbers, strict=True):
+            of_tokens[row.at] = of_sampled
     return Credit(
         scored=group,
         scheme=GAE,
@@ -183,10 +182,7 @@ def _credit(group: ScoredGroup, rows: Sequence[_Row], options: GAEOptions, mean:
         std=std,
         spread=bool(advantages.any()),
         parts=parts,
-        values={
-            name: tuple(row.spread_out(n, length) for row, n, length in zip(rows, numbers, lengths, strict=True))
-            for name, numbers in named.items()
-        },
+        values=values,
     )
 
 

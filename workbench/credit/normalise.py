@@ -100,8 +100,9 @@ def z_within(
     value = np.where(spread, value, 0.0)
     mean = np.where(spread, mean, np.nan)  # where nothing spreads nothing was compared
     std = np.where(spread & scale, std, np.nan)
-    means, stds, values = (_put_back(part, scored) for part in (mean, std, value))
-    return Normalised(raw, means, stds, values, _put_back(spread, scored) == 1)
+    placed = np.full((4, len(raw)), np.nan)  # of the unscored, NaN
+    placed[:, scored] = mean, std, value, spread
+    return Normalised(raw, placed[0], placed[1], placed[2], placed[3] == 1)
 
 
 def _statistics(x: Floats, pool: Integers) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
@@ -127,10 +128,3 @@ def _voters(x: Floats, pool: Integers, completion: Integers) -> tuple[Integers, 
     owner = np.zeros(len(pairs), dtype=np.int64)
     owner[voter] = pool
     return voter, means, owner, count, np.bincount(owner)
-
-
-def _put_back(values: npt.NDArray[np.generic], scored: npt.NDArray[np.bool_]) -> Floats:
-    """``values`` of the scored entries put back in their places, NaN between them."""
-    out = np.full(len(scored), np.nan)
-    out[scored] = values
-    return out

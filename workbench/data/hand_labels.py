@@ -80,11 +80,8 @@ class HandLabels:
 
     def __init__(self, workspace: Path) -> None:
         self._folder = workspace / FOLDER
-
-    @property
-    def table(self) -> Path:
+        self.table = self._folder / TABLE
         """The file that ``prm`` trains on and ``check-reward`` reads."""
-        return self._folder / TABLE
 
     def of(self, prompt: str, completion: str) -> HandLabelled | None:
         """Return a completion's labels; None where it has none, or its file is damaged."""

@@ -40,10 +40,6 @@ class Made:
     rows: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def told(self) -> str:
-        return ", ".join(f"{what} {count}" for what, count in self.counts.items() if count)
-
 
 def pairs_of(groups: Iterable[ScoredGroup], most: int, margin: float = 0.0) -> Made:
     """At most ``most`` pairs a group: the best completion over the worst, the second best over the second worst, ….
@@ -140,8 +136,9 @@ def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
     if file.exists():
         raise TaskError(f"{file} is there already; choose another name, or remove it")
     if not made.rows:
+        counts = ", ".join(f"{what} {count}" for what, count in made.counts.items() if count)
         raise TaskError(
-            f"nothing to write to {file}: {made.told}; sample more completions (--method.sampling.num_generations) of "
+            f"nothing to write to {file}: {counts}; sample more completions (--method.sampling.num_generations) of "
             "more prompts (--prompts), or change the limit (--margin, --threshold, --keep)"
         )
     rows = b"".join(encode(row) + b"\n" for row in made.rows)

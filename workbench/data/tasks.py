@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,25 +157,24 @@ def _taught(count: int, style: chain_arithmetic.Style, held_out: bool) -> dict[K
     """The problems as the task's teacher works them: without errors, beside an answer with errors, and with some."""
     split = "held-out" if held_out else "train"
 
-    def demonstration(index: int) -> Demonstration:
+    def row(kind: Kind, index: int) -> Demonstration | Pair | LabelledSteps:
         chain = chain_arithmetic.chain(index, held_out=held_out)
-        return Demonstration(chain.prompt(style), chain_arithmetic.render(chain, chain.values, style))
-
-    def pair(index: int) -> Pair:
-        chain, right = chain_arithmetic.chain(index, held_out=held_out), demonstration(index)
-        rng = random.Random(f"chain-arithmetic/pair/{split}/{index}")
-        while (results := chain_arithmetic.noisy_results(chain, rng, wrong=0.4))[-1] == chain.answer:
-            pass
-        return Pair(right.prompt, right.completion, chain_arithmetic.render(chain, results, style))
-
-    def labelled(index: int) -> LabelledSteps:
-        chain = chain_arithmetic.chain(index, held_out=held_out)
+        prompt, right = chain.prompt(style), chain_arithmetic.render(chain, chain.values, style)
+        if kind == "demonstrations":
+            return Demonstration(prompt, right)
+        if kind == "pairs":
+            rng = random.Random(f"chain-arithmetic/pair/{split}/{index}")
+            while (results := chain_arithmetic.noisy_results(chain, rng, wrong=0.4))[-1] == chain.answer:
+                pass
+            return Pair(prompt, right, chain_arithmetic.render(chain, results, style))
         rng = random.Random(f"chain-arithmetic/labelled/{split}/{index}")
-        steps, right = chain_arithmetic.labelled_answer(chain, chain_arithmetic.noisy_results(chain, rng, WRONG))
-        return LabelledSteps(chain.prompt(style), tuple(steps), tuple(map(float, right)))
+        steps, labels = chain_arithmetic.labelled_answer(chain, chain_arithmetic.noisy_results(chain, rng, WRONG))
+        return LabelledSteps(prompt, tuple(steps), tuple(map(float, labels)))
 
-    rows: dict[Kind, Sequence[Any]] = {"demonstrations": Lazy(count, demonstration), "pairs": Lazy(count, pair)}
-    return rows | {"labelled_steps": Lazy(count, labelled)} if style == "steps" else rows
+    kinds: list[Kind] = (
+        ["demonstrations", "pairs", "labelled_steps"] if style == "steps" else ["demonstrations", "pairs"]
+    )
+    return {kind: Lazy(count, partial(row, kind)) for kind in kinds}
 
 
 def _calculator() -> Task:
@@ -365,12 +365,9 @@ class Rows:
             columns |= answer_columns(columns)
         return Example(prompt, columns)
 
-    def typed(self, kind: Kind) -> Lazy[Any]:
-        def read(i: int) -> Any:
-            row = self.row(i)
-            return READERS[kind](row.where, row.values)
-
-        return Lazy(len(self), read)
+    def typed(self, kind: Kind, i: int) -> Any:
+        row = self.row(i)
+        return READERS[kind](row.where, row.values)
 
 
 def _expanded(rows: Sequence[Row]) -> list[Row]:
@@ -431,7 +428,8 @@ def _task(
     kind = kind_of(training.row(0).values)
     if kind == "prompts":
         return task
-    return replace(task, kind=kind, data={kind: training.typed(kind)}, held_out_data={kind: measured.typed(kind)})
+    data, held_out_data = (Lazy(len(rows), partial(rows.typed, kind)) for rows in (training, measured))
+    return replace(task, kind=kind, data={kind: data}, held_out_data={kind: held_out_data})
 
 
 def _drawn(train: Rows, held_out: Rows, section: TaskSection) -> tuple[Rows, Rows]:
@@ -494,9 +492,6 @@ class Preview:
         if self.unchecked and self.kind == "prompts":
             parts.append(f"{self.unchecked}: accuracy is not measured, and a reward must be chosen")
         return "; ".join(parts)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def preview_of(task: Task, count: int = 5) -> Preview:

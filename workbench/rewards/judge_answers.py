@@ -20,7 +20,6 @@ _SCORE = ("score", "rating", "grade", "value")
 _REASON = ("reason", "explanation", "rationale", "comment", "feedback")
 _QUOTE = ("quote", "span", "evidence")
 _NUMBER = ("step", "number", "index", "id")
-_SPACE = re.compile(r"\s+")
 _TRIES = 200  # brackets that begin no JSON
 _LONGEST = 1000  # characters of a reason or quote
 
@@ -146,8 +145,3 @@ def _verdict(entry: Any, lowest: float, highest: float) -> Verdict:
     if not (math.isfinite(value) and lowest <= value <= highest):
         return Verdict(None, f"{_OUTSIDE}{value:g}, which is not from {lowest:g} to {highest:g}", quote)
     return Verdict(float(value), reason, quote)
-
-
-def is_quoted(quote: str, text: str) -> bool:
-    """Return whether the words stand in the text, whatever the spaces between them."""
-    return _SPACE.sub(" ", quote).strip() in _SPACE.sub(" ", text)

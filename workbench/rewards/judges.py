@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from workbench.config import JudgeConfig
 from workbench.errors import REDACTED, RewardError, redact
-from workbench.rewards.judge_answers import UnreadableError, Verdict, is_quoted, read_steps, read_whole
+from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
 from workbench.rewards.protocol import Score
 from workbench.schema import Prompt, RewardKind
 
@@ -184,7 +184,11 @@ class Judges(AbstractContextManager["Judges"]):
     @property
     def busy(self) -> str:
         """What judges are at; "" while none is asked."""
-        return ", ".join(call.progress for call in list(self._calls))
+        return ", ".join(
+            f"judge {call.config.model}: {call.done} of {len(call.questions)} answers, "
+            f"{time.monotonic() - call.began:.0f} s"
+            for call in list(self._calls)
+        )
 
     def judged(self, name: str, config: JudgeConfig, questions: Sequence[Question]) -> Judged:
         """Return verdicts on all questions.
@@ -291,11 +295,6 @@ class _Call:
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     cancel: Callable[[], object] = lambda: None
 
-    @property
-    def progress(self) -> str:
-        seconds = time.monotonic() - self.began
-        return f"judge {self.config.model}: {self.done} of {len(self.questions)} answers, {seconds:.0f} s"
-
     async def ask_all(self) -> dict[Question, list[Verdict]]:
         import httpx
 
@@ -333,7 +332,8 @@ class _Call:
         """Verdicts from the store or the judge. Two answers that cannot be read leave all unscored."""
         config = self.config
         messages, problem = [{"role": "user", "content": question.text}], ""
-        place = key_of_question(config, question)
+        decides = [config.base_url, body_of(config, messages), config.lowest, config.highest, question.steps]
+        place = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
         async with self.store.claimed(place):
             if config.cache and (known := self.store.get(place)) is not None:
                 return _read(config, question, known)
@@ -447,13 +447,6 @@ INSERT INTO calls VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1 W
 """
 
 
-def key_of_question(config: JudgeConfig, question: Question) -> str:
-    """Return the SHA-256 of all that decides an answer."""
-    body = body_of(config, [{"role": "user", "content": question.text}])
-    decides = [config.base_url, body, config.lowest, config.highest, question.steps]
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
-
-
 class Store:
     """A judge's answers by what was asked, and how many requests each run has sent, in one file of the workspace.
 
@@ -540,9 +533,14 @@ def judge_function(name: str, kind: RewardKind, config: JudgeConfig, judges: Jud
         left = iter(answered.verdicts)
         verdicts = [next(left) if each.steps != 0 else [] for each in questions]
         judged = [[_text_of(completion)] for completion in completions] if steps is None else steps
-        logged = [[_logged(*each) for each in zip(*row, strict=True)] for row in zip(verdicts, judged, strict=True)]
+        logged: list[list[dict[str, str]]] = []
+        for of_steps, said in zip(verdicts, judged, strict=True):
+            logged.append([])
+            for verdict, text in zip(of_steps, said, strict=True):
+                is_quoted = " ".join(verdict.quote.split()) in " ".join(text.split())
+                logged[-1].append({REASON: verdict.reason, QUOTE if is_quoted else NOT_THERE: verdict.quote})
         for column in (REASON, QUOTE, NOT_THERE):
-            of_rows = [[of.get(column) for of in row] for row in logged]
+            of_rows = [[of.get(column) or None for of in row] for row in logged]
             log_extra(column, [row[0] for row in of_rows] if steps is None else of_rows)
         return verdicts
 
@@ -556,9 +554,3 @@ def judge_function(name: str, kind: RewardKind, config: JudgeConfig, judges: Jud
         return [of[0].score for of in judge(prompts, completions, None, log_extra, log_metric, columns)]
 
     return steps_judged if kind == "step" else whole_judged
-
-
-def _logged(verdict: Verdict, text: str) -> dict[str, str]:
-    """What is logged of a verdict on a text."""
-    quote = {QUOTE if is_quoted(verdict.quote, text) else NOT_THERE: verdict.quote} if verdict.quote else {}
-    return ({REASON: verdict.reason} if verdict.reason else {}) | quote

@@ -206,17 +206,9 @@ def model_function(
     leaves one that cannot be cut unscored. Raises RewardCodeError where it has no pattern.
     """
     if kind == "step":
-
-        def steps_scored(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[Score]]:
-            return models.score_steps(config, prompts, steps)
-
-        return steps_scored
+        return lambda prompts, completions, steps, **columns: models.score_steps(config, prompts, steps)
     if config.format == "classifier":
-
-        def texts_scored(prompts: Any, completions: Any, **columns: Any) -> list[Score]:
-            return models.score_texts(config, prompts, completions)
-
-        return texts_scored
+        return lambda prompts, completions, **columns: models.score_texts(config, prompts, completions)
     if pattern is None:
         raise RewardCodeError(
             f"reward {name!r} is a process reward model as an outcome reward and needs a step pattern", reward=name

@@ -21,7 +21,7 @@ import statistics  # noqa: F401
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -106,9 +106,13 @@ def _load(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _score(request: dict[str, Any]) -> dict[str, Any]:
-    name = request["name"]
+    """Score the batch that ``pack_batch`` packed."""
+    name, sent, texts = request["name"], request["batch"], iter(request["texts"])
     function, _ = _function(request["code"], name)
-    batch = _unpack(request["batch"], request["texts"])
+    turns = {name: [value[0] if value else next(texts) for value in sent[name]] for name in ("prompts", "completions")}
+    steps = [list(islice(texts, count)) for count in sent["steps"]]
+    state = None if sent["trainer_state"] is None else SimpleNamespace(**sent["trainer_state"])
+    batch = Batch(**{**sent, **turns, "steps": steps, "trainer_state": state})
     # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
     scores = call_reward(name, function, batch, catch=BaseException)
     return {"scores": scores, "logged": {"extra": batch.log.extra, "metrics": batch.log.metrics}}
@@ -138,15 +142,6 @@ def pack_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
     }
     texts = [text for text in (*batch.prompts, *batch.completions) if isinstance(text, str)]
     return sent, [*texts, *chain.from_iterable(batch.steps)], [name for name in batch.columns if name not in columns]
-
-
-def _unpack(sent: Mapping[str, Any], texts: Sequence[str]) -> Batch:
-    """Return the batch that ``pack_batch`` packed, as a function gets it."""
-    rest = iter(texts)
-    turns = {name: [value[0] if value else next(rest) for value in sent[name]] for name in ("prompts", "completions")}
-    steps = [list(islice(rest, count)) for count in sent["steps"]]
-    state = None if sent["trainer_state"] is None else SimpleNamespace(**sent["trainer_state"])
-    return Batch(**{**sent, **turns, "steps": steps, "trainer_state": state})
 
 
 # --- environments -----------------------------------------------------------------------------------------------------

@@ -337,14 +337,6 @@ class ErrorBudget:
         self._on_error = on_error
         self._lock = threading.Lock()
 
-    def spend(self, error: RewardError) -> None:
-        """Let one error pass. Raises RewardError, with the error's own place, once it is one too many."""
-        with self._lock:  # rewards that wait for others are called on threads
-            self.spent += 1
-            self._last = error
-            self.check(self.spent)
-            self._on_error(error)
-
     def check(self, spent: int) -> None:
         """Raises RewardError if ``spent`` (this budget's, or the sum over ranks) is over the limit."""
         if spent <= self.limit:
@@ -366,7 +358,8 @@ class ErrorBudget:
         """``reward.score`` in which what failed is unscored; the steps of a rollout that failed are ``FAILED``.
 
         A function that is called step by step fails on one rollout alone and is called again for the others; of a
-        function that sees all of them at once nothing is known, and all are unscored.
+        function that sees all of them at once nothing is known, and all are unscored. Raises RewardError, with the last
+        error's own place, once it is one too many.
         """
         scores: list[Any] = [[None] * len(texts) for texts in batch.steps]
         remaining: list[Sequence[str]] = list(batch.steps)
@@ -374,7 +367,11 @@ class ErrorBudget:
             try:
                 scored, printed = reward.score(replace(batch, steps=remaining))
             except RewardError as error:
-                self.spend(error)
+                with self._lock:  # rewards that wait for others are called on threads
+                    self.spent += 1
+                    self._last = error
+                    self.check(self.spent)
+                    self._on_error(error)
                 if reward.kind == "outcome":
                     return [None] * len(batch), ""
                 if error.rollout is None or form_of(reward.signature) != "step":

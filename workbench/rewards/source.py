@@ -151,18 +151,14 @@ def save_reward(workspace: Path, name: str, code: str) -> Path:
 
     Raises RewardCodeError for a name or a size that will not do, and OSError where the disk refuses.
     """
-    path = _file(workspace, name)
+    if not _NAME.fullmatch(name):
+        raise RewardCodeError(
+            f"{name[:100]!r} cannot be a saved reward's name; use 1 to 80 letters, digits and underscores", reward=name
+        )
+    path = workspace / "rewards" / f"{name}.py"
     data = code.encode("utf-8", "replace")
     if not data.strip() or len(data) > LARGEST:
         raise RewardCodeError(f"reward {name!r} has {len(data):,} bytes of code; save 1 to {LARGEST:,}", reward=name)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data)
     return path
-
-
-def _file(workspace: Path, name: str) -> Path:
-    if not _NAME.fullmatch(name):
-        raise RewardCodeError(
-            f"{name[:100]!r} cannot be a saved reward's name; use 1 to 80 letters, digits and underscores", reward=name
-        )
-    return workspace / "rewards" / f"{name}.py"

@@ -158,25 +158,28 @@ def watch_rewards(
     """
     if not groups:
         return RewardWatch((), (), (), sampler_seconds)
-    noted = calls if calls is not None else noted_calls(groups)
-    functions = tuple(_watch(groups, reward, noted.get(reward.name, ())) for reward in groups[-1].rewards)
-    pairs = combinations(groups[-1].rewards, 2)
+    if calls is None:  # a group that was read from disk has none
+        noted: dict[str, list[float]] = {}
+        for reward in (reward for group in groups for reward in group.rewards if reward.seconds > 0):
+            noted.setdefault(reward.name, []).append(reward.seconds)
+        calls = noted
+    functions = tuple(_watch(groups, reward, calls.get(reward.name, ())) for reward in groups[-1].rewards)
+    scored = [step_scores for group in groups for step_scores in group.scored]
+    correlations = []
+    for first, second in combinations(groups[-1].rewards, 2):
+        pairs = [(_of_completion(step_scores, first), _of_completion(step_scores, second)) for step_scores in scored]
+        both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
+        varies = len(both) > 1 and bool(differ(both.min(axis=0), both.max(axis=0)).all())
+        r = float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)) if varies else None
+        correlations.append(Correlation(first.name, second.name, r, len(both)))
     return RewardWatch(
         functions,
-        tuple(_correlate(groups, first, second) for first, second in pairs),
+        tuple(correlations),
         slower_than(
             {function.name: function.p50 for function in functions if function.p50 is not None}, sampler_seconds
         ),
         sampler_seconds,
     )
-
-
-def noted_calls(groups: Sequence[ScoredGroup]) -> dict[str, list[float]]:
-    """The seconds noted in scored groups, by function; a group that was read from disk has none."""
-    seconds: dict[str, list[float]] = {}
-    for reward in (reward for group in groups for reward in group.rewards if reward.seconds > 0):
-        seconds.setdefault(reward.name, []).append(reward.seconds)
-    return seconds
 
 
 def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> tuple[str, ...]:
@@ -235,12 +238,3 @@ def _of_completion(scored: StepScores, reward: RewardSummary) -> float | None:
         return scored.outcome_scores.get(reward.name)
     values = [score for score in scored.scores.get(reward.name, ()) if score is not None]
     return sum(values) / len(values) if values else None
-
-
-def _correlate(groups: Sequence[ScoredGroup], first: RewardSummary, second: RewardSummary) -> Correlation:
-    scored = [step_scores for group in groups for step_scores in group.scored]
-    pairs = [(_of_completion(step_scores, first), _of_completion(step_scores, second)) for step_scores in scored]
-    both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
-    varies = len(both) > 1 and bool(differ(both.min(axis=0), both.max(axis=0)).all())
-    r = float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)) if varies else None
-    return Correlation(first.name, second.name, r, len(both))

@@ -152,7 +152,7 @@ class Child(contextlib.AbstractContextManager["Child"]):
         on_event: Callable[[dict[str, Any]], None] | None,
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any]:
-        process.output.clear()
+        process.output = _Output()
         texts: Sequence[str] | None = request.get("texts")
         process.send({"request": dict(request, **({} if texts is None else {"texts": [len(text) for text in texts]}))})
         if texts is not None:
@@ -177,7 +177,7 @@ class Child(contextlib.AbstractContextManager["Child"]):
             silent_since = time.monotonic()
             if "ready" in message:
                 process.ready, limit = True, max(deadline, CANCEL_SECONDS) if cancel_sent else deadline
-                process.output.clear()
+                process.output = _Output()
             elif "event" not in message:
                 return message
             elif on_event is not None:
@@ -286,9 +286,6 @@ class _Output:
     """Printed bytes, of which the first and the last half of KEPT_OUTPUT are kept."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self._head, self._tail, self._dropped = bytearray(), bytearray(), 0
 
     def add(self, data: bytes) -> None:

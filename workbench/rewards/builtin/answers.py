@@ -246,15 +246,12 @@ def math_equality(
         vars(math_verify)["tables_loaded"] = True
 
     limited = partial(call_limited, seconds, TimeoutException)
+    options = {"extraction_mode": "first_match", "parsing_timeout": None}
 
     def read(text: str) -> Any:
         """What an answer without the text around it means. Bare LaTeX is read as what stands in \\boxed."""
-        options = {"extraction_mode": "first_match", "parsing_timeout": None}
         boxed = text if re.search(r"\\boxed|\$|\\\(|\\\[", text) else f"\\boxed{{{text}}}"
         return limited(parse, [], boxed, forms, **options) or limited(parse, [], text, forms, **options)
-
-    def last_formula(text: str) -> Any:
-        return limited(parse, [], text, forms, extraction_mode="first_match", parsing_timeout=None)
 
     def is_equal(claim: str | None, found: Any, gold: str, expected: Any) -> bool:
         number, right = read_number(claim or ""), read_number(gold)
@@ -269,7 +266,7 @@ def math_equality(
     claims: list[str | None] = []
     for text, right in zip(spoken_texts(completions, columns), answer, strict=True):
         claim = final_answer(text)
-        found = last_formula(in_plain_digits(text.strip())) if claim is None else read(claim)
+        found = limited(parse, [], in_plain_digits(text.strip()), forms, **options) if claim is None else read(claim)
         claims.append(claim or (str(found[-1]) if found else None))
         golds = [cleaned(gold) for gold in golds_of(right)]
         read_golds = [(gold, expected) for gold in golds if (expected := read(gold))]

@@ -106,14 +106,14 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
             values = [value(side) for side in sides]
         except (ValueError, ZeroDivisionError):
             return False
-        truth, *claims = values
-        return all(abs(truth - claim) <= allowed(side, truth) for side, claim in zip(sides[1:], claims, strict=True))
-
-    def allowed(claim: str, truth: Fraction) -> Fraction:
-        """How far a claim may be off: half of its last decimal, where it is a plain number with some."""
-        plain = re.fullmatch(r"\s*[-$\d,]*\.(\d+)\s*(%?)\s*", claim)
-        rounded = Fraction(1, 2 * 10 ** (len(plain[1]) + 2 * len(plain[2]))) if plain else Fraction(0)
-        return max(rounded, max(Fraction(1), abs(truth)) / 10**9)
+        truth = values[0]
+        for side, claim in zip(sides[1:], values[1:], strict=True):
+            # A plain number with decimals may be off by half of the last one.
+            plain = re.fullmatch(r"\s*[-$\d,]*\.(\d+)\s*(%?)\s*", side)
+            rounded = Fraction(1, 2 * 10 ** (len(plain[1]) + 2 * len(plain[2]))) if plain else Fraction(0)
+            if abs(truth - claim) > max(rounded, max(Fraction(1), abs(truth)) / 10**9):
+                return False
+        return True
 
     def value(text: str) -> Fraction:
         spelled = text.replace("×", "*").replace("÷", "/").replace("−", "-")
@@ -134,24 +134,23 @@ def call_parses(prompt: object, step: str, **columns: object) -> float | None:
 
     from workbench.answers import work_out_call
 
-    def is_arithmetic(text: str) -> bool:
+    can_be_read: list[bool] = []
+    for text in re.findall(r"(?m)^[ \t]*call:(.*)$", step):
         try:
             work_out_call(text)
-        except (ValueError, ZeroDivisionError) as error:
-            return isinstance(error, ZeroDivisionError)
-        return True
-
-    def is_tool_call(text: str) -> bool:
+            can_be_read.append(True)
+        except ZeroDivisionError:
+            can_be_read.append(True)
+        except ValueError:
+            can_be_read.append(False)
+    for text in re.findall(r"(?s)<tool_call>(.*?)(?:</tool_call>|\Z)", step):
         try:
             call = json.loads(text)
         except (ValueError, RecursionError):
-            return False
+            call = None
         named = isinstance(call, dict) and isinstance(call.get("name"), str)
-        return named and isinstance(call.get("arguments", {}), dict)
-
-    lines = [is_arithmetic(text) for text in re.findall(r"(?m)^[ \t]*call:(.*)$", step)]
-    tools = [is_tool_call(text) for text in re.findall(r"(?s)<tool_call>(.*?)(?:</tool_call>|\Z)", step)]
-    return float(all(lines + tools)) if lines or tools else None
+        can_be_read.append(named and isinstance(call.get("arguments", {}), dict))
+    return float(all(can_be_read)) if can_be_read else None
 
 
 def call_needed(
