@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import workbench as wb
@@ -14,6 +15,7 @@ from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.credit import SCHEMES
 from workbench.metrics import group_metrics
 from workbench.schema import Credit
+from workbench.schema.numbers import whole_percent
 from workbench.sentences import (
     Sentence,
     about_comparison,
@@ -146,6 +148,10 @@ def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
     assert str(about_wronged(worked_credit("process", [0.0, 1.0, 0.0]))) == (
         "`process` pushes down 1 of 1 answers that `right` scores above 0, and up 1 of 2 others."
     )
+
+
+def test_half_a_percent_goes_up_on_the_page_and_in_its_charts():
+    assert [whole_percent(share) for share in (0.315, float(np.float32(0.315)), 0.285)] == [32, 32, 29]
 
 
 def test_facts_say_what_can_be_done_about_them():

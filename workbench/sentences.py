@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 
 from workbench.schema import Credit
 from workbench.schema.credit import Explanation, Term
-from workbench.schema.numbers import counted, two_places
+from workbench.schema.numbers import counted, two_places, whole_percent
 from workbench.schema.scores import JUDGES, to_verdict
 
 EVEN = 0.05
@@ -638,7 +638,7 @@ def about_run(
     lost = sum(was and not now for was, now in zip(before, after, strict=True))
     if not n:
         raise ValueError("a run is told by at least one held-out problem")
-    start, end = (int(100 * sum(side) / n + 0.5) for side in (before, after))
+    start, end = (whole_percent(sum(side) / n) for side in (before, after))
     margin = 196 * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
     sure = mcnemar(gained, lost) < ALPHA
     better = f"[{_number(gained) if gained else 'none'}](problems:became-right) newly right"
@@ -782,7 +782,8 @@ def _is_same(values: Sequence[float]) -> bool:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.{int(0 < share < 0.095 or 0.995 <= share < 1)}f} %"
+    finer = 0 < share < 0.095 or 0.995 <= share < 1
+    return f"{100 * share:.1f} %" if finer else f"{whole_percent(share)} %"
 
 
 def _number(n: int) -> str:

@@ -22,6 +22,7 @@ Deno.test("shares are in percent, small ones with a digit more", () => {
     "–",
   ]);
   equal([numbers.percent(0.255), numbers.percent(null)], ["26 %", "–"]);
+  equal([0.315, Math.fround(0.315), 0.285].map((one) => numbers.percent(one)), ["32 %", "32 %", "29 %"]);
 });
 
 Deno.test("durations are in the two largest units", () => {

@@ -26,6 +26,11 @@ def two_places(value: float) -> str:
     return f"{'−' * (value < 0 and size > 0)}{size}"
 
 
+def whole_percent(share: float) -> int:
+    """A share in whole per cent, half rounded up as the drawing does, also where a float32 lies just below half."""
+    return int(100 * share * (1 + 1e-7) + 0.5)
+
+
 ROUNDING = 1e-9
 """Scores that are nearer to each other than this, in relation to 1 or their size, are equal."""
 

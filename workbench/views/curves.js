@@ -30,7 +30,7 @@
  */
 
 import { download, el, fileName, once, setText, svg } from "./dom.js";
-import { MINUS } from "./numbers.js";
+import { MINUS, percent } from "./numbers.js";
 
 const NAMED = 8; // colours of curves.css: --wc-0 … --wc-7
 const GOLDEN = 137.508; // degrees between the hues of two further colours: the nth is far from all before
@@ -69,7 +69,7 @@ export const numbers = (text) =>
 /** A value as a caption says it: three or four digits, a share in per cent. @param {number} value */
 export function valueText(value, share = false) {
   const size = Math.abs(value);
-  if (share) return `${(100 * value).toFixed(size && size < 0.1 ? 1 : 0)} %`.replace("-", MINUS);
+  if (share) return percent(value, size && size < 0.1 ? 1 : 0);
   const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3;
   const text = size && size < 0.001 ? value.toExponential(1) : size ? value.toFixed(digits) : "0";
   return text.replaceAll("-", MINUS);

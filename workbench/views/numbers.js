@@ -34,11 +34,11 @@ export function precise(value, figures = 2) {
 export const glyph = (value) => (value > 0 ? "▲" : value < 0 ? "▼" : "");
 
 /** @param {number} part @param {number} whole A share in percent, with a digit more where it is small. */
-export const share = (part, whole) =>
-  whole ? `${((100 * part) / whole).toFixed(part && part / whole < 0.1 ? 1 : 0)} %` : NONE;
+export const share = (part, whole) => (whole ? percent(part / whole, part && part / whole < 0.1 ? 1 : 0) : NONE);
 
-/** @param {Value} value A share of 1 in whole percent. */
-export const percent = (value) => (value === null || value === undefined ? NONE : `${Math.round(100 * value)} %`);
+/** @param {Value} value A share of 1 in percent, half rounded up, also where a float32 lies just below half. */
+export const percent = (value, digits = 0) =>
+  value === null || value === undefined ? NONE : `${number(100 * value * (1 + 1e-7), digits)} %`;
 
 /** @param {number} n @param {string} noun */
 export const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;

@@ -162,19 +162,19 @@ def credit_form(prefix: str, options: Iterable[Option]) -> list[Part]:
 
 OPTION_LABELS = {
     "normalise": "Normalise",
-    "scale": "÷ std",
+    "scale": "Divide by std",
     "gamma": "Discount γ",
-    "temperature": "Softmax T",
-    "threshold": "Error below",
+    "temperature": "Softmax temperature",
+    "threshold": "Wrong if reward <",
     "right_from": "Right if reward ≥",
     "process_weight": "Process weight",
     "token_weight": "Token weight",
     "prior_mean": "Prior mean",
     "prior_std": "Prior std",
     "outcome_weight": "Outcome weight",
-    "clip": "Clip |A|",
-    "drop_duplicates": "Drop copies",
-    "each_reward": "Each reward alone",
+    "clip": "Largest advantage",
+    "drop_duplicates": "Drop exact copies",
+    "each_reward": "Normalise each reward",
 }
 
 

@@ -21,7 +21,7 @@ from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import function_of_file, imports_beside, kind_in, save_reward, saved_rewards
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
-from workbench.schema.numbers import counted, two_places
+from workbench.schema.numbers import counted, two_places, whole_percent
 from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.reward_forms import free_name
@@ -281,8 +281,8 @@ def _gave(function: Watched, is_judge: bool) -> str:
         right = (1 + scores.mean - scores.zeros) / 2 if (scores.low or 0) < 0 else scores.mean
         if function.kind == "outcome":
             return f"{round(right * scores.count)} of {counted(scores.count, 'answer')} right"
-        return f"{int(100 * right + 0.5)} % of steps right"
-    return f"mean {two_places(scores.mean)}" + (f" · {int(100 * scores.zeros + 0.5)} % zero" if scores.zeros else "")
+        return f"{whole_percent(right)} % of steps right"
+    return f"mean {two_places(scores.mean)}" + (f" · {whole_percent(scores.zeros)} % zero" if scores.zeros else "")
 
 
 def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
