@@ -89,8 +89,7 @@ class GroupRewards:
                 outcomes[i] = None
         ids = [rollout.token_ids for rollout in scored.group.rollouts]
         finished = [rollout.finished for rollout in scored.group.rollouts]
-        starts, ends = [row.step_starts for row in scored.scored], scored.step_ends
-        masks = [rollout.mask for rollout in scored.group.rollouts]
+        starts, ends, masks = scored.step_starts, scored.step_ends, scored.masks
         return cls(steps, starts, ends, scored.lengths, outcomes, masks, ids, finished, scored.step_states)
 
     def spans(self, i: int) -> list[tuple[int, int]]:

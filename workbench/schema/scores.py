@@ -198,6 +198,10 @@ class ScoredGroup:
         return [step_scores.step_ends for step_scores in self.scored]
 
     @property
+    def step_starts(self) -> list[list[int]]:
+        return [step_scores.step_starts for step_scores in self.scored]
+
+    @property
     def lengths(self) -> list[int]:
         return [len(rollout) for rollout in self.group.rollouts]
 
