@@ -235,7 +235,7 @@ def test_a_second_solution_and_lines_after_it_are_not_the_format() -> None:
     [
         ("72", "72", 5.0),
         (" 72\n", "72", 3.5),
-        ("72.0", "72", 2.0),
+        ("72.0", "72", 3.5),
         ("90", "100", 2.0),
         ("110", "100", 2.0),
         ("80", "100", 1.5),
@@ -266,7 +266,7 @@ def test_zero_can_be_the_right_answer() -> None:
     with pytest.raises(ZeroDivisionError):  # which the recipe takes for an answer that is no number: -4.5
         float("5") / float("0")
     assert score("qwen3_answer", "<SOLUTION>5</SOLUTION>", answer="0") == -2.5
-    assert score("qwen3_answer", "<SOLUTION>0.0</SOLUTION>", answer="0") == 2.0
+    assert score("qwen3_answer", "<SOLUTION>0.0</SOLUTION>", answer="0") == 3.5
     assert score("qwen3_answer", "<SOLUTION>0</SOLUTION>", answer="0") == 5.0
 
 

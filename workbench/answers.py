@@ -49,7 +49,8 @@ _SENTENCE = re.compile(r"(?<!\b[A-Z][a-z])\.\s+(?=[A-Z])")
 _WRAPPED = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|`(.*)`|\"(.*)\"", re.DOTALL)
 _SYMBOLS = {0x3000: " ", 0x2212: "-", 0x2013: "-", 0xA0: "\\,", 0x2009: "\\,", 0x202F: "\\,", 0xD7: "*", 0xB7: "*"}
 _SYMBOLS |= {0x2248: "=", 0xB0: " degrees"} | {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
-_THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!;: ]|\{,\}|~)(?=\d{3})")
+_THOUSANDS = re.compile(r"(?<=\d)(?:,?\\[,!;: ]|\{,\}|~)(?=\d{3})")
+_END_TOKENS = re.compile(r"(?:(?:<[|｜][^<>\s]{1,40}[|｜]>|</s>)\s*)+$")
 _LATEX = [
     (re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\\[,!;: ]|~|\\left|\\right|\\q?quad|\\displaystyle"), " "),
@@ -194,12 +195,12 @@ def in_plain_digits(text: str) -> str:
 
 
 def cleaned(text: str) -> str:
-    """Return an answer without what marks it up: ``\\boxed``, ``$``, ``**``, a closing full stop."""
+    """Return an answer without what marks it up: ``\\boxed``, ``$``, ``**``, a closing full stop, an end token."""
     found = _find_answer(text, "any")
     while found is not None:
         text = found[1]
         found = _find_answer(text, "any")
-    text = in_plain_digits(text)
+    text = in_plain_digits(_END_TOKENS.sub("", text))
     for _ in range(MOST_WRAPPERS):
         stripped = text.strip(" \n\t*")
         stripped = stripped.rstrip(".") if len(stripped) > 1 else stripped

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic_settings import CliPositionalArg
 
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
-from workbench.cli.rewards import named_rewards, set_sandbox
+from workbench.cli.rewards import named_rewards, rewards_of_word, set_sandbox
 from workbench.config import RewardConfig
 from workbench.config.task import columns_of_text
 from workbench.data import TASKS, labelled_groups, load_task, preview_of, read_groups
@@ -100,7 +102,7 @@ def task(
 
 def check_reward(
     settings: Settings,
-    data: Data,
+    data: CliPositionalArg[Annotated[list[str], "a data file or folder, gsm8k, a task with labels; --clinic: rewards"]],
     map: Map = "",
     format: Format = None,
     tokenizer: Tokenizer = None,
@@ -111,8 +113,13 @@ def check_reward(
     aggregate: Annotated[Literal["min", "mean", "last"], "of a completion's steps"] = "min",
     worst: Annotated[AtLeastOne, "disagreements shown"] = 10,
     preset: Annotated[str | None, "preset pattern that finds the steps; none for the data's own"] = None,
+    clinic: Annotated[
+        bool, "try the named rewards, NAME or FILE.py[::FUNCTION], on answers whose score is known"
+    ] = False,
+    ci: Annotated[bool, "with --clinic: exit code 1 where something needs a look"] = False,
+    report: Annotated[Path | None, "with --clinic: write a report, FILE.json or JUnit's FILE.xml"] = None,
 ) -> Result:
-    """Hold a reward against labelled data: agreement, AUC, F1, errors."""
+    """Hold a reward against labelled data, or try it in the clinic."""
     from workbench.checks.reward_check import check_reward
 
     if preset is not None and preset not in PRESETS:
@@ -120,12 +127,18 @@ def check_reward(
     if (deadline := settings.given.get("method", {}).get("reward_deadline")) is not None:
         set_sandbox(float(deadline))
     rewards = [RewardConfig.parse(reward) for reward in named_rewards(settings.options, settings.workspace)]
-    if not rewards and data in TASKS:
-        rewards = list(load_task(data).rewards)
+    if clinic:
+        named = [RewardConfig.parse(reward) for word in data for reward in rewards_of_word(word)]
+        return _clinic([*named, *rewards], ci, report)
+    if len(data) != 1:
+        raise ConfigError("give one data file, or --clinic and the rewards to try")
+    source = data[0]
+    if not rewards and source in TASKS:
+        rewards = list(load_task(source).rewards)
     if not rewards:
         raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
     groups = labelled_groups(
-        data, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
+        source, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
     )
     checks = [
         check_reward(
@@ -140,8 +153,22 @@ def check_reward(
         )
         for reward in rewards
     ]
-    found = {"data": data, "checks": [check.to_json() for check in checks]}
+    found = {"data": source, "checks": [check.to_json() for check in checks]}
     return Result(found, lambda: "\n\n".join(_check_text(check) for check in checks))
+
+
+def _clinic(rewards: Sequence[RewardConfig], ci: bool, path: Path | None) -> Result:
+    from workbench.checks.clinic import check_rewards
+
+    found = check_rewards(rewards, on_progress=say if sys.stderr.isatty() else lambda said: None)
+
+    def write() -> None:
+        if path is not None:
+            text = found.to_junit() if path.suffix == ".xml" else encode(found.to_json()).decode()
+            path.write_text(text, encoding="utf-8")
+
+    code = 1 if ci and found.level != "ok" else 0
+    return Result(found.to_json(), lambda: visible(str(found)), code=code, write=write)
 
 
 def _check_text(check: Any) -> str:

@@ -19,7 +19,7 @@ from workbench.places import is_of_run
 from workbench.rewards import find_builtin
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.sandbox import shared_sandbox
-from workbench.rewards.source import function_of_file, imports_beside, kind_in
+from workbench.rewards.source import function_of_file, imports_beside, kind_in, reward_functions
 
 
 def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:
@@ -32,6 +32,14 @@ def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[di
         for text in options.get("reward_model", [])
     ]
     return rewards
+
+
+def rewards_of_word(text: str) -> list[dict[str, Any]]:
+    """Return the reward that a word names: a built-in, or a file's function, or all that a file of several defines."""
+    path = Path(text)
+    if path.suffix == ".py" and len(names := reward_functions(read_text(path, text))) > 1:
+        return [_from_file(f"{text}::{name}") for name in names]
+    return [_from_file(text) if ".py" in text else _built_in(text)]
 
 
 def set_sandbox(deadline: float, *, isolate: bool = False) -> None:

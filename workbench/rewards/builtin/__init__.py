@@ -101,7 +101,7 @@ BUILTINS: dict[str, Builtin] = {
             "qwen3_answer",
             "outcome",
             qwen3_answer,
-            "5 right, 3.5 but for space, 2 or 1.5 near, else −2.5",
+            "5 right, 3.5 written otherwise, 2 or 1.5 near, else −2.5",
             -4.5,
             5,
             _QWEN3,

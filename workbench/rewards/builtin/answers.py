@@ -158,12 +158,12 @@ def qwen3_answer(
     answer: list[object] | None = None,
     **columns: object,
 ) -> list[float | None]:
-    """5 for the right solution, 3.5 if right but for space around, 2 within 10 %, 1.5 within 20 %, else −2.5.
+    """5 for the right solution, 3.5 if it is only written otherwise, 2 within 10 %, 1.5 within 20 %, else −2.5.
 
     −4.5 for a solution that should be a number and is none, −2 where there is not exactly one solution in its tags. A
     row without an answer has no score.
     """
-    from workbench.answers import log_extracted, read_number, spoken_texts
+    from workbench.answers import is_same, log_extracted, read_number, spoken_texts
 
     if answer is None:
         raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
@@ -171,13 +171,13 @@ def qwen3_answer(
     def score(answer: str, right: str) -> float:
         if answer == right:
             return 5.0
-        if answer.strip() == right.strip():
+        if is_same(answer, right):
             return 3.5
         claimed, true = read_number(answer), read_number(right)
         if claimed is None or true is None:
             return -4.5
         if true.value == 0:
-            return 2.0 if claimed.value == 0 else -2.5
+            return -2.5
         tenths = 10 * claimed.value / true.value
         return 2.0 if 9 <= tenths <= 11 else 1.5 if 8 <= tenths <= 12 else -2.5
 
@@ -266,7 +266,8 @@ def math_equality(
     claims: list[str | None] = []
     for text, right in zip(spoken_texts(completions, columns), answer, strict=True):
         claim = final_answer(text)
-        found = limited(parse, [], in_plain_digits(text.strip()), forms, **options) if claim is None else read(claim)
+        unsigned = re.sub(r"(?m)^[ \t]*\+(?=\d)", "", in_plain_digits(text.strip()))  # math-verify reads no plus
+        found = limited(parse, [], unsigned, forms, **options) if claim is None else read(claim)
         claims.append(claim or (str(found[-1]) if found else None))
         golds = [cleaned(gold) for gold in golds_of(right)]
         read_golds = [(gold, expected) for gold in golds if (expected := read(gold))]

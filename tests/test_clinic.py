@@ -1,0 +1,176 @@
+"""The reward clinic: hand-made faults are named, right rewards pass, the recipes' known faults are found."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from workbench.checks.clinic import FAMILIES, FORMS, STRATEGIES, ClinicReport, check_rewards, clinic_rows, written
+from workbench.cli import main
+from workbench.config import RewardConfig
+from workbench.rewards.builtin import BUILTINS
+
+RECIPE = Path(__file__).parent / "data" / "recipe_rewards.py"
+
+
+def test_each_family_has_rows_of_right_and_wrong_answers_with_a_public_thread() -> None:
+    rows = clinic_rows()
+    assert {row.family for row in rows} == set(FAMILIES)
+    for family in FAMILIES:
+        own = [row for row in rows if row.family == family]
+        assert 8 <= len(own) <= 16
+        assert {row.right for row in own} == {True, False}
+    assert all(re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", row.thread) for row in rows)
+    assert all(set(row.forms) <= set(FORMS) for row in rows)
+    assert written("[open]a[close][from][wrong][to-]", "tags", "1209") == (
+        "<reasoning>\na\n</reasoning>\n<answer>\n2310\n</answer>"
+    )
+
+
+# ── hand-made faults ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def no_dotall(completions, **columns):
+    pattern = r"<reasoning>\n.*\n</reasoning>\n<answer>\n.*\n</answer>\s*"
+    return [float(bool(re.fullmatch(pattern, text))) for text in completions]
+
+
+def no_comma(completions, answer, **columns):
+    found = [re.search(r"#### ([-+]?\d+)", text) for text in completions]
+    return [float(match is not None and match[1] == right) for match, right in zip(found, answer, strict=True)]
+
+
+def last_number(completions, answer, **columns):
+    numbers = [re.findall(r"-?\d+", text) for text in completions]
+    return [float(found[-1:] == [right]) for found, right in zip(numbers, answer, strict=True)]
+
+
+def contains(completions, answer, **columns):
+    return [float(right in text) for text, right in zip(completions, answer, strict=True)]
+
+
+def constant(completions, **columns):
+    return [1.0] * len(completions)
+
+
+def wrong_sign(completions, answer, **columns):
+    return [float(not text.endswith(f"#### {right}")) for text, right in zip(completions, answer, strict=True)]
+
+
+CALLS = Counter[str]()
+
+
+def stateful(completions, answer, **columns):
+    CALLS["all"] += 1
+    return [CALLS["all"] + float(right in text) for text, right in zip(completions, answer, strict=True)]
+
+
+def by_neighbours(completions, answer, **columns):
+    right = [float(text.endswith(f"#### {one}")) for text, one in zip(completions, answer, strict=True)]
+    return [score - sum(right) / len(right) for score in right]
+
+
+def fails_on_empty(completions, answer, **columns):
+    return [float(text.split()[-1] == right) for text, right in zip(completions, answer, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("reward", "name", "word"),
+    [
+        (no_dotall, "format", "re.DOTALL"),
+        (no_comma, "numbers", "take commas out"),
+        (last_number, "extraction", "not the last number"),
+        (contains, "extraction", "not the whole text"),
+        (constant, "constant", ""),
+        (wrong_sign, "wrong sign", "turn its sign"),
+        (stateful, "state", "keep nothing"),
+        (by_neighbours, "order", "by itself"),
+        (fails_on_empty, "output", ""),
+    ],
+)
+def test_a_hand_made_fault_is_named(reward, name, word) -> None:
+    (report,) = check_rewards([reward]).rewards
+    named = [finding for finding in report.findings if finding.name == name and finding.level != "ok"]
+    assert any(word in finding.advice for finding in named), report.findings
+
+
+def right_answer(completions, answer, **columns):
+    """Reads the one number behind ####, commas, signs and units apart."""
+
+    def value(text):
+        marked = re.findall(r"####[ *]*(?:\\boxed\{)?([^\n]*)", text)
+        plain = re.sub(r"<\|.*?\|>|\*|\}$|,\\!|,(?=\d{3}\b)|\$", "", marked[-1]) if marked else ""
+        number = re.fullmatch(r"\+?(-?\d+)\.?( pens|%)?", plain.strip())
+        return (int(number[1]) if number else plain.strip()) if plain.strip() else None
+
+    def gold(right):
+        plain = re.sub(r",(?=\d{3}\b)", "", right)
+        return int(plain) if re.fullmatch(r"-?\d+", plain) else plain
+
+    def spelt(found):
+        return re.sub(r"\\text\{(.*?)\}?$", r"\1", found.replace("dfrac", "frac")) if isinstance(found, str) else found
+
+    pairs = [(spelt(value(text)), gold(right)) for text, right in zip(completions, answer, strict=True)]
+    # A fraction's last brace goes with the box's.
+    return [float(found == right or (isinstance(found, str) and found + "}" == right)) for found, right in pairs]
+
+
+def test_a_right_reward_passes_and_so_do_the_built_in_ones() -> None:
+    assert check_rewards([right_answer]).rewards[0].tried > 30
+    ours = [name for name in BUILTINS if not name.startswith("trl:") and name != "length_and_mistake"]
+    for reward in (right_answer, *ours):
+        report = check_rewards([reward])
+        assert report.level == "ok", str(report)
+
+
+# ── the recipes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def recipe(*names: str) -> ClinicReport:
+    code = RECIPE.read_text(encoding="utf-8")
+    return check_rewards([RewardConfig(name=name, kind="outcome", code=code) for name in names])
+
+
+def test_the_gsm8k_recipes_known_faults_are_found() -> None:
+    names = ["correctness", "int", "strict_format", "soft_format", "xmlcount"]
+    report = recipe(*(f"{name}_reward_func" for name in names))
+    by_name = dict(zip(names, report.rewards, strict=True))
+    assert [by_name[name].looks_at for name in names] == ["answer", "format", "format", "format", "format"]
+    advice = {name: [f.advice for f in one.findings if f.level != "ok"] for name, one in by_name.items()}
+    assert sum("re.DOTALL" in text for text in advice["strict_format"]) == 3
+    assert sum("re.DOTALL" in text for text in advice["soft_format"]) == 4
+    assert sum("count each tag" in text for text in advice["soft_format"]) == 2
+    assert len(advice["xmlcount"]) == 1  # the whole text is charged for where no line break follows the last tag
+    assert any("(it took '1,206' for the answer)" in f.meaning for f in by_name["correctness"].findings)
+    # 2 + 0.5 + 0.5 + 0 (its tags want no line break) + 0.5, and without the right answer's 2 and the integer's 0.5
+    assert (report.totals["perfect"], report.totals["near miss"], report.totals["format only"]) == (3.5, 1.5, 1.0)
+    assert [f.name for f in report.together if f.level == "stop"] == ["no common form"]
+
+
+def test_open_r1s_two_rewards_share_no_form_and_one_rewards_a_gold_that_cannot_be_read() -> None:
+    report = recipe("accuracy_reward", "format_reward")
+    assert report.rewards[0].forms == ("think_box", "boxed")
+    assert report.rewards[1].forms == ("think_answer",)
+    assert "no common form" in [f.name for f in report.together]
+    assert any("the right answer of the data cannot be read" in f.meaning for f in report.rewards[0].findings)
+    assert any("begin" in f.meaning and f.name == "template" for f in report.rewards[1].findings)
+
+
+def test_weights_are_seen_in_the_sum() -> None:
+    config = RewardConfig(name="gsm8k_answer", kind="outcome", weight=-1)
+    report = check_rewards([config, RewardConfig(name="length_target", kind="outcome", weight=0)])
+    assert {(f.name, f.level) for f in report.together} >= {("wrong sign", "stop"), ("zero weight", "ok")}
+    assert [report.totals[name] for name in STRATEGIES] == [-1, -1, -1, 0, 0, 0, 0]
+
+
+def test_ci_fails_with_a_junit_report_and_passes_for_a_right_reward(tmp_path, capsys) -> None:
+    path = tmp_path / "report.xml"
+    faulty = ["check-reward", "--clinic", f"{RECIPE}::strict_format_reward_func", "--ci", "--report", str(path)]
+    assert main(faulty) == 1
+    suites = ET.parse(path).getroot()
+    assert [suite.get("name") for suite in suites] == ["strict_format_reward_func", "together"]
+    assert int(suites[0].get("failures") or 0) == len(suites[0].findall("testcase/failure")) == 4
+    assert main(["check-reward", "--clinic", "gsm8k_answer", "--ci"]) == 0
+    assert "gsm8k_answer looks at the answer" in capsys.readouterr().out

@@ -1,0 +1,724 @@
+"""The reward clinic: a person's rewards on written-out answers whose right score is known, and what they get wrong.
+
+The rows are ``assets/clinic/*.jsonl``, one file a family. Each is an answer with its gold, what is particular about it
+(``why``), what to do (``fix``) and the public thread in which the fault was met; the texts are invented. ``[open]``,
+``[close]``, ``[from]`` and ``[to]`` stand for the marks of a form (tags, ``\\boxed``, ``####``, …), so that a row is
+tried in each form in which the reward tells right from wrong. No model is needed.
+
+A reward is asked first what it looks at: the ``answer`` if a wrong one scores otherwise than a right one of the same
+length, the ``format`` if only the marks matter, ``something else`` if neither, such as length. A row fits if the
+reward scores its ``like`` above its ``unlike``. Then a right answer must score nearer to ``like``, and a wrong one
+less than it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from itertools import combinations, pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.assets import ASSETS, FIRST_GROUP
+from workbench.checks.preflight import Finding, Level
+from workbench.checks.probes import probe
+from workbench.config import RewardConfig
+from workbench.credit import credit_groups
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.files import read_json
+from workbench.rewards import Reward, Sandbox, load_reward, score_group
+from workbench.rewards.protocol import Batch
+from workbench.rewards.reward import Models
+from workbench.rewards.source import functions_in
+from workbench.schema import Group, Rollout
+from workbench.schema.numbers import counted, differ
+from workbench.schema.scores import EXTRACTED
+from workbench.steps import PRESETS
+
+FAMILIES = ("format", "extraction", "numbers", "template", "environment", "output")
+LooksAt = Literal["answer", "format", "something else"]
+
+FORMS: dict[str, tuple[str, str, str, str]] = {
+    "tags": ("<reasoning>\n", "\n</reasoning>\n", "<answer>\n", "\n</answer>\n"),
+    "tags_inline": ("<reasoning>", "</reasoning>\n", "<answer>", "</answer>"),
+    "think_answer": ("<think>\n", "\n</think>\n", "<answer>\n", "\n</answer>"),
+    "think_inline": ("<think>", "</think>\n", "<answer>", "</answer>"),
+    "think_box": ("<think>\n", "\n</think>\n", "\\boxed{", "}"),
+    "qwen3": ("<start_working_out>", "<end_working_out>\n", "<SOLUTION>", "</SOLUTION>"),
+    "hashes": ("", "\n", "#### ", ""),
+    "boxed": ("", "\n", "\\boxed{", "}"),
+    "answer": ("", "\n", "Answer: ", ""),
+    "said": ("", "\n", "The answer is ", "."),
+    "bare": ("", "\n", "", ""),
+}
+"""The marks around reasoning and around the answer: what opens and closes the one, and then the other."""
+_LIKE = "[open][work][close][from][gold][to]"
+_WRONG = "[open][work][close][from][wrong][to]"
+_WORK = "The boxes are counted one by one, and what they hold is added."
+_LONG = " ".join([_WORK] * 60)
+_NEXT = {ord(a): b for text in ("01234567890", "abcdefghijklmnopqrstuvwxyza") for a, b in pairwise(text)}
+_SCRAMBLED = str.maketrans("<>/#\\{}:", "()|=|[];")
+STRATEGIES = {
+    "perfect": _LIKE,
+    "verbose": "[open][long][close][from][gold][to]",
+    "lazy": "[from][gold][to]",
+    "format only": "[open]…[close][from]…[to]",
+    "near miss": _WRONG,
+    "hedging": "[open][work][close][from][wrong] or [gold] or 9[to]",
+    "garbage": "%%% }{ qwrt ][ zxcv %%% 77 ??",
+}
+"""What a policy may do, as texts."""
+LEAST_R = 0.5
+"""Correlation of the advantages under two granularities of steps below which the pattern decides."""
+MOST_SHARE = 0.9
+"""Share of the summed reward's variance from which one of several functions decides alone."""
+_MOST_ERRORS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a family's file. ``kind`` is what a reward must look at for the row to fit it."""
+
+    answer: str
+    gold: str
+    prompt: str
+    right: bool
+    why: str
+    fix: str
+    thread: str
+    family: str
+    kind: str = ""
+    like: str = _LIKE
+    like_gold: str | None = None
+    unlike: str | None = None
+    forms: tuple[str, ...] = tuple(FORMS)
+    columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    opened: bool = False
+    observation: str = ""
+
+
+@cache
+def clinic_rows() -> tuple[Row, ...]:
+    """Return the rows of all families."""
+    kinds = {"format": "format", "extraction": "answer", "numbers": "answer", "template": "answer"}
+    lines = [
+        {"kind": kinds.get(family, "any"), **json.loads(line), "family": family}
+        for family in FAMILIES
+        for line in (ASSETS / "clinic" / f"{family}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    return tuple(Row(**line | ({"forms": tuple(line["forms"])} if "forms" in line else {})) for line in lines)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A text that a reward scores."""
+
+    text: str
+    gold: str
+    prompt: str = "How many pens are in the boxes?"
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    opened: bool = False
+    observation: str = ""
+
+
+@dataclass(frozen=True)
+class RewardReport:
+    """What the clinic found of one reward.
+
+    ``tried`` counts the rows that fit, ``findings`` are what it gets wrong and what should be known, and ``scores`` has
+    a score for each of ``STRATEGIES``.
+    """
+
+    name: str
+    looks_at: LooksAt
+    forms: tuple[str, ...]
+    tried: int
+    findings: tuple[Finding, ...]
+    scores: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class ClinicReport:
+    """What the clinic found of each reward, and of all ``together``; ``totals`` are the weighted sums by strategy."""
+
+    rewards: tuple[RewardReport, ...]
+    together: tuple[Finding, ...]
+    totals: Mapping[str, float | None]
+
+    @property
+    def level(self) -> Level:
+        """The worst level there is."""
+        levels = {finding.level for report in self.rewards for finding in report.findings}
+        levels |= {finding.level for finding in self.together}
+        return "stop" if "stop" in levels else "check" if "check" in levels else "ok"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return {"level": self.level, **asdict(self)}
+
+    def to_junit(self) -> str:
+        """Return the report as JUnit's XML: a suite a reward, a failure for each finding that needs a look."""
+        root = ET.Element("testsuites", name="reward clinic")
+        for name, tried, findings in (
+            *((report.name, report.tried, report.findings) for report in self.rewards),
+            ("together", 0, self.together),
+        ):
+            failed = [finding for finding in findings if finding.level != "ok"]
+            count = max(tried + 1, len(findings))
+            suite = ET.SubElement(root, "testsuite", name=name, tests=str(count), failures=str(len(failed)))
+            for finding in findings:
+                case = ET.SubElement(suite, "testcase", classname=name, name=finding.name)
+                if finding.level != "ok":
+                    text = "; ".join(filter(None, (finding.meaning, finding.advice)))
+                    ET.SubElement(case, "failure", message=text, type=finding.level)
+            for n in range(count - len(findings)):
+                ET.SubElement(suite, "testcase", classname=name, name=f"passed {n + 1}")
+        return ET.tostring(root, encoding="unicode", xml_declaration=True)
+
+    def __str__(self) -> str:
+        """The findings of each reward, one sentence each, and the scoreboard."""
+        lines = []
+        for report in self.rewards:
+            where = f", in the forms {', '.join(report.forms)}" if report.forms else ""
+            lines.append(f"{report.name} looks at {_LOOKS[report.looks_at]}{where}; {counted(report.tried, 'row')} fit")
+            lines += [_line(finding) for finding in report.findings]
+        if self.together:
+            lines += ["all together", *map(_line, self.together)]
+        names = [report.name for report in self.rewards]
+        width = max(map(len, [*STRATEGIES, "strategy"]))
+        columns = [*names, "sum"] if len(names) > 1 else names
+        lines.append("  ".join([f"{'strategy':{width}}", *(f"{name:>8}" for name in columns)]))
+        for strategy in STRATEGIES:
+            scores = [report.scores.get(strategy) for report in self.rewards]
+            scores += [self.totals.get(strategy)] if len(names) > 1 else []
+            cells = (
+                f"{'–' if score is None else f'{score:.3g}':>{max(8, len(name))}}"
+                for score, name in zip(scores, columns, strict=True)
+            )
+            lines.append("  ".join([f"{strategy:{width}}", *cells]))
+        return "\n".join(lines)
+
+
+_LOOKS: Mapping[LooksAt, str] = {
+    "answer": "the answer",
+    "format": "the format",
+    "something else": "neither answer nor format",
+}
+
+
+def _line(finding: Finding) -> str:
+    mark = {"ok": " ", "check": "!", "stop": "✗"}[finding.level]
+    return f"  {mark} {finding.name}: {finding.meaning}" + (f": {finding.advice}" if finding.advice else "")
+
+
+def check_rewards(
+    rewards: Sequence[str | Callable[..., Any] | RewardConfig | Reward],
+    *,
+    worker: Sandbox | None = None,
+    models: Models | None = None,
+    on_progress: Callable[[str], None] = lambda said: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> ClinicReport:
+    """Run rewards on the rows that fit them and say what they get wrong.
+
+    Code runs in ``worker`` and reward models are held by ``models``, as in ``score_group``. Raises RewardCodeError for
+    a reward that cannot be loaded; one that fails on a row is a finding.
+    """
+    if not rewards:
+        raise ConfigError("rewards: give at least one reward function")
+    patients = [
+        _Patient(load_reward(spec, worker, models=models, pattern=PRESETS["line"].pattern), worker, spec)
+        for spec in rewards
+    ]
+    reports: list[RewardReport] = []
+    for patient in patients:
+        if cancelled():
+            break
+        on_progress(f"{patient.reward.name}, {len(reports) + 1} of {counted(len(patients), 'reward')}")
+        patient.examine()
+        reports.append(
+            RewardReport(
+                patient.reward.name,
+                patient.looks_at,
+                patient.forms,
+                patient.tried,
+                tuple(patient.findings),
+                patient.board(patient.forms[0] if patient.forms else "tags"),
+            )
+        )
+    together, form = _compose(patients[: len(reports)]) if len(reports) > 1 else ([], None)
+    if form is not None:
+        reports = [replace(report, scores=p.board(form)) for report, p in zip(reports, patients, strict=False)]
+    weights = [patient.reward.weight for patient in patients]
+    totals = {strategy: _sum([report.scores.get(strategy) for report in reports], weights) for strategy in STRATEGIES}
+    looking = [patient for patient in patients[: len(reports)] if patient.looks_at != "something else"]
+    if looking:
+        together += _strategies(totals, any(patient.looks_at == "answer" for patient in looking))
+    if not cancelled():
+        on_progress("edits and step patterns")
+        group = clinic_group(form or next((p.forms[0] for p in looking if p.forms), "tags"), chat=patients[0].chat)
+        together += _edits(group, patients, worker) + _granularity(group, patients, worker)
+    return ClinicReport(tuple(reports), tuple(together), totals)
+
+
+def _sum(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Return the weighted sum as training has it: None if a function that counts gave None."""
+    pairs = [(score, weight) for score, weight in zip(scores, weights, strict=False) if weight]
+    known = [score * weight for score, weight in pairs if score is not None]
+    return sum(known) if known and len(known) == len(pairs) else None
+
+
+# ── texts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def written(template: str, form: str, gold: str) -> str:
+    """Return a row's text with the marks of a form and the gold answer in it."""
+    marks = dict(zip(("open", "close", "from", "to"), FORMS[form], strict=True))
+    parts = {
+        **{f"[{name}]": mark for name, mark in marks.items()},
+        "[to-]": marks["to"].rstrip(),
+        "[work]": _WORK,
+        "[long]": _LONG,
+        "[gold]": gold,
+        "[wrong]": gold.translate(_NEXT),
+    }
+    for name, text in parts.items():
+        template = template.replace(name, text)
+    return template
+
+
+def _unlike(looks_at: str, form: str, gold: str) -> str:
+    """Return what must score less than a right text: a wrong answer, or other marks of the same length."""
+    if looks_at == "answer":
+        return written(_WRONG, form, gold)
+    return written(_LIKE, form, gold).translate(_SCRAMBLED)
+
+
+def clinic_group(form: str = "tags", *, chat: bool = False) -> Group:
+    """Return a group of six answers in ``form``, of several paragraphs, lines and sentences each; a token is a word."""
+    rollouts = []
+    for n, (strategy, sums) in enumerate(
+        [
+            ("perfect", "<<3*402=1206>>"),
+            ("near miss", "<<3*402=1216>>"),
+            ("perfect", "<<400*3=1200>> <<1200+6=1206>>"),
+            ("hedging", "<<3*402=1206>>"),
+            ("near miss", "<<3*42=126>>"),
+            ("format only", "<<3*4=13>>"),
+        ]
+    ):
+        work = f"There are 3 boxes. Each holds 402 pens.\n{sums} so far.\n\n" + f"{_WORK}\n" * (n % 3) + "That is all."
+        text = written(STRATEGIES[strategy].replace("[work]", work), form, "1206")
+        words = [word + " " for word in text.split(" ")]
+        words[-1] = words[-1][:-1]
+        rollouts.append(Rollout(tuple(range(1000 * n, 1000 * n + len(words))), tuple(words), finished=True))
+    case = Case("", "1206")
+    prompt: Any = [{"role": "user", "content": case.prompt}] if chat else case.prompt
+    return Group(prompt, tuple(rollouts), {name: values[0] for name, values in _columns([case]).items()})
+
+
+def _columns(cases: Sequence[Case]) -> dict[str, list[Any]]:
+    """The columns of the cases, the right answer under each name that it usually has."""
+    golds = [case.gold for case in cases]
+    columns: dict[str, list[Any]] = dict.fromkeys(("answer", "solution", "ground_truth", "target"), golds)
+    columns["question"] = [case.prompt for case in cases]
+    for name in dict.fromkeys(name for case in cases for name in case.columns):
+        columns[name] = [case.columns.get(name) for case in cases]
+    if any(opened := [case.opened for case in cases]):
+        columns["thinking_open"] = opened
+    return columns
+
+
+# ── one reward ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Patient:
+    """A reward under examination: ``findings`` grow while it is examined."""
+
+    def __init__(self, reward: Reward, worker: Sandbox | None, spec: Any) -> None:
+        self.reward, self.worker = reward, worker
+        self.folder: str | None = spec.folder if isinstance(spec, RewardConfig) else None
+        self.chat = False
+        self.findings: list[Finding] = []
+        self.looks_at: LooksAt = "something else"
+        self.forms: tuple[str, ...] = ()
+        self.tried = 0
+
+    def say(self, name: str, level: Level, value: str, meaning: str, advice: str = "") -> None:
+        self.findings.append(Finding(name, level, value, meaning, advice))
+
+    def call(self, cases: Sequence[Case]) -> tuple[list[float | None], list[str]]:
+        """Score cases in one call and return what the function logged as extracted. Raises RewardError."""
+        words = [case.text.split() for case in cases]
+        ids = {word: n for n, word in enumerate(dict.fromkeys(word for row in words for word in row))}
+        batch = Batch(
+            prompts=[[{"role": "user", "content": case.prompt}] if self.chat else case.prompt for case in cases],
+            completions=[[{"role": "assistant", "content": c.text}] if self.chat else c.text for c in cases],
+            columns=_columns(cases),
+            steps=[[case.text] for case in cases],
+            completion_ids=[[ids[word] for word in row] for row in words],
+            step_ends=[[len(row)] for row in words],
+            turn=[[0]] * len(cases),
+            observation=[[case.observation] for case in cases],
+        )
+        scores = self.reward.score(batch)[0]
+        extracted = batch.log.extra.get(EXTRACTED) or [None] * len(cases)
+        scores = scores if self.reward.kind == "outcome" else [row[0] for row in scores]
+        return scores, ["" if text is None else str(text) for text in extracted]
+
+    def scores(self, cases: Sequence[Case]) -> tuple[list[float | None], list[str], dict[int, str]]:
+        """Score cases; where the call fails each one alone, with the errors by case."""
+        try:
+            return *self.call(cases), {}
+        except WorkbenchError:
+            scores: list[float | None] = [None] * len(cases)
+            errors: dict[int, str] = {}
+            for n, case in enumerate(cases):
+                try:
+                    scores[n] = self.call([case])[0][0]
+                except WorkbenchError as error:
+                    errors[n] = str(error)
+                if len(errors) >= _MOST_ERRORS and len(errors) == n + 1:
+                    break
+            return scores, [""] * len(cases), errors
+
+    def board(self, form: str) -> dict[str, float | None]:
+        """Return the score of each strategy in a form."""
+        cases = [Case(written(text, form, "1206"), "1206") for text in STRATEGIES.values()]
+        return dict(zip(STRATEGIES, self.scores(cases)[0], strict=True))
+
+    def examine(self) -> None:
+        plain = [Case(written(text, form, "1206"), "1206") for form in FORMS for text in (_LIKE, _WRONG)]
+        scrambled = [Case(_unlike("format", form, "1206"), "1206") for form in FORMS]
+        try:
+            self.call(plain[:1])
+        except WorkbenchError as in_text:
+            self.chat = True
+            try:
+                self.call(plain[:1])
+            except WorkbenchError as error:
+                self.chat = False
+                self._rows()  # some bring further columns
+                needs = "column" in f"{in_text}{error}"
+                if not self.tried:
+                    said = str(in_text if needs else error)
+                    self.say("not tried", "ok" if needs else "stop", "–", said, "" if needs else "see its code")
+                return
+        cases = [*plain, *scrambled]
+        scores, _, errors = self.scores(cases)
+        right, wrong, other = scores[: len(plain) : 2], scores[1 : len(plain) : 2], scores[len(plain) :]
+        self._find_out(right, wrong, other)
+        self._rows()
+        judged = [score for score in (*scores, *self.board("tags").values()) if score is not None]
+        if not judged and not errors and not self.tried:
+            self.say("no score", "ok", "None", "it leaves every one of these answers unscored")
+        elif not self.forms and not self.tried and judged and not differ(min(judged), max(judged)):
+            low = f"{judged[0]:.3g}"
+            if "turn" not in self.reward.signature.parameters:  # these answers have one turn
+                self.say(
+                    "constant", "stop", low, f"it scores every answer {low}, so it teaches nothing", "see its code"
+                )
+        if not self.reward.waits and not self.reward.judges_all:
+            self._state(cases)
+        if self.reward.kind == "outcome" and not self.chat:
+            self.chat = True
+            in_chat, _, errors = self.scores(cases[:2])
+            self.chat = False
+            if errors or in_chat != scores[:2]:
+                told = next(iter(errors.values()), f"it scores {in_chat} as messages and {scores[:2]} as text")
+                self.say("chat prompts", "ok", "text", f"it works on text prompts alone: {told}")
+        elif self.chat:
+            self.say("chat prompts", "ok", "messages", "it works on chat prompts alone: it reads messages, not texts")
+
+    def _find_out(self, right: list[Any], wrong: list[Any], other: list[Any]) -> None:
+        """Decide what the reward looks at, and in which forms."""
+
+        def forms(above: Sequence[float | None], below: Sequence[float | None]) -> tuple[str, ...]:
+            rows = [
+                (a, name)
+                for name, a, b in zip(FORMS, above, below, strict=True)
+                if a is not None and b is not None and differ(b, a)
+            ]
+            known = [score for score in (*right, *wrong, *other) if score is not None]
+            if not rows:
+                return ()
+            top = max(a for a, _ in rows)
+            # Of a graded reward the forms that it scores best, or nearly so.
+            return tuple(name for a, name in rows if a >= top - 0.1 * (max(known) - min(known)))
+
+        if answers := forms(right, wrong):
+            self.looks_at, self.forms = "answer", answers
+        elif reversed_forms := forms(wrong, right):
+            self.looks_at = "answer"
+            n = list(FORMS).index(reversed_forms[0])
+            self.say(
+                "wrong sign",
+                "stop",
+                f"{wrong[n]:.3g} > {right[n]:.3g}",
+                f"it scores a wrong answer {wrong[n]:.3g} and the right one {right[n]:.3g}",
+                "turn its sign round",
+            )
+        elif formats := forms(right, other):
+            self.looks_at, self.forms = "format", formats
+
+    def _rows(self) -> None:
+        """Try the rows that fit, and say which of them go wrong."""
+        trials: list[tuple[Row, list[Case]]] = []
+        for row in clinic_rows():
+            is_free = row.family == "environment"
+            fits = self.looks_at == "something else" if is_free else row.kind in ("any", self.looks_at)
+            for form in ("bare",) if is_free else [name for name in self.forms if name in row.forms]:
+                gold = row.gold if row.like_gold is None else row.like_gold
+                good, text = written(row.like, form, gold), written(row.answer, form, row.gold)
+                below = _unlike(self.looks_at, form, gold)
+                bad = below if row.unlike is None else written(row.unlike, form, gold)
+                if fits and (text != good or row.prompt != Case.prompt):
+                    known: dict[str, Any] = {"columns": row.columns, "observation": row.observation}
+                    texts = [Case(good, gold, **known), Case(bad, gold, **known)]
+                    trials.append((row, [*texts, Case(text, row.gold, row.prompt, opened=row.opened, **known)]))
+                    if self.reward.waits or self.reward.judges_all:
+                        break
+        if not trials:
+            return
+        scores, extracted, errors = self.scores([case for _, cases in trials for case in cases])
+        tried, told, failed = set[Row](), set[Row](), Counter[str]()
+        for n, (row, cases) in enumerate(trials):
+            like, unlike, score = scores[3 * n : 3 * n + 3]
+            if 3 * n + 2 in errors and 3 * n not in errors:
+                message = errors[3 * n + 2]
+                if not failed[message]:
+                    self.say(row.family, "stop", "error", f"it fails where {row.why}: {message}")
+                failed[message] += 1
+                continue
+            if like is None or unlike is None or not differ(unlike, like):
+                continue
+            tried.add(row)
+            if score is None or row in told:
+                continue
+            least = like - (like - unlike) * (0.5 if self.looks_at == "answer" else 0.1)  # of a graded reward
+            if score < least if row.right else not differ(score, like):
+                told.add(row)
+                read = extracted[3 * n + 2] or (self._extracted(cases[2]) if self.looks_at == "answer" else "")
+                took = f" (it took {read!r} for the answer)" if read else ""
+                if row.right:
+                    meaning = f"it scores a right answer {score:.3g} in place of {like:.3g} where {row.why}{took}"
+                else:
+                    meaning = f"it scores {score:.3g}, as for a right answer, where {row.why}{took}"
+                if self.looks_at == "format":
+                    meaning = meaning.replace("a right answer", "a good format")
+                self.say(row.family, "check", f"{score:.3g}", meaning, row.fix)
+        self.tried = len(tried)
+
+    def _extracted(self, case: Case) -> str:
+        """Return what the ``extract…`` function that the reward calls takes from a text, "" if there is none."""
+        functions = functions_in(self.reward.code or "")
+        own = "".join(ast.unparse(function) for function in functions if function.name == self.reward.name)
+        names = [
+            function.name
+            for function in functions
+            if "extract" in function.name and len(function.args.args) == 1 and f"{function.name}(" in own
+        ]
+        if not names:
+            return ""
+        code = f"{self.reward.code}\n{_READER.format(name=names[0])}"
+        reader = RewardConfig(name="clinic_reader", kind="outcome", code=code, folder=self.folder)
+        try:
+            patient = _Patient(load_reward(reader, self.worker), self.worker, reader)
+            return patient.call([case])[1][0]
+        except WorkbenchError:
+            return ""
+
+    def _state(self, cases: Sequence[Case]) -> None:
+        """Say whether scores depend on earlier calls, chance, or the other answers of the batch."""
+        first, _, errors = self.scores(cases)
+        if errors:
+            return
+        again, backwards = self.scores(cases)[0], self.scores(cases[::-1])[0][::-1]
+        alone = [self.scores([case])[0][0] for case in cases[:4]]
+        changed = sum(a != b for a, b in zip(first, again, strict=True))
+        if changed:
+            self.say(
+                "state",
+                "stop",
+                f"{changed} of {len(cases)}",
+                f"the same {len(cases)} answers scored again get other scores in {changed} cases",
+                "keep nothing between calls, and draw no random numbers",
+            )
+        elif first != backwards or alone != first[:4]:
+            self.say(
+                "order",
+                "check",
+                "differs",
+                "an answer's score depends on the other answers of the batch or on their order",
+                "score each answer by itself",
+            )
+
+
+_READER = """
+def clinic_reader(prompts, completions, log_extra=None, **columns):
+    texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
+    log_extra("extracted_answer", [str({name}(text)) for text in texts])
+    return [0.0] * len(completions)
+"""
+
+
+# ── several rewards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _compose(patients: Sequence[_Patient]) -> tuple[list[Finding], str | None]:
+    """Return what is amiss with the rewards' sum, and the form in which most of them can score."""
+    found: list[Finding] = []
+    formed = [patient for patient in patients if patient.forms]
+    form = max(FORMS, key=lambda name: sum(name in patient.forms for patient in formed)) if formed else None
+    for patient in formed:
+        if form not in patient.forms:
+            others = min(formed, key=lambda other: len({*other.forms} & {*patient.forms}))
+            found.append(
+                Finding(
+                    "no common form",
+                    "stop",
+                    form or "",
+                    f"no answer satisfies both {patient.reward.name} ({', '.join(patient.forms)}) and "
+                    f"{others.reward.name} ({', '.join(others.forms)})",
+                    "let both read one form, and ask for it in the prompt",
+                )
+            )
+    boards = {patient.reward.name: patient.board(form or "tags") for patient in patients}
+    for patient in patients:
+        name, weight, board = patient.reward.name, patient.reward.weight, boards[patient.reward.name]
+        if not weight:
+            found.append(Finding("zero weight", "ok", "0", f"{name} has weight 0: it is shown and not counted"))
+        if weight < 0 and patient.looks_at != "something else":
+            found.append(
+                Finding(
+                    "wrong sign",
+                    "stop",
+                    f"{weight:g}",
+                    f"{name} scores good answers higher and its weight is {weight:g}, so they are pushed down",
+                    "give it a positive weight",
+                )
+            )
+        unscored = [strategy for strategy, score in board.items() if score is None]
+        if unscored and len(unscored) < len(board) and weight:
+            found.append(
+                Finding(
+                    "unscored",
+                    "check",
+                    ", ".join(unscored),
+                    f"{name} returns None for {', '.join(unscored)}; in training such an answer is left out, whatever "
+                    "the others score",
+                    "return 0 for an answer that is wrong, None only where nothing can be said",
+                )
+            )
+    spreads = {
+        patient.reward.name: patient.reward.weight**2
+        * float(np.var([score for score in boards[patient.reward.name].values() if score is not None] or [0.0]))
+        for patient in patients
+    }
+    name, most = max(spreads.items(), key=lambda item: item[1])
+    if sum(spreads.values()) and most > MOST_SHARE * sum(spreads.values()):
+        share = most / sum(spreads.values())
+        found.append(
+            Finding(
+                "dominance",
+                "check",
+                f"{share:.0%}",
+                f"{share:.0%} of what the strategies' summed rewards differ by is {name}; the others hardly count",
+                "bring the weights together, or set credit.each_reward",
+            )
+        )
+    return found, form
+
+
+def _strategies(totals: Mapping[str, float | None], judge_answers: bool) -> list[Finding]:
+    """Say which strategies earn as much as a perfect answer."""
+    best = totals["perfect"]
+    if best is None:
+        return []
+    paid = [
+        strategy
+        for strategy in ("format only", "near miss", "hedging", "garbage")
+        if (score := totals[strategy]) is not None and not differ(score, best)
+    ]
+    found = []
+    if paid and not judge_answers:
+        meaning = f"{', '.join(paid)} earn{'s' if len(paid) == 1 else ''} as much as a perfect answer, {best:.3g}"
+        advice = "no reward here compares the answer; give one that does beside it"
+        found.append(Finding("format alone", "check" if "garbage" in paid else "ok", f"{best:.3g}", meaning, advice))
+    elif paid:
+        found += [
+            Finding(
+                f"{strategy} pays",
+                "check",
+                f"{totals[strategy]:.3g}",
+                f"{strategy} earns {totals[strategy]:.3g}, a perfect answer {best:.3g}",
+                "compare the answer as a whole",
+            )
+            for strategy in paid
+        ]
+    verbose = totals["verbose"]
+    if verbose is not None and differ(best, verbose):
+        found.append(
+            Finding(
+                "verbose pays",
+                "check",
+                f"{verbose:.3g}",
+                f"the same answer with sixty sentences of reasoning earns {verbose:.3g} in place of {best:.3g}",
+                "bound what length can earn",
+            )
+        )
+    return found
+
+
+def _edits(group: Group, patients: Sequence[_Patient], worker: Sandbox | None) -> list[Finding]:
+    """Try the exploit probes on the clinic's own group, under every scheme."""
+    rewards = [patient.reward for patient in patients]
+    try:
+        report = probe(group, PRESETS["line"].pattern, rewards, worker=worker)
+    except WorkbenchError:  # a reward that needs other data; it is said of the reward itself
+        return []
+    paying = [s for s in report.schemes if any(row[s].pays for row in report.results.values() if s in row)]
+    always = [name for name, row in report.results.items() if row and all(cell.pays for cell in row.values())]
+    safe = [scheme for scheme in report.schemes if scheme not in paying]
+    meaning = f"{len(paying)} of {len(report.schemes)} schemes pay for an edit without content"
+    if paying and safe:
+        few = len(paying) <= len(safe)
+        meaning += f": {', '.join(paying)}" if few else f"; {', '.join(safe)} pay for none"
+    if always:
+        meaning = f"every scheme pays for {' and '.join(repr(name) for name in always)}"
+    value = f"{len(paying)} of {len(report.schemes)}"
+    advice = "let a reward function tell the edit from the work" if always else ""
+    return [Finding("edits", "check" if always else "ok", value, meaning, advice)]
+
+
+def _granularity(group: Group, patients: Sequence[_Patient], worker: Sandbox | None) -> list[Finding]:
+    """Correlate the tokens' advantages under `process` with steps of paragraphs, lines and sentences."""
+    rewards = [patient.reward for patient in patients]
+    if not any(reward.kind == "step" and reward.weight for reward in rewards):
+        return []
+    named = ("paragraph", "line", "sentence")
+    for one_group in (group, Group.from_json(read_json(FIRST_GROUP))):
+        try:
+            scored = [score_group(one_group, PRESETS[name].pattern, rewards, worker=worker) for name in named]
+        except WorkbenchError:  # it needs another task's columns
+            continue
+        credits = [credit_groups([each], "process")[0] for each in scored]
+        flat = [np.concatenate([credit.of(i) for i in range(len(one_group))]) for credit in credits]
+        pairs = [
+            (float(np.corrcoef(flat[a], flat[b])[0, 1]), f"{named[a]} and {named[b]}")
+            for a, b in combinations(range(len(named)), 2)
+            if flat[a].std() > 0 and flat[b].std() > 0
+        ]
+        if not pairs:
+            continue
+        r, which = min(pairs)
+        advice = "choose the pattern with care, and hold it fixed when runs are compared" if r < LEAST_R else ""
+        meaning = f"under `process` the tokens' advantages correlate by r = {r:.2f} between steps of {which}"
+        return [Finding("step pattern", "check" if advice else "ok", f"r = {r:.2f}", meaning, advice)]
+    return []
