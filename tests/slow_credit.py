@@ -112,8 +112,29 @@ def sums(rewards):
 # -- Step rewards alone, and the outcome alone -------------------------------------------------------------------------
 
 
-def process(group, how, scale, gamma=1.0):
-    return group.suffix_sums(among(group.rewards, how, scale), gamma)
+def process(group, how, scale, gamma=1.0, merge_equal=False):
+    rewards = [thoughts(row) if merge_equal else row for row in group.rewards]
+    return group.suffix_sums(among(rewards, how, scale), gamma)
+
+
+def thoughts(rewards):
+    """The last of each run of equal rewards; None in the others' places."""
+    kept, later = [], None
+    for r in reversed(rewards):
+        kept.append(None if r == later else r)
+        later = later if r is None else r
+    return kept[::-1]
+
+
+def max_rl(group, how, scale):
+    known = [total for total in group.outcomes if total is not None]
+    m = mean(known) if known else 0.0
+    return group.of_whole([z / (m + 1e-6) if m > 0 else 0.0 for z in z_of_each(group.outcomes, how, scale)])
+
+
+def adca(group, how, scale, process_weight=1.0):
+    steps = [[process_weight * a for a in row] for row in process(group, how, scale)]
+    return added(steps, outcome(group, how, scale))
 
 
 def outcome(group, how, scale):
@@ -330,6 +351,7 @@ def entropy(*counts):
 SLOW = {
     "process": process,
     "outcome": outcome,
+    "max_rl": max_rl,
     "step": step,
     "sum": sum_of_steps,
     "return": discounted_return,
@@ -342,6 +364,7 @@ SLOW = {
     "papo": papo,
     "prpo": prpo,
     "prime": prime,
+    "adca": adca,
     "turn_credit": turn_credit,
     "gigpo": gigpo,
     "lambda_grpo": lambda_grpo,

@@ -54,6 +54,14 @@ WORKED = [
     ),
     # gamma discounts the steps ahead: 1.0539 + 0.5 * 1.0539 - 0.25 * 0.8431 = 1.37008; 1.0539 - 0.5 * 0.8431 = 0.63234.
     ("process", {"gamma": 0.5}, [1.37008] * 4 + [0.63234] * 4 + [-0.84312] * 2, None, None),
+    # Equal steps in a row count once: 1 0 | 1 0 | 0 1, mean 1/2, std 0.547723; z = +-0.5 / 0.547823 = +-0.91270.
+    (
+        "process",
+        {"merge_equal": True},
+        [0.0] * 8 + [-0.9127] * 2,
+        [0.0] * 5 + [-0.9127] * 4,
+        [0.0] * 7 + [0.9127] * 2,
+    ),
     # A token gets its own step's value.
     (
         "step",
@@ -66,6 +74,16 @@ WORKED = [
     ("sum", {}, [1.1545] * 10, [-0.5773] * 9, [-0.5773] * 9),
     # R = 1, 0, 0: mean 1/3, std 0.57735; (2/3) / 0.57745 = 1.1545: TRL's advantage.
     ("outcome", {"outcome_rewards": [1, 0, 0]}, [1.1545] * 10, [-0.5773] * 9, [-0.5773] * 9),
+    # (1 - 1/3) / (1/3) = 2 and (0 - 1/3) / (1/3) = -1: one right answer in three.
+    ("max_rl", {"outcome_rewards": [1, 0, 0]}, [2.0] * 10, [-1.0] * 9, [-1.0] * 9),
+    # The votes' mean and std are those of "per_completion" below: a 1 gets 0.86305, a 0 -0.77220; R 1.1545, -0.5773.
+    (
+        "adca",
+        {"outcome_rewards": [1, 0, 0]},
+        [0.95390 + 1.15450] * 4 + [0.09085 + 1.15450] * 4 + [-0.77220 + 1.15450] * 2,
+        [0.09085 - 0.57725] * 5 + [-0.77220 - 0.57725] * 4,
+        None,
+    ),
     # Unscaled and compared with the others: 1 - 0 = 1, 0 - 1/2, 0 - 1/2: RLOO.
     (
         "outcome",
@@ -152,6 +170,23 @@ def test_a_scheme_gives_what_was_worked_by_hand(scheme, options, first, second, 
     found = rows(assign_credit(REWARDS, ENDS, LENGTHS, scheme, **options))
     for row, expected in zip(found, (first, second, third), strict=True):
         assert expected is None or row == pytest.approx(expected, abs=1e-4)
+
+
+def test_merging_equal_steps_takes_away_what_splitting_one_gains():
+    """The right step of the first answer is written as three: under process its first token gains, merged none does."""
+    whole, split = ([[1, 0], [0, 0]], [[5, 7], [3, 7]]), ([[1, 1, 1, 0], [0, 0]], [[1, 3, 5, 7], [3, 7]])
+    plain, gained = (assign_credit(*group, [8, 8], "process") for group in (whole, split))
+    assert gained[0, 0] > plain[0, 0] + 0.5
+    before, after = (assign_credit(*group, [8, 8], "process", merge_equal=True) for group in (whole, split))
+    assert before.tolist() == after.tolist()
+    assert before[0, 0] != 0
+
+
+def test_max_rl_says_where_the_mean_cannot_be_divided_by():
+    ends, lengths = [[0], [0]], [1, 1]
+    credit = credit_group(scored([[None], [None]], ends, lengths, [-1.0, 0.0]), "max_rl")
+    assert not credit.advantages.any()
+    assert "-0.5" in credit.warnings[0]
 
 
 def test_a_scheme_without_options_has_the_outcome_added_as_the_others_have(monkeypatch):
@@ -388,7 +423,7 @@ def test_bad_input_is_named(arguments, message):
         ({"scale": 1}, "scale is 1; use true or false"),
         (
             {"threshold": 0.5},
-            "scheme 'process' has no option 'threshold'; it has normalise, scale, gamma, outcome_weight",
+            "scheme 'process' has no option 'threshold'; it has normalise, scale, gamma, merge_equal,",
         ),
         ({"clip": 0}, "clip is 0; use a number above 0"),
         ({"outcome_weight": math.inf}, "outcome_weight is inf; use a finite number"),
@@ -494,6 +529,7 @@ OPTIONS = {
     "gamma": st.sampled_from([1.0, 0.9, 0.0]),
     "temperature": st.sampled_from([0.1, 2.0]),
     "signed": st.booleans(),
+    "merge_equal": st.booleans(),
     "across_steps": st.booleans(),
     "threshold": st.sampled_from([0.5, -1.0]),
     "right_from": st.sampled_from([1.0, 0.0]),

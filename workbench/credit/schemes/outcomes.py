@@ -110,6 +110,31 @@ def _leaving_one_out(batch: Batch, scored: np.ndarray[tuple[int], np.dtype[np.bo
     return np.asarray(np.where(count > 1, count / np.maximum(count - 1, 1), 1.0))
 
 
+def adca(
+    batch: Batch,
+    *,
+    normalise: Normalise = "per_completion",
+    scale: bool = True,
+    process_weight: ProcessWeight = 1.0,
+) -> Part | tuple[Part, ...]:
+    """``process`` in which every completion has one vote, plus the normalised outcome.
+
+    A_{i,t} = process_weight * sum over {k : e_{i,k} >= t} of r~_{i,k} + z(R_i). ADCA-GRPO of AgentEvolver, ``decouple``
+    with the outcome on the last step in ``agentevolver/module/adv_processor/adca_grpo.py`` of
+    https://github.com/modelscope/AgentEvolver. Its step rewards are -0.2 and 0.2 of a judge's BAD and GOOD, its
+    variances divide by the number of completions C where these divide by C - 1, and its epsilon is smaller.
+    """
+    return (
+        Part(
+            "step",
+            "suffix",
+            pooled(batch, batch.rewards, normalise, scale),
+            np.full_like(batch.rewards, process_weight),
+        ),
+        Part("outcome", "all", by_completion(batch, outcomes_of(batch), normalise, scale)),
+    )
+
+
 def turn_credit(
     batch: Batch,
     *,
@@ -352,6 +377,14 @@ SCHEMES = (
         formula="A = Σ from t on of (r − others' mean) + R − others' mean",
         reference="PRIME, 2502.01456",
         compute=prime,
+        counts="step rewards above or below the mean, summed over this step and all later ones, and the outcome",
+        needs=("steps", "outcome"),
+    ),
+    Scheme(
+        "adca",
+        formula="A = Σ over steps ending at or after t of z(r), one vote a completion, + z(R)",
+        reference="ADCA-GRPO, AgentEvolver",
+        compute=adca,
         counts="step rewards above or below the mean, summed over this step and all later ones, and the outcome",
         needs=("steps", "outcome"),
     ),

@@ -14,6 +14,9 @@ from workbench.schema.numbers import counted
 
 Temperature = Annotated[float, Range("Of the softmax that picks a completion's worst steps", 1e-3, 100.0)]
 Signed = Annotated[bool, "Map rewards from 0 to 1 onto -1 to 1 first: r becomes 2r - 1"]
+MergeEqual = Annotated[
+    bool, "Count steps in a row with equal rewards once, as one step, so that splitting gains nothing"
+]
 
 
 def outcome(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
@@ -24,13 +27,51 @@ def outcome(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True
     return Part("outcome", "all", by_completion(batch, outcomes_of(batch), normalise, scale))
 
 
-def process(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True, gamma: Gamma = 1.0) -> Part:
+def max_rl(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = False) -> Part:
+    """Every token of a completion gets the outcome reward's distance from the group's mean, as a share of that mean.
+
+    A_{i,t} = z(R_i) / (m + 1e-6), m the mean of the group's R and z(R_i) = R_i - m unless told otherwise: a right
+    answer to a prompt with pass rate p weighs 1/p - 1, as the gradient of log p asks. MaxRL (arXiv 2602.02710),
+    ``compute_maxrl_outcome_advantage`` in ``verl/trainer/ppo/core_algos.py`` of https://github.com/tajwarfahim/maxrl.
+    It is made for rewards of 0 and 1; a group whose mean is not above 0 gets 0, with a warning.
+    """
+    compared = by_completion(batch, outcomes_of(batch), normalise, scale)
+    known = ~np.isnan(compared.raw)
+    sums = np.bincount(batch.group[known], compared.raw[known], minlength=len(batch.groups))
+    means = sums / np.maximum(np.bincount(batch.group[known], minlength=len(batch.groups)), 1)  # one a group
+    factor = np.where(means > 0, 1 / np.where(means > 0, means + 1e-6, 1.0), 0.0)[batch.group]
+    said = {
+        group: f"the mean outcome reward is {means[group]:.3g} and 'max_rl' divides by it: the group gets 0; give "
+        "rewards from 0 to 1, or choose outcome"
+        for group in np.unique(batch.group[compared.spread & (factor == 0)]).tolist()
+    }
+    return Part("outcome", "all", compared, factor, group_warnings=said)
+
+
+def process(
+    batch: Batch,
+    *,
+    normalise: Normalise = "pooled",
+    scale: bool = True,
+    gamma: Gamma = 1.0,
+    merge_equal: MergeEqual = False,
+) -> Part:
     """A token gets the sum of the normalised rewards of all steps that end at or after it.
 
     A_{i,t} = sum over {k : e_{i,k} >= t} of gamma^(k - k(t)) r~_{i,k}, k(t) the first such step. DeepSeekMath section
     4.1.3, where gamma is 1.
+
+    With ``merge_equal`` steps in a row with equal rewards are one "thought", as contiguous right or wrong steps are in
+    TP-GRPO (arXiv 2507.23317, abstract): the last of them has the reward and the others none, in the sum and in the
+    pool. Its rewards by capability are not here. gamma counts the steps as they stand.
     """
-    return Part("step", "suffix", pooled(batch, batch.rewards, normalise, scale), gamma=gamma)
+    rewards = batch.rewards
+    if merge_equal:
+        scored = np.flatnonzero(~np.isnan(rewards))
+        same = np.diff(batch.completion[scored]) == 0
+        rewards = rewards.copy()
+        rewards[scored[:-1][same & (np.diff(batch.rewards[scored]) == 0)]] = np.nan
+    return Part("step", "suffix", pooled(batch, rewards, normalise, scale), gamma=gamma)
 
 
 def step(batch: Batch, *, normalise: Normalise = "pooled", scale: bool = True) -> Part:
@@ -262,6 +303,15 @@ SCHEMES = (
         reference="DeepSeekMath 4.1.2; TRL",
         compute=outcome,
         counts="the outcome of the whole answer",
+        needs=("outcome",),
+        per_completion=True,
+    ),
+    Scheme(
+        "max_rl",
+        formula="A = (R − mean R) / mean R, the same for every token",
+        reference="MaxRL, 2602.02710",
+        compute=max_rl,
+        counts="the outcome of the whole answer, as a share of the group's mean",
         needs=("outcome",),
         per_completion=True,
     ),
