@@ -34,13 +34,6 @@ MOST_GROUP = 512 * 2**20
 _SAME_START = 5.0  # seconds by which a process's start time may drift when the system's clock is set
 
 
-def keep(workspace: Path, group: Group) -> str:
-    """Store a group in the workspace and return its name. Raises RunError if it cannot be written."""
-    name = group_name(group)
-    write_group(workspace / GROUPS, name, group)
-    return name
-
-
 def group_name(group: Group) -> str:
     """The hash of what a group holds: the same group has the same name."""
     data = json.dumps(group.to_json(), sort_keys=True).encode("ascii")

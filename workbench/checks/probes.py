@@ -75,10 +75,6 @@ class ProbeResult:
         return max(self.gains, key=lambda gain: gain.largest, default=None)
 
     @property
-    def mean(self) -> float | None:
-        return float(np.mean([gain.largest for gain in self.gains])) if self.gains else None
-
-    @property
     def paid(self) -> int:
         """In how many rollouts the edit gains."""
         return sum(gain.largest > self.threshold for gain in self.gains)
@@ -130,7 +126,7 @@ class ProbeReport:
                 "scheme": result.scheme,
                 "rollouts": len(result.gains),
                 "pays_in": result.paid,
-                "mean_gain": result.mean,
+                "mean_gain": float(np.mean([gain.largest for gain in result.gains])) if result.gains else None,
                 "largest_gain": result.worst.largest if result.worst else None,
                 "first_token_before": result.worst.first[0] if result.worst else None,
                 "first_token_after": result.worst.first[1] if result.worst else None,

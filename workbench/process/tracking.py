@@ -101,13 +101,10 @@ def track_run(run: RunDir, config: SharedConfig) -> None:
         if step in generations:
             tracking.rollouts(step, run.rollouts.read(step))
         if step in rows:
-            logs = {name: value for name, value in rows[step].items() if name not in _NOT_METRICS and _is_finite(value)}
+            numbers = {name: value for name, value in rows[step].items() if type(value) in (int, float)}
+            logs = {name: n for name, n in numbers.items() if name not in _NOT_METRICS and math.isfinite(n)}
             for callback in callbacks:
                 callback.on_log(args, state, control, logs=logs)
             tracking.row(rows[step])
     for callback in callbacks:
         callback.on_train_end(args, state, control)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

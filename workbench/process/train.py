@@ -16,7 +16,6 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -118,7 +117,7 @@ class Recorder(TrainerCallback):
         self._tracking = Tracking(run, config) if writes and config.run.report_to else None
         self.stop_requested = False
         self._writes = writes
-        self._began: float | None = None
+        self._began = 0.0  # when training did, of which a resumed run's earlier processes are a part
         self._method = config.method
         self._saves = config.run.save_steps > 0
         self._logged = dict.fromkeys(("loss", *METHODS[config.method.name].metrics[:5], "grad_norm"))
@@ -132,7 +131,7 @@ class Recorder(TrainerCallback):
             self._began = time.monotonic() - max((row.get("seconds") or 0.0 for row in rows), default=0.0)
             self.run.append_metrics(resumed(step, time=time.time()))
             self.run.drop_rollouts(after=step)
-        self._seconds()
+        self._began = self._began or time.monotonic()
         if self._writes:
             self.run.set_status("running", step=state.global_step, total_steps=state.max_steps, device=str(args.device))
 
@@ -160,7 +159,7 @@ class Recorder(TrainerCallback):
             row = {
                 "step": step,
                 "time": time.time(),
-                "seconds": round(self._seconds(), 3),
+                "seconds": round(time.monotonic() - self._began, 3),
                 "peak_memory_mb": peak_memory_mb(),
                 **rollouts,
                 **{name: value for name, value in logs.items() if name != "epoch"},
@@ -169,7 +168,8 @@ class Recorder(TrainerCallback):
             if self._tracking is not None:
                 self._tracking.row(row)
             self.run.note(step=step)
-            print(_line(step, state.max_steps, self._logged, logs), flush=True)
+            shown = (f"{name} {logs[name]:.4g}" for name in self._logged if isinstance(logs.get(name), float))
+            print(f"step {step}/{state.max_steps}  " + "  ".join(shown), flush=True)
         for name in ("loss", "grad_norm"):
             value = logs.get(name)
             if isinstance(value, float) and not math.isfinite(value):
@@ -202,19 +202,6 @@ class Recorder(TrainerCallback):
         self.run.rollouts.write_rows(step, rows)
         if self._tracking is not None:
             self._tracking.watched(rows)
-
-    def _seconds(self) -> float:
-        """Seconds since training began."""
-        now = time.monotonic()
-        if self._began is None:
-            self._began = now
-        return now - self._began
-
-
-def _line(step: int, total: int, names: Iterable[str], logs: dict[str, Any]) -> str:
-    """Return one step as a line of the run's log."""
-    shown = [f"{name} {logs[name]:.4g}" for name in names if isinstance(logs.get(name), float)]
-    return f"step {step}/{total}  " + "  ".join(shown)
 
 
 def reason(error: BaseException, config: SharedConfig, step: int | None, again: str) -> str:

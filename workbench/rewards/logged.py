@@ -8,20 +8,16 @@ step; one that is called for each step logs that step's value. Outside training 
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
-
-from workbench.sandbox.child import is_json
 
 ARGUMENTS = ("trainer_state", "log_extra", "log_metric")
 """What TRL's trainer passes by name beside the data's columns."""
 LONGEST_TEXT = 2000
 """Characters of a logged value that are kept."""
-_LOG_ROWS = 50  # of a trainer's history that another process is sent
 Extra = Mapping[str, Any]
 """What one function logged of one completion, by column: a value, or a tuple with one a step."""
 
@@ -34,14 +30,6 @@ def preview_state(max_steps: int = 1) -> SimpleNamespace:
         best_metric=None, best_global_step=None, best_model_checkpoint=None, is_local_process_zero=True,
         is_world_process_zero=True, is_hyper_param_search=False, trial_name=None, trial_params=None,
     )  # fmt: skip
-
-
-def packed_state(state: Any) -> dict[str, Any]:
-    """A trainer's state as JSON: its plain fields, and the last rows of its history."""
-    fields = dataclasses.fields(state) if dataclasses.is_dataclass(state) else ()
-    values = {field.name: getattr(state, field.name) for field in fields} or dict(vars(state))
-    values["log_history"] = list(values.get("log_history") or ())[-_LOG_ROWS:]
-    return {name: value for name, value in values.items() if is_json(value)}
 
 
 @dataclass
@@ -91,13 +79,6 @@ class Log:
             for column, value in logged.items()
             if (any(entry is not None for entry in value) if isinstance(value, list) else value is not None)
         }
-
-    def tell(self, log_extra: Callable[..., Any] | None, log_metric: Callable[..., Any] | None) -> None:
-        """Log the same with a trainer's own functions."""
-        for column, values in self.extra.items() if log_extra is not None else ():
-            log_extra(column, values)  # type: ignore[misc]  # not None here
-        for name, value in self.metrics if log_metric is not None else ():
-            log_metric(name, value)  # type: ignore[misc]
 
 
 def plain(value: Any, *, nested: bool = True) -> Any:

@@ -88,10 +88,13 @@ class Reward:
             completion_ids: Sequence[Sequence[int]] | None = None,
             **columns: Any,
         ) -> list[Score]:
-            state, *loggers = (columns.pop(argument, None) for argument in ARGUMENTS)
+            state, log_extra, log_metric = (columns.pop(argument, None) for argument in ARGUMENTS)
             batch = Batch(prompts, completions, columns, completion_ids=completion_ids, trainer_state=state)
             scores: list[Score] = self.score(batch)[0]
-            batch.log.tell(*loggers)
+            for column, values in batch.log.extra.items() if log_extra is not None else ():
+                log_extra(column, values)
+            for name, value in batch.log.metrics if log_metric is not None else ():
+                log_metric(name, value)
             return scores
 
         outcome.__name__ = outcome.__qualname__ = self.name

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 # What rewards commonly need, so that a call need not wait for it. Larger libraries are imported when the code loads.
 import collections  # noqa: F401
+import dataclasses
 import faulthandler
 import fractions  # noqa: F401
 import hashlib
@@ -32,7 +33,6 @@ import numpy  # noqa: F401
 
 from workbench.environments.protocol import Reply, check_class, reply, reset
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
-from workbench.rewards.logged import packed_state
 from workbench.rewards.protocol import (
     Batch,
     as_reward,
@@ -57,6 +57,7 @@ MOST_THREADS = 32
 MISSING: list[str] = []
 """The limits, and layers of isolation, that this system lacks."""
 _MODULE = "reward_code"
+_LOG_ROWS = 50  # of a trainer's history that this process is sent
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
@@ -130,6 +131,12 @@ def pack_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
     A prompt or a completion that is a text is there as ``[]``, another one as ``[value]``; steps as their number.
     """
     columns = {name: values for name, values in batch.columns.items() if is_json(values)}
+    state: Any = batch.trainer_state
+    if state is not None:  # its plain fields, and the last rows of its history
+        fields = dataclasses.fields(state) if dataclasses.is_dataclass(state) else ()
+        values = {field.name: getattr(state, field.name) for field in fields} or dict(vars(state))
+        values["log_history"] = list(values.get("log_history") or ())[-_LOG_ROWS:]
+        state = {name: value for name, value in values.items() if is_json(value)}
     sent = {
         "prompts": [[] if isinstance(prompt, str) else [prompt] for prompt in batch.prompts],
         "completions": [[] if isinstance(completion, str) else [completion] for completion in batch.completions],
@@ -138,7 +145,7 @@ def pack_batch(batch: Batch) -> tuple[dict[str, Any], list[str], list[str]]:
         "completion_ids": None if batch.completion_ids is None else [list(ids) for ids in batch.completion_ids],
         "turn": batch.turn,
         "observation": batch.observation,
-        "trainer_state": None if batch.trainer_state is None else packed_state(batch.trainer_state),
+        "trainer_state": state,
     }
     texts = [text for text in (*batch.prompts, *batch.completions) if isinstance(text, str)]
     return sent, [*texts, *chain.from_iterable(batch.steps)], [name for name in batch.columns if name not in columns]

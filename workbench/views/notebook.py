@@ -26,7 +26,7 @@ from workbench.assets import load_example
 from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.errors import PatternError, WorkbenchError
-from workbench.page_link import keep, page_link
+from workbench.page_link import GROUPS, group_name, page_link, write_group
 from workbench.runs import Run, default_workspace
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, summarise
 from workbench.runs.run import MetricsReader
@@ -365,7 +365,8 @@ def open_in_page(value: Credit | ScoredGroup | Group, workspace: Path | str | No
     folder = (default_workspace() if workspace is None else Path(workspace)).resolve()
     scored = value.scored if isinstance(value, Credit) else value
     group = scored.group if isinstance(scored, ScoredGroup) else scored
-    name = keep(folder, group)
+    name = group_name(group)
+    write_group(folder / GROUPS, name, group)
     shown, note = {"saved": name}, ""
     if isinstance(scored, ScoredGroup):
         more, note = _how_it_differs(scored)
