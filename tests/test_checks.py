@@ -359,6 +359,19 @@ def test_a_run_names_the_reward_that_tells_no_answers_apart():
     ]
 
 
+def test_a_watched_reward_is_correlated_with_the_trained_ones_within_groups():
+    """One step of four has "=", which weighs 2; digits are 1, 0 and 0, 1. So y = 1, −1, 0, 0 and x = ½, −½, −½, ½ about
+    their groups' means: r = 1 / √(2 · 1) = 0.7071. About the batch's means it is 1/√3."""
+    batch = [groups("Step 1: =", "Step : b"), groups("Step : b", "Step 1: b")]
+    rewards = [replace(load_reward(contains_equals), weight=2.0), Reward("digits", "outcome", digits, weight=0.0)]
+    scored = [score_group(group, STARTS, rewards) for group in batch]
+    metrics = group_metrics(credit_groups(scored, "process"))
+    assert metrics["rewards/digits/trained_correlation"] == pytest.approx(0.5**0.5)
+    assert "rewards/contains_equals/trained_correlation" not in metrics
+    counted = group_metrics(credit_groups(scored, "process", outcome_weight=1.0))
+    assert "rewards/digits/trained_correlation" in counted  # its weight is 0 all the same
+
+
 def test_what_a_reward_leaves_unscored_is_told_apart_from_what_it_scores():
     def some(prompts, completions, **_):
         return [1.0 if "=" in text else None for text in completions]
@@ -449,6 +462,12 @@ def curve(count=30, **metrics):
             "nothing learnt",
         ),
         (curve(**{"rewards/a/mean": (0, 1), "rewards/b/mean": (1, 0.2)}), "rewards apart"),
+        (
+            curve(
+                **{"rewards/a/mean": (0, 1), "rewards/b/mean": (1, 0.2), "rewards/b/trained_correlation": (0.5, -0.5)}
+            ),
+            "watched reward fell",
+        ),
         (curve(**{"completions/mean_length": (60, 120)}), "length drift"),
         (curve(entropy=(1.0, 0.01)), "entropy collapse"),
         (curve(zero_spread_share=(0.2, 0.9)), "zero spread"),
@@ -461,7 +480,7 @@ def curve(count=30, **metrics):
         (curve(**{"rewards/a/unscored_share": (0.95, 0.99)}), "unscored"),
         (curve(**{"rewards/a/variance_share": (0.01, 0.01), "rewards/a/frac_zero_std": (0.2, 0.2)}), "reward drowned"),
         ([{"wronged/right_answers": 0.6, "wronged/wrong_answers": 0.4}] * 18, "answers wronged"),
-        (curve(**{"wronged/right_steps": (0.2, 0.8), "wronged/wrong_steps": (0.1, 0.1)}), "steps wronged"),
+        (curve(**{"wronged/right_steps": (0.2, 0.4), "wronged/wrong_steps": (0.1, 0.8)}), "steps wronged"),
         ([{"completions/clipped_ratio": 1.0, "completions/max_length": 64}] * 6, "truncated"),
         (curve(**{"completions/clipped_ratio": (0.5, 0.9), "completions/max_length": (64, 64)}), "truncated"),
     ],
@@ -482,6 +501,7 @@ def test_each_alarm_is_raised_and_says_check(rows, expected):
         curve(entropy=(1.0, 0.5)),
         curve(**{"entropy": (1.0, 0.01), "accuracy/train": (0.1, 0.8)}),  # sure because it is right
         curve(zero_spread_share=(0.1, 0.3)),
+        [{"wronged/wrong_answers": 0.6}] * 18,  # no answer is right
         # The first rows of the default run under outcome, whose right answers grow more.
         [
             {"wronged/right_steps": share}

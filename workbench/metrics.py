@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.credit import unused_rewards
 from workbench.rewards.score import texts_after_thinking
-from workbench.rewards.watch import Telling, tell_apart
+from workbench.rewards.watch import Telling, correlate_with_trained, tell_apart
 from workbench.schema import Credit, Rollout, StepScores
 from workbench.schema.credit import Judged
 from workbench.steps import StepPattern
@@ -159,6 +160,12 @@ class Generation:
         variance = float(np.var(returns)) if len(returns) else 0.0
         return 1 - float(np.var(returns - values)) / variance if variance else float("nan")
 
+    def follows_trained(self, name: str) -> float | None:
+        """How a reward that is watched goes with those that are trained on; None for one of the latter."""
+        groups, unused = [credit.scored for credit in self.credits], unused_rewards(self.credits[0])
+        trained = {reward.name: reward.weight for reward in groups[0].rewards if reward.name not in unused}
+        return correlate_with_trained(groups, name, trained) if name in unused and trained else None
+
     def clamped_scores(self) -> float | None:
         clip = self.credits[0].options.get("score_clip")
         outcomes = [scores.outcome for scores in self.scored if scores.outcome is not None]
@@ -293,6 +300,14 @@ METRICS: tuple[Metric, ...] = (
         compute=lambda batch, name: (
             None if batch.credits[0].options.get("each_reward") else batch.telling[name].variance
         ),
+    ),
+    Computed(
+        f"rewards/{REWARD}/trained_correlation",
+        "r of the function's scores and Σ weight · score of the trained ones, over completions, within groups",
+        "Of a reward that is watched and not trained on: whether what training pays for goes with it.",
+        panel="watched",
+        label=REWARD,
+        compute=Generation.follows_trained,
     ),
     Metric(f"rewards/{REWARD}/time", "s", "Seconds the function took on this rank."),
     Metric(
@@ -783,6 +798,7 @@ _NAMED = (
     # After the styles of "reward": a reward function is not taken for the sum of the steps' or of the outcomes'.
     Panel("rewards", "Reward by function", "Reward", first_style=2),
     Panel("length", "Answer length", "Exploration"),
+    Panel("watched", "Watched rewards: correlation with the trained ones", "Reward", first_style=2),
     Panel("batch", "Accuracy of the batch", "Reward", share=True, first_style=1),
     Panel("wronged", "Pushed against the verdict", "Against the verdict", share=True),
     Panel("reward", "Reward", "Reward"),
@@ -823,7 +839,9 @@ PANELS: tuple[Panel, ...] = (
 """Every chart; one that no more is said of than its key is called after that."""
 
 _EXACT = {metric.name: metric for metric in METRICS}
-_REWARDS = re.compile(r"rewards/(.+)/(mean|std|zero_share|frac_zero_std|unscored_share|variance_share|time)")
+_REWARDS = re.compile(
+    r"rewards/(.+)/(mean|std|zero_share|frac_zero_std|unscored_share|variance_share|trained_correlation|time)"
+)
 
 
 def find_metric(name: str) -> Metric | None:

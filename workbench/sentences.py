@@ -446,8 +446,11 @@ def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
 
 
 def _fact_of_answer(credit: Credit, group: _Group) -> Fact:
-    if not any(reward.kind == "outcome" for reward in credit.scored.rewards):
+    weights = [reward.weight for reward in credit.scored.rewards if reward.kind == "outcome"]
+    if not weights:
         return Fact(Sentence("No reward scores the answer"), Sentence("only its steps are scored"))
+    if not any(weights):
+        return Fact(Sentence("Final answer **watched**"), Sentence("not trained on: its reward weighs 0"))
     weight = credit.options.get("outcome_weight") or 0.0
     if weight and group.has_steps:
         return Fact(Sentence(f"Final answer counted **× {weight:g}**"), Sentence(""), "leave-out", "Leave it out")

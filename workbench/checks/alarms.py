@@ -226,16 +226,23 @@ def _reward_trends(rows: Rows, window: int | None = WINDOW) -> dict[str, Trend]:
 
 
 def rewards_apart(rows: Rows) -> Iterator[Alarm]:
-    """One reward function rises while another falls: the policy may be trading one for the other."""
+    """One reward function rises while another falls: the policy may be trading one for the other.
+
+    Where the one that falls is watched and the other trained on, what is paid for may not be what is wanted.
+    """
     trends = _reward_trends(rows)
+    watched = {_short(metric) for metric in _rewards_with("trained_correlation", rows)}
     for first, second in combinations(trends, 2):
         up, down = (first, second) if trends[first].rose else (second, first)
         if trends[up].rose and trends[down].fell:
+            only_watched = _short(down) in watched and _short(up) not in watched
+            advice = f"find in rollouts that gained what {_short(up)} pays for" if only_watched else ""
             yield Alarm(
-                "rewards apart",
+                "watched reward fell" if only_watched else "rewards apart",
                 f"check: {_short(up)} rose from {trends[up].before:.2f} to {trends[up].after:.2f} while "
-                f"{_short(down)} fell from {trends[down].before:.2f} to {trends[down].after:.2f}; look at rollouts "
-                "that gained, and at the weights",
+                f"{_short(down)}{', which is not trained on,' if only_watched else ''} fell from "
+                f"{trends[down].before:.2f} to {trends[down].after:.2f}; "
+                f"{advice or 'look at rollouts that gained, and at the weights'}",
                 (up, down),
             )
 
@@ -368,7 +375,8 @@ def drowned_reward(rows: Rows) -> Iterator[Alarm]:
 
 
 def wronged(rows: Rows) -> Iterator[Alarm]:
-    """Over the last third of the window most right answers, or steps, were pushed down, or most wrong ones up."""
+    """Over the last third of the window most right answers (or steps) were pushed down, or wrong ones up more often
+    than right ones. Where all are wrong, half of them go up whatever the rewards: that says nothing."""
     for kind, advice in (
         (
             "answers",
@@ -376,12 +384,17 @@ def wronged(rows: Rows) -> Iterator[Alarm]:
         ),
         ("steps", "their answers decide: a scheme that reads step rewards, such as process, tells steps apart"),
     ):
-        for verdict, way in (("right", "down"), ("wrong", "up")):
-            metric = f"wronged/{verdict}_{kind}"
-            share = trend(rows, metric)
-            if share and share.surely_over(0.5):
-                text = f"check: {share.after:.0%} of the {verdict} {kind} are pushed {way}; {advice}"
-                yield Alarm(f"{kind} wronged", text, (metric,))
+        metrics = f"wronged/right_{kind}", f"wronged/wrong_{kind}"
+        down, up = (trend(rows, metric) for metric in metrics)
+        if down and down.surely_over(0.5):
+            yield Alarm(
+                f"{kind} wronged", f"check: {down.after:.0%} of the right {kind} are pushed down; {advice}", metrics
+            )
+        elif down and up and up.surely_over(1 - down.after):
+            often = (
+                f"check: wrong {kind} are pushed up more often ({up.after:.0%}) than right ones ({1 - down.after:.0%})"
+            )
+            yield Alarm(f"{kind} wronged", f"{often}; {advice}", metrics)
 
 
 def truncated(rows: Rows) -> Iterator[Alarm]:

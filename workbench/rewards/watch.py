@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench.schema import RewardKind, RewardSummary, ScoredGroup, StepScores
 from workbench.schema.numbers import differ
@@ -123,6 +124,26 @@ def tell_apart(groups: Sequence[ScoredGroup]) -> dict[str, Telling]:
     }
 
 
+def correlate_with_trained(groups: Sequence[ScoredGroup], name: str, trained: Mapping[str, float]) -> float | None:
+    """Pearson's r, over completions and within groups, of a function's scores and the weighted sum of ``trained`` ones.
+
+    ``trained`` are the weights by name. A step function counts by the mean of a completion's scored steps. None where
+    one of the two does not differ within any group.
+    """
+    centred = [np.empty((0, 2))]
+    for group in groups:
+        rewards = {reward.name: reward for reward in group.rewards}
+        rows = []
+        for row in group.scored:
+            given = {one: _of_completion(row, rewards[one]) for one in (name, *trained)}
+            if None not in given.values():
+                rows.append((given[name], sum(weight * (given[one] or 0.0) for one, weight in trained.items())))
+        if rows:
+            both = np.array(rows, dtype=np.float64)  # (N, 2)
+            centred.append(both - both.mean(axis=0))
+    return _correlation(np.concatenate(centred))
+
+
 class CallTimes:
     """How long reward functions took, call by call; one whose code changes begins anew, one that goes is forgotten."""
 
@@ -169,9 +190,7 @@ def watch_rewards(
     for first, second in combinations(groups[-1].rewards, 2):
         pairs = [(_of_completion(step_scores, first), _of_completion(step_scores, second)) for step_scores in scored]
         both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
-        varies = len(both) > 1 and bool(differ(both.min(axis=0), both.max(axis=0)).all())
-        r = float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)) if varies else None
-        correlations.append(Correlation(first.name, second.name, r, len(both)))
+        correlations.append(Correlation(first.name, second.name, _correlation(both), len(both)))
     return RewardWatch(
         functions,
         tuple(correlations),
@@ -238,3 +257,9 @@ def _of_completion(scored: StepScores, reward: RewardSummary) -> float | None:
         return scored.outcome_scores.get(reward.name)
     values = [score for score in scored.scores.get(reward.name, ()) if score is not None]
     return sum(values) / len(values) if values else None
+
+
+def _correlation(both: npt.NDArray[np.float64]) -> float | None:
+    """Pearson's r of two columns, (N, 2); None where one does not vary."""
+    varies = len(both) > 1 and bool(differ(both.min(axis=0), both.max(axis=0)).all())
+    return round(float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)), 9) + 0.0 if varies else None  # 0, not −1e-33

@@ -264,7 +264,7 @@ def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[st
     ]
     took = function.p50
     details = [
-        f"not counted: {why}" if why else "",
+        why,
         BUILTINS[row.name].judged_by if row.is_builtin and row.name in BUILTINS else "",
         "" if took is None else f"{1000 * took:.2g} ms a call" if took < 0.1 else f"{took:.2g} s a call",
         about,

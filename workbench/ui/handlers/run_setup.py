@@ -98,7 +98,7 @@ def _reward_line(row: RewardRow) -> str:
         name = f"{row.name}{'' if row.is_builtin else ' (edited)'}"
     if row.is_scheduled:
         return name + row.unweighted().weight_text
-    return name + (f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
+    return name + (" (watched)" if row.weight == 0 else f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
 
 
 def start_run(draft: PageState, services: Services) -> tuple[str | None, Note | None]:

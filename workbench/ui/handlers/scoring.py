@@ -259,6 +259,9 @@ def scheme_note(section: Section) -> str:
     return f"{scheme.formula}{f' + {weight:g} · z(R)' if weight else ''}  ({scheme.reference})"
 
 
+WATCHED = "a run draws its curve and how it goes with what is trained on, and warns if it falls while that rises"
+
+
 def unused_notes(view: ScoringView) -> dict[str, tuple[str, str]]:
     """Return what to say of each reward that plays no part in the colours of a scheme drawn, and why it plays none."""
     if view.credit is None:
@@ -267,7 +270,9 @@ def unused_notes(view: ScoringView) -> dict[str, tuple[str, str]]:
     second = first if view.other is None or view.other.scheme == LOGGED else unused_rewards(view.other)
     said = {name: ("not counted by B", why) for name, why in second.items()}
     said |= {name: ("not counted by A", why) for name, why in first.items()}
-    return said | {name: ("shown, not counted", first[name]) for name in first.keys() & second.keys()}
+    watched = {reward.name for reward in view.credit.scored.rewards if reward.weight == 0}
+    said |= {name: ("shown, not counted", first[name]) for name in first.keys() & second.keys()}
+    return said | dict.fromkeys(watched, ("watched, not trained on", WATCHED))
 
 
 def _about(group: Group) -> str:
