@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, Qwen2Config
 
 from tests.configs import short_run
+from tests.drafts import draft_of
 from tests.in_this_process import trained
 from workbench.answers import answer_introduction
 from workbench.checks.probes import probe
@@ -18,15 +19,21 @@ from workbench.cli import main
 from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
-from workbench.errors import ConfigError, PolicyError, RewardCodeError
+from workbench.errors import ConfigError, RewardCodeError, RewardError
 from workbench.policies.belief import FORMS, BeliefReward, beliefs, heeds_masks, policy_reward
+from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group
-from workbench.rewards import load_reward, score_group
+from workbench.rewards import Sandbox, load_reward, score_group
+from workbench.rewards.watch import CallTimes
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, token_texts
+from workbench.ui.handlers.reward_forms import belief_row
+from workbench.ui.handlers.reward_rows import builtin_row
+from workbench.ui.handlers.rewards import rewards_said, row_label, watch_group
+from workbench.ui.handlers.scoring import rescore
 
 CHAIN = StepPattern()
 SMALL = {"vocab_size": 200, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
@@ -210,7 +217,7 @@ def test_what_does_not_fit_the_context_is_unscored(tiny, groups, monkeypatch):
 
 def test_another_tokenizers_ids_are_refused(tiny):
     group = Group("?", (Rollout((1, 2), ("not", " these"), finished=True),), {"answer": "1"})
-    with pytest.raises(PolicyError, match="another tokenizer"):
+    with pytest.raises(RewardError, match="another tokenizer"):
         beliefs(tiny, group, CHAIN)
 
 
@@ -296,6 +303,32 @@ def test_a_step_said_twice_is_paid_by_the_difference_and_not_by_the_watermark(ti
         )
         paid[form] = probe(group, CHAIN, [reward]).results["repeat a step"]["step"].pays
     assert paid == {"difference": True, "watermark": False}
+
+
+def test_the_page_asks_its_policy_and_says_how_well_the_belief_tells_right_from_wrong(tiny):
+    group = sample_group(tiny, load_task("chain-arithmetic")[2], num_generations=4, max_completion_length=112, seed=2)
+    row = belief_row({"of": "reference", "form": "difference", "introduction": "", "log": False}, ())
+    draft = draft_of(builtin_row("step_correctness"), row).but(group=group)
+    models = ModelWorker()
+    try:
+        with Sandbox(deadline=60, pattern_margin=60) as worker:
+            view = rescore(draft, worker, models)
+    finally:
+        models.close()
+    assert view.credit is not None, view
+    here = beliefs(tiny, group, CHAIN, of="reference").progress()
+    pairs = []
+    for one, values in zip(view.credit.scored.scored, here, strict=True):
+        assert near(one.scores["belief"], values)
+        pairs += [(v, r) for v, r in zip(values, one.scores["step_correctness"], strict=True) if v is not None]
+    wins = [(a > b) + (a == b) / 2 for a, right in pairs if right for b, wrong in pairs if not wrong]
+    watched = watch_group(draft, view.credit.scored, CallTimes())
+    said = rewards_said(draft, view, watched, "")["rows"][row.key]["text"]
+    assert f"{sum(wins) / len(wins):.0%} of pairs" in said
+    assert row_label(row) == "belief  ·  difference of the reference"
+    weighted = row.with_edits({"weight": 0.5})
+    again = belief_row({"of": "answer", "log": True}, (weighted,), weighted.key)
+    assert (again.name, again.weight, again.belief.log, again.has_editor) == ("belief", 0.5, True, False)
 
 
 @pytest.mark.training

@@ -91,13 +91,13 @@ class BeliefConfig(Section):
     """What a step scores: the belief after it (value), its change by the step, or its rise above the best so far."""
     of: Literal["answer", "reference"] = "answer"
     """Belief in the column `answer`, or in what the reference solution has after as many steps."""
-    per_token: bool = True
+    per_token: bool = Field(default=True, title="Mean over its tokens")
     """The mean log-probability of a token, in place of the sum over the tokens."""
-    log: bool = False
+    log: bool = Field(default=False, title="Log-probabilities")
     """Score log-probabilities, in place of probabilities."""
-    introduction: str | None = Field(default=None, max_length=1000)
+    introduction: str | None = Field(default=None, title="Text before the answer", max_length=1000)
     """The text before the answer, "\\n#### " say; None for what the prompt or the reference solution asks for."""
-    policy: str | None = None
+    policy: str | None = Field(default=None, title="Belief of another policy")
     """Whose belief: a folder saved by save_pretrained, a Hub id or run:NAME with the policy's tokenizer; None: the
     policy's own."""
 

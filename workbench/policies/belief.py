@@ -42,7 +42,7 @@ import torch
 from workbench.answers import answer_introduction, golds_of, reasoning_and_answer, texts_of
 from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
 from workbench.data.chain_arithmetic import reference_of
-from workbench.errors import PolicyError
+from workbench.errors import PolicyError, RewardError
 from workbench.policies.load import Policy, context_length, load_policy
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import encode_prompt, thinking_open
@@ -88,7 +88,7 @@ def beliefs(
     no answer (or no reference solution), or the text does not fit the policy's context.
 
     Raises:
-        PolicyError: if the policy has another tokenizer than the group's.
+        RewardError: if the policy has another tokenizer than the group's.
         PatternError: as splitting raises it.
     """
     began = time.monotonic()
@@ -140,7 +140,7 @@ def judge(
 ) -> list[tuple[Score, list[Score]]]:
     """Return the belief after each prompt and after each step of its completion, for B completions as rewards get them.
 
-    Raises PolicyError for ids of another tokenizer than the policy's.
+    Raises RewardError for ids of another tokenizer than the policy's.
     """
     tokenizer, ends = policy.tokenizer, frozenset(policy.eos_token_ids)
     context = context_length(policy.model) or math.inf
@@ -196,12 +196,12 @@ def _tokenized(tokenizer: Any, completion: Any, steps: Sequence[str]) -> tuple[l
 
 
 def _written(policy: Policy, ids: Sequence[int], steps: Sequence[str], number: int) -> list[str]:
-    """Return the tokens' texts. Raises PolicyError for ids that another tokenizer has made."""
+    """Return the tokens' texts. Raises RewardError for ids that another tokenizer has made."""
     known = policy.model.get_input_embeddings().weight.shape[0]
     written = token_texts(policy.tokenizer, ids) if max(ids, default=0) < known else []
     whole = "".join(written)
     if not all(step in whole for step in steps):
-        raise PolicyError(
+        raise RewardError(
             f"rollout {number + 1} was sampled with another tokenizer than that of {policy.name!r}; a belief is read "
             "off the sampled ids, so ask a policy with the tokenizer that sampled them"
         )

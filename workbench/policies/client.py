@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from workbench.config import EnvironmentSection, ModelConfig, PromptSection, RewardConfig, SamplingConfig
+from workbench.config import BeliefConfig, EnvironmentSection, ModelConfig, PromptSection, RewardConfig, SamplingConfig
 from workbench.errors import ChildError, PatternError, RewardError, WorkbenchError
 from workbench.places import checkpoint_or
 from workbench.policies.find import check_there
@@ -54,7 +54,11 @@ def _ready(policy: str, reply: Mapping[str, Any]) -> PolicyStatus:
 def _described(what: str, request: Mapping[str, Any]) -> str:
     """Describe a request to others that wait."""
     if what != "sample":
-        return {"values": "estimates the values of steps", "reference": "compares with a reference policy"}[what]
+        return {
+            "values": "estimates the values of steps",
+            "reference": "compares with a reference policy",
+            "belief": "asks a policy for its belief in the answer",
+        }[what]
     sampling = request["sampling"]
     return f"samples {sampling['num_generations']} answers of up to {sampling['max_completion_length']:,} tokens"
 
@@ -175,6 +179,38 @@ class ModelWorker:
         }
         reply = self._in_turn("values", request, on_event, cancelled)
         return None if reply is None else StepValues.from_json(reply["values"])
+
+    def score_beliefs(
+        self,
+        policy: str,
+        config: BeliefConfig,
+        batch: Mapping[str, Any],
+        *,
+        pattern: StepPattern,
+        template_kwargs: Mapping[str, Any] | None = None,
+        adapter: str | None = None,
+        loading: Mapping[str, str] | None = None,
+    ) -> list[list[Score]]:
+        """Score steps by the belief of ``policy``, or of the configuration's own (``belief.BeliefReward``).
+
+        ``batch`` are the arguments that a reward function gets. Raises as ``sample``, and RewardError for completions
+        that another tokenizer has made.
+        """
+        request: dict[str, Any] = {
+            "policy": policy,
+            "adapter": adapter,
+            "loading": dict(loading or {}),
+            "config": config.model_dump(),
+            "batch": dict(batch),
+            "pattern": dataclasses.asdict(pattern),
+            "template_kwargs": dict(template_kwargs or {}),
+        }
+        if config.policy is not None:
+            request |= {"policy": config.policy, "adapter": None, "loading": {}}
+        reply = self._in_turn("belief", request, None, None)
+        assert reply is not None  # nothing cancels it
+        scores: list[list[Score]] = reply["scores"]
+        return scores
 
     def _in_turn(
         self,

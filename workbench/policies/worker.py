@@ -12,8 +12,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.config import ModelConfig, RewardConfig
+from workbench.config import BeliefConfig, ModelConfig, RewardConfig
 from workbench.errors import PolicyError, RewardError, WorkbenchError
+from workbench.policies.belief import BeliefReward
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.plain import decoding_of
@@ -87,7 +88,7 @@ class GrowingTexts:
 
 
 def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: LocalModels) -> dict[str, Any]:
-    """``{"load": name}``, or ``sample``, ``values``, ``reference``, ``model`` with what they need (``ModelWorker``)."""
+    """``{"load": name}``, or ``sample``, ``values``, ``belief``, ``reference`` or ``model`` with what it needs."""
     if "model" in request:
         return _scored(request["model"], emit, models)
     try:
@@ -98,6 +99,12 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
             return {"group": group.to_json(), **_loaded(policy)}
         if "values" in request:
             return _values(request["values"], emit, cache)
+        if "belief" in request:
+            arguments = request["belief"]
+            policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
+            how, pattern = BeliefConfig.model_validate(arguments["config"]), StepPattern(**arguments["pattern"])
+            reward = BeliefReward(policy, how, arguments["template_kwargs"], pattern)
+            return {"scores": reward(**arguments["batch"]), **_loaded(policy)}
         if "load" in request:
             policy = cache.get(request["load"], request.get("adapter"), emit)
             return _loaded(policy)

@@ -26,7 +26,7 @@ from workbench.ui.handlers.example import find_task, with_group
 from workbench.ui.handlers.opening import Opening, short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
-from workbench.ui.handlers.scoring import Note, findings_json, portable_configs
+from workbench.ui.handlers.scoring import Note, believed, findings_json, portable_configs
 from workbench.ui.handlers.session import BackgroundWork, Kept, Services
 from workbench.ui.payloads import ProbePair
 from workbench.views.heatmap import credit_payload, to_json
@@ -90,7 +90,7 @@ def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[Chec
         return probe(
             group,
             draft.pattern(),
-            _rewards(draft),
+            _rewards(draft, services),
             [own, *(scheme for scheme in SCHEMES if scheme != own)],
             options=changed(draft.credit),
             worker=worker,
@@ -177,7 +177,7 @@ def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[Ch
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
     try:
         (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
-        pattern, rewards, credit = draft.pattern(), _rewards(draft), credit_config(draft.credit)
+        pattern, rewards, credit = draft.pattern(), _rewards(draft, services), credit_config(draft.credit)
         examples = _examples(draft.task_section(), seed)
     except WorkbenchError as error:
         yield CheckView("", Note(str(error)))
@@ -211,12 +211,13 @@ def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[Ch
     yield CheckView(findings_json(report.findings))
 
 
-def _rewards(draft: PageState) -> list[Any]:
+def _rewards(draft: PageState, services: Services) -> list[Any]:
     """All that are on, but for Monte-Carlo values: those are of one group's own steps."""
-    rewards = portable_configs(draft)
+    switched_on = [config for _, config in draft.switched_on() if config.monte_carlo is None]
+    rewards = [believed(draft, one, services.models) if one.belief else one for one in switched_on]
     if not rewards:
         raise ConfigError("no reward function is on that can score other completions; switch one on or add one")
-    return list(rewards)
+    return rewards
 
 
 def _examples(section: TaskSection, seed: int) -> list[Example]:

@@ -194,8 +194,12 @@ def _values_code(name: str, values: StepValues) -> str:
 
 def _left_out(draft: PageState) -> list[str]:
     """A comment for each row that is on and scores nothing on the page either."""
-    rows = ((row.name, stale(row, draft)) for row in draft.rows if row.on)
-    return [f"# {name} is left out, as on the page: {why}" for name, why in rows if why]
+    rows = (
+        (row.name, "wb.beliefs(policy, group, pattern).as_reward() gives it" if row.belief else stale(row, draft))
+        for row in draft.rows
+        if row.on
+    )
+    return [f"# {name} is left out: {why}" for name, why in rows if why]
 
 
 def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:

@@ -284,6 +284,13 @@ def _status(event: dict[str, Any]) -> str:
     return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"
 
 
+BELIEF_OF = (("the answer", "answer"), ("the rest of a reference solution", "reference"))
+BELIEF_FORMS = (
+    ("what it adds to the belief", "difference"),
+    ("what it adds to the best so far", "watermark"),
+    ("the belief after it", "value"),
+)
+"""Label and value of what a policy believes in, and of what a step scores."""
 FIRST = ("base_url", "model", "rubric", "key_variable")
 """Settings that the form shows first; the others are folded away."""
 LEAVES: Mapping[str, Leaf] = {leaf.name: leaf for leaf in leaves(JudgeConfig) if leaf.name != "extra"}
@@ -425,6 +432,21 @@ def _outcome_reward(rows: Rows, name: str) -> RewardConfig:
     if name not in BUILTINS:
         raise ConfigError(f"there is no outcome reward {name!r} any more; choose another")
     return RewardConfig(name=name, kind="outcome")
+
+
+def belief_row(values: Mapping[str, Any], rows: Rows, key: str = "") -> RewardRow:
+    """Return the row that the belief form's values come to, in the place of the one with that key; "" adds one.
+
+    Raises ConfigError for a value that does not fit.
+    """
+    changed = next((row for row in rows if row.key == key and row.belief is not None), None)
+    given = {name: value for name, value in values.items() if value not in (None, "")}
+    name = free_name("belief" if changed is None else changed.name, rows, key)
+    row = row_of(RewardConfig.parse({"name": name, "kind": "step", "belief": given}))
+    if changed is None:
+        return row
+    kept = {field: changed.fields[field] for field in ("weight", "schedule") if field in changed.fields}
+    return RewardRow({**row.fields, **kept}, on=changed.on)
 
 
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,7 @@
 """One row of the list of reward functions: a reward's configuration, and what only the page knows of it.
 
 A row's editor holds source code. While that is a built-in reward's own source, its name says what the reward is; once
-it is edited the code does. A row that is a reward model, a judge or Monte-Carlo values has no editor.
+it is edited the code does. A row that is a reward model, a judge, Monte-Carlo values or a belief has no editor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from workbench.config import JudgeConfig, ModelConfig, MonteCarloConfig, RewardConfig
+from workbench.config import BeliefConfig, JudgeConfig, ModelConfig, MonteCarloConfig, RewardConfig
 from workbench.config.rewards import read_schedule, schedule_text, weight_at
 from workbench.errors import ConfigError, RewardError
 from workbench.policies.step_values import StepValues
@@ -97,7 +97,7 @@ class RewardRow:
 
     @property
     def has_editor(self) -> bool:
-        return all(self.fields.get(part) is None for part in ("model", "judge", "monte_carlo"))
+        return all(self.fields.get(part) is None for part in ("model", "judge", "monte_carlo", "belief"))
 
     @property
     def is_builtin(self) -> bool:
@@ -123,6 +123,10 @@ class RewardRow:
     @property
     def monte_carlo(self) -> MonteCarloConfig | None:
         return None if self.fields.get("monte_carlo") is None else self.unweighted().monte_carlo
+
+    @property
+    def belief(self) -> BeliefConfig | None:
+        return None if self.fields.get("belief") is None else self.unweighted().belief
 
     def config(self) -> RewardConfig:
         """Raises RewardError for a weight out of range."""

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from workbench.assets import EMBEDDED
 from workbench.checks import split_step_demo
+from workbench.checks.difficulty import auc
 from workbench.config import EnvironmentSection, PolicySection
 from workbench.config.reading import read_text
 from workbench.data import Task
@@ -82,9 +83,15 @@ LONGEST_STEP = 120
 
 Rows = Sequence[RewardRow]
 
-MODEL, JUDGE, VALUES, FILE = "new:model", "new:judge", "new:values", "new:file"
+MODEL, JUDGE, VALUES, BELIEF, FILE = "new:model", "new:judge", "new:values", "new:belief", "new:file"
 """Choices whose own form adds the reward, in the editor's place."""
-_FORMS = {MODEL: "A reward model …", JUDGE: "A judge …", VALUES: "Step values by sampling …", FILE: "A file …"}
+_FORMS = {
+    MODEL: "A reward model …",
+    JUDGE: "A judge …",
+    BELIEF: "Belief in the right answer …",
+    VALUES: "Step values by sampling …",
+    FILE: "A file …",
+}
 
 
 def reward_choices() -> list[tuple[str, str]]:
@@ -185,6 +192,8 @@ def row_label(row: RewardRow) -> str:
     if row.monte_carlo is not None:
         what = "Monte-Carlo progress" if row.monte_carlo.progress else "Monte-Carlo"
         return f"{what} (k={row.monte_carlo.continuations})"
+    if row.belief is not None:
+        return f"{row.name}  ·  {row.belief.form} of the {row.belief.of}"
     what = "judge" if row.judge is not None else "" if row.has_editor else "model"
     weight = f"weight{row.unweighted().weight_text.replace(' ×', '')}" if row.is_scheduled else ""
     return "  ·  ".join(filter(None, (row.name, what, weight)))
@@ -259,6 +268,7 @@ def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[st
         scores_what,
         _gave(function, row.name in (scored.judge("step"), scored.judge("outcome"))),
         f"{function.scores.unscored} unscored" if function.scores.unscored else "",
+        _told_apart(scored, row.name) if row.belief else "",
         f"drawn with its weight at step 0 ({row.schedule})" if row.is_scheduled else "",
         said,
     ]
@@ -270,6 +280,23 @@ def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[st
         about,
     ]
     return Note(" · ".join(filter(None, parts)), level="plain", detail="  ·  ".join(filter(None, details)))
+
+
+def _told_apart(scored: ScoredGroup, name: str) -> str:
+    """Say how often a step reward puts a right step above a wrong one, or without labels a right answer's step."""
+    judge, of_steps = scored.judge("step") or scored.judge("outcome"), scored.judge("step") is not None
+    pairs = [
+        (score, label > 0)
+        for one in scored.scored
+        for k, score in enumerate(one.scores[name])
+        if judge is not None and score is not None
+        if (label := one.scores[judge][k] if of_steps else one.outcome_scores[judge]) is not None
+    ]
+    if len({right for _, right in pairs}) < 2:
+        return ""
+    share = auc([score for score, _ in pairs], [right for _, right in pairs])
+    better, worse = ("a right step", "a wrong one") if of_steps else ("a right answer's step", "a wrong one's")
+    return f"{better} is above {worse} in {share:.0%} of pairs"
 
 
 def _gave(function: Watched, is_judge: bool) -> str:

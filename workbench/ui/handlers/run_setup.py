@@ -94,6 +94,8 @@ def _reward_line(row: RewardRow) -> str:
         name = f"{row.name} (model)"
     elif row.judge is not None:
         name = f"{row.name} (judge)"
+    elif row.belief is not None:
+        name = f"{row.name} ({row.belief.form} of the {row.belief.of})"
     else:
         name = f"{row.name}{'' if row.is_builtin else ' (edited)'}"
     if row.is_scheduled:

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from workbench.checks import Finding, preflight_of
-from workbench.config import RewardConfig
+from workbench.config import PromptSection, RewardConfig
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
-from workbench.errors import ConfigError, PatternError, RewardError, WorkbenchError, redact
+from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, WorkbenchError, redact
+from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, Sandbox, score_split, split_group
 from workbench.rewards.logged import preview_state
 from workbench.rewards.reward import Models
@@ -132,7 +133,7 @@ def score(
 
     Raises WorkbenchError for a reward function or a scheme that cannot be used.
     """
-    rewards = rewards_on_screen(draft, group)
+    rewards = rewards_on_screen(draft, group, models)
     if not rewards:
         raise NothingScores("no reward function is on; switch one on or add one")
     scheme = credit_config(draft.credit)
@@ -150,17 +151,47 @@ def score(
 
 
 def portable_configs(draft: PageState) -> list[RewardConfig]:
-    """The rewards that are on and can score any group, which Monte-Carlo values cannot. Raises RewardError."""
-    return [config for _, config in draft.switched_on() if config.monte_carlo is None]
+    """The rewards that are on and need no policy: they can score any group. Raises RewardError."""
+    return [config for _, config in draft.switched_on() if not config.asks_policy]
 
 
-def rewards_on_screen(draft: PageState, group: Group) -> list[RewardConfig | Reward]:
-    """The rewards that are on and can score this group, Monte-Carlo values among them. Raises RewardError."""
+def believed(draft: PageState, config: RewardConfig, models: ModelWorker) -> Reward:
+    """Return a row's belief as a reward, asked of the page's policy. Raises ConfigError and PatternError."""
+    belief, policy = config.belief, draft.policy
+    assert belief is not None
+    prompting = PromptSection.parse(draft.tree["prompt"], "prompt")
+    options: dict[str, Any] = {
+        "pattern": draft.pattern(),
+        "template_kwargs": prompting.template_kwargs,
+        **draft.policy_options,
+    }
+
+    def scored(prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any) -> Any:
+        batch = {"prompts": prompts, "completions": completions, "steps": steps, **columns}
+        batch |= {"completion_ids": completion_ids, "step_ends": step_ends}
+        try:
+            return models.score_beliefs(policy, belief, batch, **options)
+        except PolicyError as error:
+            raise RewardError(str(error)) from error
+
+    return Reward(config.name, "step", scored, config.weight, schedule=config.points).at(0)
+
+
+def rewards_on_screen(draft: PageState, group: Group, models: Any = None) -> list[RewardConfig | Reward]:
+    """The rewards that are on and can score this group, Monte-Carlo values among them; beliefs where there are
+    ``models`` to ask. Raises RewardError.
+    """
     rewards: list[RewardConfig | Reward] = []
     for row, config in draft.switched_on():
-        if config.monte_carlo is None:
+        if not config.asks_policy:
             rewards.append(config)
-        elif row.estimated is not None and row.estimated.fits(group, draft.pattern_parts):
+        elif config.belief is not None:
+            rewards += [] if models is None else [believed(draft, config, models)]
+        elif (
+            config.monte_carlo is not None
+            and row.estimated is not None
+            and row.estimated.fits(group, draft.pattern_parts)
+        ):
             what: Literal["value", "progress"] = "progress" if config.monte_carlo.progress else "value"
             rewards.append(replace(row.estimated.values.as_reward(what, config.weight_at(0)), name=config.name))
     return rewards

@@ -11,7 +11,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.config import Leaf
+from workbench.config import BeliefConfig, Leaf, leaves
+from workbench.errors import ConfigError
 from workbench.rewards.source import saved_rewards
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards
@@ -216,6 +217,43 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
 
     outcome.focus(choices, [outcome, *form.inputs], outcome, queue=False, **PRIVATE)
     _labels(form, services)
+
+
+# ── beliefs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build_belief_form(form: Form, services: Services, row: RewardRow | None) -> None:
+    """Say what is believed and what a step scores of it; the page's policy is asked with every scoring."""
+    held = (row and row.belief) or BeliefConfig()
+    leaf = {one.name: one for one in leaves(BeliefConfig)}
+    widgets: dict[str, Any] = {}
+    with gr.Row(elem_classes=["fields"]):
+        widgets["of"] = _choice("Belief in", forms.BELIEF_OF, held.of, "belief-of")
+        widgets["form"] = _choice("A step scores", forms.BELIEF_FORMS, held.form, "belief-form")
+    for pair in (("introduction", "policy"), ("per_token", "log")):
+        with gr.Row(elem_classes=["fields"]):
+            for name in pair:
+                asked, value = leaf[name], getattr(held, name)
+                common: dict[str, Any] = {"label": asked.label, "elem_id": f"belief-{name}", "interactive": True}
+                widgets[name] = (
+                    gr.Checkbox(value, min_width=0, **common)
+                    if asked.kind is bool
+                    else gr.Textbox(value or "", placeholder=asked.help, max_lines=1, **common)
+                )
+    with gr.Row(elem_classes=["slot-foot"]):
+        add = gr.Button("Change" if row else "Add", elem_id="belief-add", **SMALL)
+    said, names = note("belief-note", head=False), list(widgets)
+
+    def put(*values: Any) -> Updates:
+        before = read(*values[len(names) :])
+        try:
+            new = forms.belief_row(dict(zip(names, values, strict=False)), before.rows, row.key if row else "")
+        except ConfigError as error:
+            return {said: note_value(Note(str(error)))}
+        return shown(form, before, before.with_row(new, row.key if row else "")) | {form.rewards.editing: ""}
+
+    outputs = [said, form.rewards.editing, *form.outputs]
+    add.click(put, [*widgets.values(), *form.inputs], outputs, queue=False, **PRIVATE)
 
 
 def _labels(form: Form, services: Services) -> None:

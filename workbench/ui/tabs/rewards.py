@@ -21,13 +21,20 @@ from workbench.ui.handlers.scoring import Note, ScoringView
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, hidden, note, note_value
 from workbench.ui.tabs.form import Updates, field, read, shown
-from workbench.ui.tabs.reward_forms import build_file_form, build_judge_form, build_model_form, build_values_form
+from workbench.ui.tabs.reward_forms import (
+    build_belief_form,
+    build_file_form,
+    build_judge_form,
+    build_model_form,
+    build_values_form,
+)
 from workbench.ui.tabs.widgets import Form, RewardWidgets
 
 FORMS = {
     handlers.MODEL: build_model_form,
     handlers.JUDGE: build_judge_form,
     handlers.VALUES: build_values_form,
+    handlers.BELIEF: build_belief_form,
     handlers.FILE: build_file_form,
 }
 """What the editor shows in place of code, by what it would add."""
@@ -157,6 +164,8 @@ def _editor(form: Form, services: Services, editing: str, row: RewardRow | None)
 
 
 def _form_of(row: RewardRow) -> str:
+    if row.belief is not None:
+        return handlers.BELIEF
     return handlers.MODEL if row.model is not None else handlers.JUDGE if row.judge is not None else handlers.VALUES
 
 
