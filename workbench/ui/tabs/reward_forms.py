@@ -225,21 +225,17 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
 def build_belief_form(form: Form, services: Services, row: RewardRow | None) -> None:
     """Say what is believed and what a step scores of it; the page's policy is asked with every scoring."""
     held = (row and row.belief) or BeliefConfig()
-    leaf = {one.name: one for one in leaves(BeliefConfig)}
-    widgets: dict[str, Any] = {}
+    leaf, widgets = {one.name: one for one in leaves(BeliefConfig)}, dict[str, Any]()
     with gr.Row(elem_classes=["fields"]):
-        widgets["of"] = _choice("Belief in", forms.BELIEF_OF, held.of, "belief-of")
-        widgets["form"] = _choice("A step scores", forms.BELIEF_FORMS, held.form, "belief-form")
-    for pair in (("introduction", "policy"), ("per_token", "log")):
-        with gr.Row(elem_classes=["fields"]):
-            for name in pair:
-                asked, value = leaf[name], getattr(held, name)
-                common: dict[str, Any] = {"label": asked.label, "elem_id": f"belief-{name}", "interactive": True}
-                widgets[name] = (
-                    gr.Checkbox(value, min_width=0, **common)
-                    if asked.kind is bool
-                    else gr.Textbox(value or "", placeholder=asked.help, max_lines=1, **common)
-                )
+        widgets["of"] = field("belief-of", str, "Belief in", held.of, choices=forms.BELIEF_OF)
+        widgets["form"] = field("belief-form", str, "A step scores", held.form, choices=forms.BELIEF_FORMS)
+    with gr.Row(elem_classes=["fields"]):
+        for name in ("introduction", "policy"):
+            value, about = getattr(held, name) or "", leaf[name].help
+            widgets[name] = field(f"belief-{name}", str, leaf[name].label, value, placeholder=about)
+    with gr.Row(elem_classes=["fields"]):
+        for name in ("per_token", "log"):
+            widgets[name] = field(f"belief-{name}", bool, leaf[name].label, getattr(held, name))
     with gr.Row(elem_classes=["slot-foot"]):
         add = gr.Button("Change" if row else "Add", elem_id="belief-add", **SMALL)
     said, names = note("belief-note", head=False), list(widgets)
