@@ -122,25 +122,22 @@ def _is_of_a_run(file: Path) -> bool:
 
 def _guessed(role: Role, values: Mapping[str, Any], taken: Collection[str]) -> str | None:
     """Return the column whose name is the surest of the role's words, or else has it among its words."""
-    words = {
-        name: [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
-        for name in names_of(values)
-        if name not in taken and _may_be(role, value_at(values, name))
-    }
+    words = {}
+    for name in names_of(values):
+        value = value_at(values, name)
+        if role == "reward":
+            may_be = is_number(value) or isinstance(value, bool)
+        elif role == "answer":
+            may_be = isinstance(value, str | list) or is_number(value)
+        else:
+            may_be = (isinstance(value, str) and bool(value.strip())) or is_messages(value)
+        if name not in taken and may_be:
+            words[name] = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
     for fits in (lambda known, found: [known] == found, lambda known, found: known in found):
         for known in WORDS[role]:
-            if (name := next((name for name, found in words.items() if fits(known, found)), None)) is not None:
-                return name
+            if (fitting := next((name for name, found in words.items() if fits(known, found)), None)) is not None:
+                return fitting
     return None
-
-
-def _may_be(role: Role, value: Any) -> bool:
-    """Whether a value may be a role's."""
-    if role == "reward":
-        return is_number(value) or isinstance(value, bool)
-    if role == "answer":
-        return isinstance(value, str | list) or is_number(value)
-    return (isinstance(value, str) and bool(value.strip())) or is_messages(value)
 
 
 # --- advantages that a file logged ------------------------------------------------------------------------------

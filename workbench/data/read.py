@@ -13,6 +13,7 @@ import gzip
 import io
 import json
 import math
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,7 +103,7 @@ def read_rows(path: str | Path, split: str | None = None, *, max_bytes: int = MA
 
 def rows_and_faults(path: Path, split: str | None = None, *, max_bytes: int = MAX_BYTES) -> Iterator[Row]:
     """Yield what ``read_rows`` returns, and in their places the rows that cannot be read. Raises TaskError as it."""
-    if not _is_folder(path):
+    if not os.path.isdir(path):
         if split not in (None, EVERY):
             raise TaskError(f"{path.name} is one file, which has no split {split!r}; leave the split out")
         yield from _rows_of_file(path, max_bytes)
@@ -417,17 +418,10 @@ _Source = Path | Sequence[Mapping[str, Any]]
 
 def held_out_of(path: Path, split: str | None) -> str | None:
     """Return the split that is held out where ``split`` is trained on; None where there is none. Raises TaskError."""
-    if not _is_folder(path):
+    if not os.path.isdir(path):
         return None
     splits = _splits_of(path)
     return next((name for name in _HELD_OUT if name in splits and name != (split or _trained_on(splits))), None)
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # as no name could be so long
-        return False
 
 
 def _trained_on(splits: Mapping[str, Any]) -> str:

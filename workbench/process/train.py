@@ -32,7 +32,7 @@ from workbench.process.tracking import Tracking
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb, saved
 from workbench.rundir.metrics import resumed
-from workbench.schema import Credit, HeldOutAnswer, LossPass, WatchedRow, counted
+from workbench.schema import Credit, LossPass, WatchedRow, counted
 from workbench.training.methods.base import Listeners, Trainer
 from workbench.weights import RENAMED, is_out_of_memory
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
                 recorder.on_rollouts,
                 recorder.on_watched,
                 recorder.on_rows,
-                recorder.on_answers,
+                run.answers.write,
                 recorder.on_pass,
                 callbacks=[recorder],
             ),
@@ -194,9 +194,6 @@ class Recorder(TrainerCallback):
     def on_pass(self, seen: LossPass) -> None:
         if self._writes:
             self.run.passes.write(seen)
-
-    def on_answers(self, step: int, answers: list[HeldOutAnswer]) -> None:
-        self.run.answers.write(step, answers)
 
     def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
         self.run.rollouts.write_rows(step, rows)

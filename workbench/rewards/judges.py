@@ -447,6 +447,9 @@ INSERT INTO calls VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1 W
 """
 
 
+_UNUSABLE = "{file}, where judges' answers are kept, cannot be used ({error}); remove it"
+
+
 class Store:
     """A judge's answers by what was asked, and how many requests each run has sent, in one file of the workspace.
 
@@ -464,7 +467,7 @@ class Store:
             self._database = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             self._database.executescript(_TABLES)
         except (OSError, sqlite3.Error) as error:
-            raise self._broken(error) from error
+            raise RewardError(_UNUSABLE.format(file=self.path, error=error)) from error
 
     def get(self, key: str) -> str | None:
         """Return the answer to what was asked before."""
@@ -499,10 +502,7 @@ class Store:
             with self._lock:
                 return self._database.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise self._broken(error) from error
-
-    def _broken(self, error: Exception) -> RewardError:
-        return RewardError(f"{self.path}, where judges' answers are kept, cannot be used ({error}); remove it")
+            raise RewardError(_UNUSABLE.format(file=self.path, error=error)) from error
 
     def close(self) -> None:
         self._database.close()

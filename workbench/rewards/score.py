@@ -277,10 +277,14 @@ def score_both(
     known = {_function(spec): summary for spec, summary in zip(rewards, first.rewards, strict=True)}
     fresh = score_split(group, splits, [spec for spec in others if _function(spec) not in known], **options)
     new = iter(fresh.rewards)
-    summaries = [
-        replace(known[_function(spec)], weight=_weight(spec)) if _function(spec) in known else next(new)
-        for spec in others
-    ]
+    summaries = []
+    for spec in others:
+        summary, weight = known.get(_function(spec)), 1.0
+        if isinstance(spec, RewardConfig):
+            weight = spec.weight_at(0)
+        elif isinstance(spec, Reward):
+            weight = spec.weight
+        summaries.append(next(new) if summary is None else replace(summary, weight=weight))
     names = {summary.name for summary in fresh.rewards}
     rows = [_with(row, added, summaries, names) for row, added in zip(first.scored, fresh.scored, strict=True)]
     return first, ScoredGroup(first.group, settle(rows, summaries), tuple(summaries))
@@ -311,12 +315,6 @@ def _function(spec: Spec) -> Any:
     if isinstance(spec, RewardConfig):
         return spec.model_dump_json(exclude={"weight", "schedule"})
     return (spec.name, spec.kind, spec.function) if isinstance(spec, Reward) else spec
-
-
-def _weight(spec: Spec) -> float:
-    if isinstance(spec, RewardConfig):
-        return spec.weight_at(0)
-    return spec.weight if isinstance(spec, Reward) else 1.0
 
 
 FAILED = math.inf
