@@ -29,7 +29,7 @@ def group(*texts: str) -> Group:
 
 def preview(worker: Sandbox, regex: str, *texts: str, kind: str = "starts") -> ScoringView:
     draft = draft_of(builtin_row("step_correctness"), regex=regex, kind=kind)
-    return rescore(replace(draft, group=replace(group(*texts), columns=draft.columns)), worker)
+    return rescore(draft.but(group=replace(group(*texts), columns=draft.columns)), worker)
 
 
 @pytest.mark.parametrize(

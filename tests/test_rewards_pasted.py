@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,7 +118,7 @@ def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: Sandbox) -
     """Pasted over the template of a step function, as people do."""
     rows = [own_row(code, f"row_{i}") for i, code in enumerate(RECIPE.values())]
     draft = draft_of(*rows, regex=r"\n", kind="ends", scheme="outcome")
-    view = rescore(replace(draft, group=GROUP, prompt=PROMPT, columns=GROUP.columns), worker)
+    view = rescore(draft.but(group=GROUP, prompt=PROMPT, columns=GROUP.columns), worker)
     assert not any(view.rows)
     assert view.note is None
     assert [row.name for row in rows] == list(RECIPE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,19 +159,29 @@ CHAT = Batch([[{"role": "user", "content": "2 + 2?"}]], [[{"role": "assistant", 
 
 
 @pytest.mark.parametrize(
-    ("body", "batch", "message"),
+    ("body", "batch"),
     [
-        ("completion[0]['content']", TEXTS, "completions are texts because the prompts are"),
-        ("completion[0].get('content')", TEXTS, "completions are texts because the prompts are"),
-        ("completion.strip()", CHAT, r"completions are lists of chat messages .*completion\[-1\]\['content'\]"),
-        ("__import__('re').match('4', completion)", CHAT, "completions are lists of chat messages"),
+        ("completion[0]['content']", TEXTS),
+        ("completion[0].get('content')", TEXTS),
+        ("completion.strip()", CHAT),
+        ("__import__('re').match('4', completion).group()", CHAT),
     ],
 )
-def test_texts_taken_for_messages_are_said_to_be_texts(worker: Sandbox, body: str, batch: Batch, message: str) -> None:
+def test_texts_taken_for_messages_are_given_as_messages_and_messages_as_texts(
+    worker: Sandbox, body: str, batch: Batch
+) -> None:
     code = f"def mine(completions, **k):\n    return [len({body}) for completion in completions]"
-    with pytest.raises(RewardError, match=message) as caught:
-        load(worker, code, "outcome").score(batch)
+    assert load(worker, code, "outcome").score(batch)[0] == [1.0]
+    wrong = code.replace(body, f"{body}['text']")  # wrong of both: told as it was first
+    with pytest.raises(RewardError) as caught:
+        load(worker, wrong, "outcome").score(batch)
     assert caught.value.line == 2
+
+
+def test_a_step_function_is_told_what_the_prompt_is(worker: Sandbox) -> None:
+    code = "def mine(prompt, step, **k):\n    return len(prompt[0]['content'])"
+    with pytest.raises(RewardError, match="prompts are texts"):
+        load(worker, code).score(replace(TEXTS, steps=[["4"]]))
 
 
 def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sandbox) -> None:

@@ -16,7 +16,8 @@ number, 0 for the first: a value in the ``step`` form, lists like ``steps`` in t
 ``log_extra`` and ``log_metric`` are TRL's (``logged``): an ``outcome`` function gets them always, the other two where
 they name them. Any of the three may be ``async def``; one that scores single steps is then awaited for many of them at
 once. A step function may also be written ``f(prompt, step_text)``, whatever the two are called, and be the method
-``forward`` of an object (``as_reward``).
+``forward`` of an object; functions of other tools (``others``) are called as they are there (``as_reward``). An
+``outcome`` function that takes texts for chat messages, or messages for texts, is called again with what it takes.
 
 It may return finite numbers or None, one for each completion or step. In messages rollouts and steps count from 1, as
 they are labelled; in an error's attributes from 0. The sandbox calls users' functions with this module, so it knows
@@ -37,6 +38,7 @@ from typing import Any, Literal
 
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
 from workbench.rewards.logged import ARGUMENTS, Log, as_list, preview_state
+from workbench.rewards.others import as_messages, as_texts, called_as_there, rubric_reward, tool_of
 from workbench.schema import RewardKind
 
 Form = Literal["outcome", "step", "steps"]
@@ -99,14 +101,23 @@ class Batch:
 def as_reward(function: Any) -> Any:
     """Return ``function`` to be called by the names of its form.
 
-    ``f(prompt, step_text)`` becomes ``f(prompt, step, **columns)``, and so does the method ``forward`` of an object.
+    ``f(prompt, step_text)`` becomes ``f(prompt, step, **columns)``, and so does the method ``forward`` of an object;
+    what another tool calls in its own way becomes ``f(prompts, completions, **columns)``, and a class an object of it.
     Anything else is returned as it is.
     """
+    if inspect.isclass(function) and "__call__" in vars(function):
+        function = function()
+    if hasattr(function, "funcs") and hasattr(function, "weights"):
+        return rubric_reward(function)
     called = getattr(function, "forward", function)
     try:
         signature = inspect.signature(called)
     except (TypeError, ValueError):
         return function
+    if called is function and tool_of(signature):
+        reward: Any = wraps(called)(called_as_there(called))
+        reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
+        return reward
     is_model = called is not function and callable(function)  # whose two arguments may be ids and a mask
     if not is_prompt_and_step(signature, by_name=is_model):
         return function if callable(function) else called
@@ -121,7 +132,7 @@ def as_reward(function: Any) -> Any:
     async def awaited(prompt: Any, step: str, **columns: Any) -> Any:
         return await called(prompt, step, **arguments(columns))
 
-    reward: Any = wraps(called)(awaited if is_async(called) else scored)
+    reward = wraps(called)(awaited if is_async(called) else scored)
     reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
     return reward
 
@@ -132,7 +143,7 @@ def is_prompt_and_step(signature: inspect.Signature, *, by_name: bool = False) -
     Where it takes any further argument, or ``by_name``, their names must say so.
     """
     needed = [one for one in signature.parameters.values() if one.default is one.empty and one.kind not in _VARIADIC]
-    if len(needed) != 2 or any(one.kind is one.KEYWORD_ONLY for one in needed):
+    if tool_of(signature) or len(needed) != 2 or any(one.kind is one.KEYWORD_ONLY for one in needed):
         return False
     first, second = (one.name for one in needed)
     if first == "prompt" and "step" in second:
@@ -239,9 +250,23 @@ def call_reward(
     if form == "steps":
         arguments |= {"steps": [list(texts) for texts in batch.steps], **of_turns}
         logs = {asked: logs[asked] for asked in logs if asked in named}
+
+    def run(given: dict[str, Any]) -> Any:
+        call = partial(function, **given, **logs)
+        return results([call])[0] if is_async(function) else call()
+
     with _errors_named(name, function, catch, arguments | logs):
-        call = partial(function, **arguments, **logs)
-        returned = results([call])[0] if is_async(function) else call()
+        try:
+            returned = run(arguments)
+        except (TypeError, AttributeError) as error:
+            wanted = _wants(error, batch.completions[0] if len(batch) else None)
+            if form == "steps" or wanted is None:
+                raise
+            other = (as_messages if wanted == "messages" else as_texts)(batch.prompts, batch.completions)
+            try:
+                returned = run(arguments | other)
+            except Exception:
+                raise error from None
     return check_steps(name, returned, batch.steps) if form == "steps" else check_outcome(name, returned, len(batch))
 
 
@@ -315,17 +340,25 @@ def _hint(error: BaseException, arguments: Mapping[str, Any]) -> str:
     if lacks_argument or (isinstance(wanted, str) and wanted not in arguments):
         columns = [column for column in arguments if column not in RESERVED]
         return f"; the data has {'the columns ' + ', '.join(columns) if columns else 'no columns'}"
-    if not isinstance(error, TypeError | AttributeError):
-        return ""
-    one, many, values, why = "prompt", "prompts", [arguments.get("prompt")], " in this data"
-    if "completions" in arguments:
-        one, many, values, why = "completion", "completions", arguments["completions"], " because the prompts are"
-    wants_messages = "string indices must be" in said or "'str' object has no attribute 'get'" in said
-    if wants_messages and isinstance(values[0], str):
-        return f"; {many} are texts{why}: use {one} in place of {one}[0]['content']"
-    if ("'list'" in said or "to list" in said) and isinstance(values[0], list):
-        return f"; {many} are lists of chat messages{why}: {one}[-1]['content'] is the text"
+    one, many, value = "prompt", "prompts", arguments.get("prompt")
+    if arguments.get("completions"):
+        one, many, value = "completion", "completions", arguments["completions"][0]
+    match _wants(error, value):
+        case "messages":
+            return f"; {many} are texts in this data: use {one} in place of {one}[0]['content']"
+        case "texts":
+            return f"; {many} are lists of chat messages in this data: {one}[-1]['content'] is the text"
     return ""
+
+
+def _wants(error: BaseException, value: Any) -> Literal["messages", "texts"] | None:
+    """Say what a function took ``value`` for that it is not, as far as its error tells."""
+    said = str(error)
+    if not isinstance(error, TypeError | AttributeError):
+        return None
+    if isinstance(value, str) and ("string indices must be" in said or "'str' object has no attribute 'get'" in said):
+        return "messages"
+    return "texts" if isinstance(value, list) and ("'list'" in said or "to list" in said) else None
 
 
 def line_of(error: BaseException, filename: str | None) -> int | None:

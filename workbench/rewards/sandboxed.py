@@ -309,8 +309,10 @@ def _choose(module: ModuleType, name: str) -> Any:
 
 
 def _is_function(value: Any) -> bool:
-    """Return whether it is a function, or an object that can be called or has ``forward``; a class is neither."""
-    return not inspect.isclass(value) and (callable(value) or callable(getattr(value, "forward", None)))
+    """Return whether it is a function, an object that can be called or scores, or a class of such (ms-swift's)."""
+    if inspect.isclass(value):
+        return "__call__" in vars(value)
+    return callable(value) or hasattr(value, "forward") or (hasattr(value, "funcs") and hasattr(value, "weights"))
 
 
 _ANSWERS = {"split": _split, "load": _load, "score": _score, "environment": _play}

@@ -17,6 +17,7 @@ from pathlib import Path
 from workbench.errors import RewardCodeError
 from workbench.files import replace_file
 from workbench.rewards.builtin import find_builtin
+from workbench.rewards.others import tool_of
 from workbench.rewards.protocol import form_of, is_prompt_and_step, kind_of
 from workbench.schema import RewardKind
 
@@ -27,11 +28,25 @@ _PARSING = threading.Lock()
 
 
 def functions_in(code: str) -> Functions:
-    """The functions at the top level of the code, in order; none where it does not parse."""
+    """The functions at the top level of the code, in order; none where it does not parse.
+
+    A class whose objects are called is one, too: its ``__call__`` under the class's name.
+    """
     try:
-        return tuple(node for node in _parse(code).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        body = _parse(code).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
+    found: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node)
+        if isinstance(node, ast.ClassDef):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == "__call__":
+                    called = deepcopy(method)
+                    called.name, called.args.args = node.name, called.args.args[1:]
+                    found.append(called)
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)  # the page asks at every key, of every row, though one row changes at most
@@ -97,6 +112,12 @@ def kind_of_reward(name: str, code: str | None) -> RewardKind:
         return "step"  # it is refused where it is loaded
 
 
+def written_for(code: str, name: str) -> str:
+    """Say as which tool's function a reward's code is read, "" for one of ours."""
+    function = _choose(code, name)
+    return "" if function is None else tool_of(_signature(function))
+
+
 def chosen_function(code: str, name: str) -> str | None:
     """The name of the function that the worker would choose for the reward ``name``; None for none."""
     function = _choose(code, name)
@@ -110,7 +131,7 @@ def reward_functions(code: str) -> list[str]:
         signature = _signature(function)
         names = signature.parameters.keys()
         named = any(names >= some for some in ({"completions"}, {"prompt", "step"}, {"steps"}))
-        if (function.args.kwarg and named) or is_prompt_and_step(signature, by_name=True):
+        if (function.args.kwarg and named) or is_prompt_and_step(signature, by_name=True) or tool_of(signature):
             found.append(function.name)
     return found
 

@@ -19,7 +19,14 @@ from workbench.config.reading import read_text
 from workbench.data import Task
 from workbench.errors import WorkbenchError, cut, redact
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.source import function_of_file, imports_beside, kind_in, save_reward, saved_rewards
+from workbench.rewards.source import (
+    function_of_file,
+    imports_beside,
+    kind_in,
+    save_reward,
+    saved_rewards,
+    written_for,
+)
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places, whole_percent
@@ -264,8 +271,10 @@ def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[st
     if text := next(reward.printed for reward in scored.rewards if reward.name == row.name).rstrip():
         about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
     said, why = unused.get(row.name, ("", ""))
+    tool = written_for(row.code, row.name) if row.has_editor and not row.is_builtin else ""
     parts = [
         scores_what,
+        f"read as {tool}" if tool else "",
         _gave(function, row.name in (scored.judge("step"), scored.judge("outcome"))),
         f"{function.scores.unscored} unscored" if function.scores.unscored else "",
         _told_apart(scored, row.name) if row.belief else "",

@@ -1,0 +1,130 @@
+"""Reward functions as other tools have them, called as they are called there; told by the names of their parameters.
+
+- verl: ``compute_score(data_source, solution_str, ground_truth, extra_info)`` of one completion, a number or a mapping
+  with ``score``, and the one of a batch, with plural names (``verl/workers/reward_manager/naive.py``, ``batch.py``).
+- OpenRLHF: ``reward_func(queries, prompts, labels)``, a query being prompt and response, which returns an array or a
+  mapping with ``rewards`` (``examples/python/reward_func.py``).
+- verifiers: functions of one ``completion`` that name what else they want of ``prompt``, ``answer``, ``state``,
+  ``info`` and ``task``, and a ``Rubric`` of ``funcs`` and ``weights`` (``verifiers/rubrics/rubric.py``).
+- ms-swift: a class whose ``__call__(completions, **columns)`` scores (``swift/plugin/orm.py``).
+
+The right answer is the column of the name that is asked for, or else ``answer`` and what data sets call it instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from workbench.rewards.logged import ARGUMENTS
+
+VERL, VERL_BATCH = "verl's compute_score", "verl's compute_score of a batch"
+OPENRLHF, VERIFIERS = "OpenRLHF's reward_func", "a function of a verifiers rubric"
+_ASKED = {
+    VERL: {"solution_str", "ground_truth"},
+    VERL_BATCH: {"solution_strs", "ground_truths"},
+    OPENRLHF: {"queries", "prompts"},
+    VERIFIERS: {"completion"},
+}
+_ANSWERS = ("ground_truth", "answer", "solution", "label", "labels")
+_OURS = {"completions", "step", "steps"}
+
+
+def tool_of(signature: inspect.Signature) -> str:
+    """Say which tool's a function is, or "" for none of these."""
+    names = signature.parameters.keys()
+    return next((tool for tool, asked in _ASKED.items() if names >= asked and not names & _OURS), "")
+
+
+def as_messages(prompts: Sequence[Any], completions: Sequence[Any]) -> dict[str, Any]:
+    """Return texts as chat messages, for a function that was written for these."""
+    return {
+        "prompts": [[{"role": "user", "content": prompt}] for prompt in prompts],
+        "completions": [[{"role": "assistant", "content": completion}] for completion in completions],
+    }
+
+
+def as_texts(prompts: Sequence[Any], completions: Sequence[Any]) -> dict[str, Any]:
+    """Return chat messages as texts: what a prompt's messages say, line by line, and a completion's last one."""
+    return {"prompts": [text_of(one) for one in prompts], "completions": [text_of(one[-1:]) for one in completions]}
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else "\n".join(str(message.get("content") or "") for message in value)
+
+
+def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """Return a function of one of these tools as an outcome reward; it may name what is in ``more``, a parser say."""
+    signature = inspect.signature(function)
+    tool = tool_of(signature)
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+
+    def row_of(prompt: Any, completion: Any, columns: dict[str, Any]) -> dict[str, Any]:
+        answer = {name: columns[name] for name in _ANSWERS if name in columns}
+        if "ground_truth" in (nested := columns.get("reward_model") or {}):  # verl's own data
+            answer = {"ground_truth": nested["ground_truth"], **answer}
+        text = text_of(completion[-1:] if isinstance(completion, list) else completion)
+        row = {"data_source": "", "extra_info": columns, "info": {}, "task": "", **columns, **(more or {})}
+        row |= {"solution_str": text, "queries": text_of(prompt) + text, "prompts": text_of(prompt)}
+        row |= {"prompt": prompt, "completion": completion}
+        if answer:
+            first = next(iter(answer.values()))
+            row |= {name: answer.get(name, first) for name in ("ground_truth", "answer", "labels")}
+        row["state"] = {name: row[name] for name in ("prompt", "completion", "answer", "info", "task") if name in row}
+        return row
+
+    def rows_of(prompts: Any, completions: Any, columns: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            row_of(prompt, completion, {name: each[i] for name, each in columns.items() if _is_column(name, each)})
+            for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
+        ]
+
+    def named(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if takes_all or name in signature.parameters}
+
+    def scored(prompts: Any, completions: Any, **columns: Any) -> Any:
+        rows = rows_of(prompts, completions, columns)
+        if tool in (VERIFIERS, VERL):
+            return [_number(function(**named(row))) for row in rows]
+        ending = "s" if tool == VERL_BATCH else ""
+        together = {f"{name}{ending}": [row.get(name) for row in rows] for name in rows[0]} if rows else {}
+        returned = function(**named(together))
+        if isinstance(returned, Mapping) and "rewards" in returned:
+            return returned["rewards"]
+        return [_number(value) for value in returned] if tool == VERL_BATCH else returned
+
+    async def awaited(prompts: Any, completions: Any, **columns: Any) -> Any:
+        rows = rows_of(prompts, completions, columns)
+        return [_number(value) for value in await asyncio.gather(*(function(**named(row)) for row in rows))]
+
+    return awaited if inspect.iscoroutinefunction(function) else scored
+
+
+def rubric_reward(rubric: Any) -> Callable[..., Any]:
+    """Return a verifiers rubric as an outcome reward: the weighted sum of its functions, None where one gives None."""
+    more = {"parser": getattr(rubric, "parser", None), **getattr(rubric, "class_objects", {})}
+    parts = [called_as_there(function, more) for function in rubric.funcs]
+
+    async def scored(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+        async def of(part: Callable[..., Any]) -> Any:
+            call = partial(part, prompts, completions, **columns)
+            return await call() if inspect.iscoroutinefunction(part) else call()
+
+        gave = [await of(part) for part in parts]
+        return [
+            None if None in scores else sum(w * score for w, score in zip(rubric.weights, scores, strict=True))
+            for scores in zip(*gave, strict=True)
+        ]
+
+    return scored
+
+
+def _is_column(name: str, values: Any) -> bool:
+    return name not in ARGUMENTS and isinstance(values, list)
+
+
+def _number(value: Any) -> Any:
+    return value["score"] if isinstance(value, Mapping) and "score" in value else value
