@@ -20,7 +20,7 @@ from workbench.ui.handlers.credit import with_settings
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, row_of
-from workbench.ui.handlers.scoring import Note, ScoringView, rescore
+from workbench.ui.handlers.scoring import Note, ScoringView, message, rescore
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
@@ -106,8 +106,6 @@ def test_what_is_typed_in_a_row_is_read_by_its_key_and_by_no_other() -> None:
         ("whole", "outcome", 1.0, False),
     ]
     assert [row.key for row in edited.rows] == [first, second]
-    assert edited.with_new_keys().with_edits({first: {"weight": 3.0}}) == edited  # an undone page is not edited again
-    assert [row.name for row in edited.without_row(first).rows] == ["whole"]
 
 
 def test_a_template_is_added_under_a_name_that_is_free() -> None:
@@ -142,7 +140,7 @@ def test_under_each_row_stands_what_its_function_returned(worker: Sandbox) -> No
     spoke = replace(view, credit=replace(view.credit, scored=replace(view.credit.scored, rewards=rewards)))
     assert said(draft, spoke)["rows"][draft.rows[1].key]["detail"].endswith("printed:\na\nb")
     watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
-    payload = json.loads(handlers.watch_message(watched))
+    payload = json.loads(message(**handlers.watch_payload(watched)))
     assert [one["name"] for one in payload["functions"]] == ["step_correctness", "mine"]
     assert payload["functions"][1]["rows"] == [1.0] * 8
 

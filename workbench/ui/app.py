@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -40,18 +40,19 @@ from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.fields import REFERENCE
 from workbench.ui.handlers.page_state import Tab
+from workbench.ui.handlers.run_setup import inherited
 from workbench.ui.handlers.sampling import policy_status as status_of
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
 from workbench.ui.public import STYLE, PublicServices, Requests, close
-from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn, hidden
+from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn, facts_value, hidden
 from workbench.ui.tabs.form import LAST, Updates, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect, opening, opening_outputs, wire_inspect
 from workbench.ui.tabs.run_actions import wire_run_actions
 from workbench.ui.tabs.runs import build_runs
 from workbench.ui.tabs.share import READ_KEPT
-from workbench.ui.tabs.train import build_train, inherited_value, wire_train
+from workbench.ui.tabs.train import build_train, wire_train
 from workbench.ui.tabs.widgets import Form, UndoWidgets
 from workbench.ui.theme import theme
 from workbench.views.fragment import FOLDER as VIEWS
@@ -110,9 +111,13 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         inspect_tab.select(lambda tab: form.sampling.tells_of(tab, policies)[offer], form.draft, offer, **LAST)
 
         def opened(request: gr.Request, kept: str, tab: Tab) -> Updates:
-            wanted = _wanted_tab(request.query_params or {})
+            # The tab that a link names, or that shows what the link is about.
+            parameters = request.query_params or {}
+            wanted = parameters.get("tab")
+            if wanted not in LINKED_TABS:
+                wanted = "train" if "run" in parameters else "runs" if "runs" in parameters else None
             draft, updates = opening(services, form, inspect, request, kept or "", read(tab))
-            updates |= {train.inherited: inherited_value(draft)}
+            updates |= {train.inherited: facts_value(inherited(draft))}
             if wanted == "train":
                 updates[form.run.version] = secrets.token_hex(8)
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
@@ -125,13 +130,6 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         train_tab.select(prepare, None, None, queue=False, **PRIVATE)
         inspect.train.click(None, None, None, js=SHOW_TRAIN, **PRIVATE)
     return page
-
-
-def _wanted_tab(parameters: Mapping[str, str]) -> str | None:
-    """The tab that a link names, or that shows what the link is about."""
-    if parameters.get("tab") in LINKED_TABS:
-        return parameters["tab"]
-    return next((tab for name, tab in (("run", "train"), ("runs", "runs")) if name in parameters), None)
 
 
 def create_app(

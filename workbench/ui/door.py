@@ -125,7 +125,10 @@ class Door:
     async def _answer(self, request: HTTPConnection) -> Response | None:
         """What to answer instead of the page, if anything."""
         origin = request.headers.get("origin")
-        if origin is not None and not self._is_own(origin, request.headers.get("host", "")):
+        parts = urlsplit(origin or "")
+        is_here = parts.netloc.lower() == request.headers.get("host", "").lower()
+        is_own = parts.scheme in ("http", "https") and (is_here or (parts.hostname or "") in self.proxies)
+        if origin is not None and not is_own:
             return PlainTextResponse("Refused: the request comes from another site's page.\n", 403)
         if (given := request.query_params.get("token")) is not None and request.scope.get("method") == "GET":
             return self._exchange(request, given)
@@ -135,12 +138,6 @@ class Door:
         if self.login is not None:
             headers["WWW-Authenticate"] = 'Basic realm="workbench", charset="UTF-8"'
         return PlainTextResponse(_LOCKED, 401, headers)
-
-    def _is_own(self, origin: str, host: str) -> bool:
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and (
-            parts.netloc.lower() == host.lower() or (parts.hostname or "") in self.proxies
-        )
 
     @property
     def cookie(self) -> str:

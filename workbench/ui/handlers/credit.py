@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from workbench.config import CreditConfig, Leaf
 from workbench.credit import SCHEMES, Option
-from workbench.ui.handlers.fields import CREDIT, OPTION_LABELS, Part, credit_form
+from workbench.ui.handlers.fields import CREDIT, OPTION_LABELS, Part, credit_form, in_words
 
 Section = Mapping[str, Any]
 
@@ -92,14 +92,11 @@ def changed(section: Section) -> dict[str, Any]:
 
 def summary(section: Section) -> str:
     """The scheme and whatever is not its default, in a few words."""
-    parts = (f"{OPTION_LABELS.get(name, name)} {_in_words(value)}" for name, value in changed(section).items())
+    parts = (
+        f"{OPTION_LABELS.get(name, name)} {in_words(value).replace('_', ' ')}"
+        for name, value in changed(section).items()
+    )
     return ", ".join([section["scheme"], *parts])
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")
 
 
 def for_scheme(section: Section, scheme: str) -> Section:

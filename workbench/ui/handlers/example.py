@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
+from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, cast
@@ -52,10 +52,6 @@ def first_draft() -> PageState:
 def first_group() -> Group:
     """The group that came with the embedded policy."""
     return Group.from_json(json.loads(FIRST_GROUP.read_text(encoding="utf-8")))
-
-
-def is_first_group(group: Group) -> bool:
-    return group == first_group()
 
 
 def find_task(task: str | TaskSection) -> Task:
@@ -107,11 +103,6 @@ def with_group(draft: PageState, group: Group) -> PageState:
     )
 
 
-def random_example(draft: PageState) -> PageState:
-    task = find_task(draft.task_section())
-    return choose_example(draft, random.randrange(len(task)), task=task)
-
-
 def prompt_text(prompt: Prompt) -> str:
     """A prompt in the editor: plain text as it is, chat messages as JSON."""
     return prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False, indent=1)
@@ -161,21 +152,13 @@ def preset_of(regex: str, kind: str) -> str:
     return CUSTOM
 
 
-def pattern_label(kind: str) -> str:
-    """What the pattern's field is called: a kind that cuts by tokens takes numbers, which are no regular expression."""
-    return "Numbers of the kind" if kind in NUMBERS else "Regular expression"
-
-
 def regex_for(kind: str, regex: str) -> str:
     """What the pattern's field holds when ``kind`` was chosen: what is there, unless it is no pattern of that kind."""
-    numeric = [name for name in NUMBERS if _fits(name, regex)]
+    numeric = []
+    for name in NUMBERS:
+        with suppress(PatternError):
+            if StepPattern(regex, cast(PatternKind, name)).numbers is not None:
+                numeric.append(name)
     if kind in NUMBERS:
         return regex if kind in numeric else PRESETS[kind].pattern.regex
     return StepPattern().regex if numeric else regex
-
-
-def _fits(kind: str, regex: str) -> bool:
-    try:
-        return StepPattern(regex, cast(PatternKind, kind)).numbers is not None
-    except PatternError:
-        return False

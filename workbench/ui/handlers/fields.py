@@ -201,7 +201,7 @@ def label_of(leaf: Leaf) -> str:
 def help_of(leaf: Leaf) -> str:
     """What a field means, its range and its default."""
     plain = leaf.default in (None, {}, "") or isinstance(leaf.default, list)
-    said = filter(None, (leaf.limits, "" if plain else f"default {_in_words(leaf.default)}"))
+    said = filter(None, (leaf.limits, "" if plain else f"default {in_words(leaf.default)}"))
     more = "; ".join(said)
     return f"{leaf.help} {more[:1].upper()}{more[1:]}.".replace("`", "") if more else leaf.help.replace("`", "")
 
@@ -224,7 +224,8 @@ def shown(leaf: Leaf, value: Any) -> Any:
     return "" if value is None and leaf.kind not in (int, float) else value
 
 
-def _in_words(value: Any) -> str:
+def in_words(value: Any) -> str:
+    """A value as a form says it."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -275,12 +276,6 @@ def own_leaves(method: str) -> Iterator[Leaf]:
     """What a method's section has beside its name and the parts that Inspect edits."""
     own = (leaf for leaf in leaves(METHODS[method].section) if leaf.name.partition(".")[0] not in ("name", *INSPECTED))
     return (replace(leaf, name=f"{method}.{leaf.name}") for leaf in sorted(own, key=lambda leaf: leaf.name == "trl"))
-
-
-@cache
-def own_defaults(method: str) -> Mapping[str, Any]:
-    """A method's own settings as they are by default."""
-    return own_settings(METHODS[method].section())  # type: ignore[call-arg]  # every section has a name of its own
 
 
 def own_settings(section: MethodSection) -> dict[str, Any]:

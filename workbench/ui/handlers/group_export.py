@@ -28,9 +28,6 @@ class Export:
     type: str
     text: str
 
-    def to_json(self) -> dict[str, str]:
-        return {"name": self.name, "type": self.type, "text": self.text}
-
 
 def export(credit: Credit, kind: str, *, other: Credit | None = None) -> Export:
     """``kind`` is one of EXPORTS; ``other`` is the second scheme's credit where one is drawn. Raises KeyError."""
@@ -45,10 +42,6 @@ def stem(credit: Credit) -> str:
     parts = ["group", group.policy.rstrip("/").rsplit("/", 1)[-1], credit.scheme, f"G{len(group)}"]
     parts += [f"seed{seed}"] if seed is not None else []
     return "-".join(filter(None, (re.sub(r"[^A-Za-z0-9._]+", "_", part).strip("._") for part in parts)))
-
-
-def _html(credit: Credit, other: Credit | None) -> str:
-    return heatmap(credit, other=other).html()
 
 
 def _json(credit: Credit, other: Credit | None) -> str:
@@ -149,7 +142,7 @@ class _Drawn:
 
 
 EXPORTS: dict[str, tuple[str, str, Callable[[Credit, Credit | None], str]]] = {
-    "html": (".html", "text/html;charset=utf-8", _html),
+    "html": (".html", "text/html;charset=utf-8", lambda credit, other: heatmap(credit, other=other).html()),
     "json": (".json", "application/json", _json),
     "steps": ("-steps.csv", "text/csv;charset=utf-8", _steps),
     "tokens": ("-tokens.csv", "text/csv;charset=utf-8", _tokens),

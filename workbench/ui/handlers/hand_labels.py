@@ -11,7 +11,7 @@ from typing import Any
 from workbench.data.hand_labels import HandLabelled, HandLabels
 from workbench.errors import TaskError, WorkbenchError
 from workbench.ui.handlers.session import Services
-from workbench.ui.payloads import HandLabel, HandLabelsPayload, LabelsFile
+from workbench.ui.payloads import HandLabelsPayload, LabelsFile
 
 MOST_COMPLETIONS = 1024
 """Of a group whose labels are asked for."""
@@ -55,14 +55,13 @@ def labels_file(labels: HandLabels, asked: Any) -> LabelsFile:
 
 def _answer(labels: HandLabels, completions: Sequence[HandLabelled | None], error: str = "") -> HandLabelsPayload:
     return {
-        "completions": [[] if labelled is None else _listed(labelled) for labelled in completions],
+        "completions": [
+            [{"start": start, "end": end, "label": label} for start, end, label in labelled.labels] if labelled else []
+            for labelled in completions
+        ],
         "table": str(labels.table),
         "error": error,
     }
-
-
-def _listed(labelled: HandLabelled) -> list[HandLabel]:
-    return [{"start": start, "end": end, "label": label} for start, end, label in labelled.labels]
 
 
 def _field(asked: Any, name: str, kind: type) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from workbench.credit import NORMALISATIONS, SCHEMES
 from workbench.metrics import METRICS, SYMBOLS, Metric
 from workbench.schema import Credit
-from workbench.ui.handlers.fields import OPTION_LABELS
+from workbench.ui.handlers.fields import OPTION_LABELS, in_words
 from workbench.ui.handlers.scoring import TRUST_MODEL
 from workbench.ui.payloads import GuidePayload, LivePayload
 from workbench.views.heatmap import no_spread_payload, why_payload
@@ -65,7 +65,7 @@ def guide(token_file: str, url: str) -> GuidePayload:
                     {
                         "label": OPTION_LABELS.get(option.name, option.name),
                         "name": option.name,
-                        "default": _shown(option.default),
+                        "default": in_words(option.default).replace("_", " "),
                         "help": option.help,
                     }
                     for option in scheme.options
@@ -103,7 +103,9 @@ def live(credit: Credit | None, rollout: Any = None, token: Any = None) -> LiveP
         "source": scheme.reference,
         "summary": scheme.summary,
         "options": {
-            OPTION_LABELS.get(name, name): _shown(value) for name, value in credit.options.items() if value is not None
+            OPTION_LABELS.get(name, name): in_words(value).replace("_", " ")
+            for name, value in credit.options.items()
+            if value is not None
         },
         "pinned": fits,
         "rollout": i + 1,
@@ -116,9 +118,3 @@ def live(credit: Credit | None, rollout: Any = None, token: Any = None) -> LiveP
         "clip": why["clip"],
         "advantage": float(str(credit.of(i)[t])),
     }
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, int | float) else str(value).replace("_", " ")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.checks import Alarm, alarms
-from workbench.config import PolicySection
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError, WorkbenchError
 from workbench.metrics import is_drawn
@@ -113,7 +112,8 @@ class KeptRun:
                 continue
             self.lost.update(row.get(NOT_FINITE, {}))
             for metric, value in row.items():
-                if isinstance(value, int | float) and math.isfinite(value) and _is_kept(metric):
+                is_number = isinstance(value, int | float) and math.isfinite(value)
+                if is_number and (metric in ASKED_FOR or _is_drawn(metric)):
                     self.lost.discard(metric)
                     column = self.columns.get(metric)
                     if column is None:
@@ -186,10 +186,6 @@ class KeptRun:
         logged = {metric for row in rows for metric in row}
         is_new = (steps[0] >= rows[0]["step"] for metric, (steps, _) in self.drawn().items() if metric in logged)
         return None if "accuracy" in logged or any(is_new) else rows
-
-
-def _is_kept(metric: str) -> bool:
-    return metric in ASKED_FOR or _is_drawn(metric)
 
 
 @lru_cache(maxsize=1024)
@@ -304,7 +300,10 @@ def _memory(config: RunConfig, parameters: int | None) -> str:
     if not parameters:
         return "no estimate yet; known once the policy has been loaded"
     on_top = f"activations of {_batch(config)} come on top"
-    weights = _bytes_a_weight(config.policy) * parameters
+    policy = config.policy
+    quantised = {"8bit": 1, "4bit": 0.5}.get(policy.quantisation)  # and a little more, for their constants
+    plain = 2 if policy.dtype in ("bfloat16", "float16") else 4
+    weights = (plain if quantised is None else quantised) * parameters
     if config.policy.lora is not None or config.policy.adapter is not None:
         return f"at least {_size(weights)} for weights; the adapter and {on_top}"
     copies = COPIES + config.method.has_reference  # a reference policy beside it
@@ -331,13 +330,6 @@ def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:
         f"{rate:g} is {rate / usual:,.0f} times {whose} ({usual:g}), which {parameters / 1e6:,.0f}M parameters may not "
         "survive; lower it"
     )
-
-
-def _bytes_a_weight(policy: PolicySection) -> float:
-    """Of the weights that a run loads; quantised ones take a little more, for their constants."""
-    if policy.quantisation != "none":
-        return {"8bit": 1, "4bit": 0.5}[policy.quantisation]
-    return 2 if policy.dtype in ("bfloat16", "float16") else 4
 
 
 def _batch(config: RunConfig) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ast
 import builtins
 import pprint
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 from workbench.config import RewardConfig, SamplingConfig
 from workbench.config.run import RunConfig
@@ -54,12 +54,22 @@ def inspect_code(draft: PageState, saved: Path) -> str:
     imports += ["import workbench as wb"]
     if any(spec.startswith("RewardConfig(") for spec in specs):
         imports += ["from workbench.config import RewardConfig"]
+    reasons = {
+        row.name: "wb.beliefs(policy, group, pattern).as_reward() gives it" if row.belief else stale(row, draft)
+        for row in draft.rows
+        if row.on
+    }
+    left_out = [f"# {name} is left out: {why}" for name, why in reasons.items() if why]
+    read = f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
+    credited = [f"credit = {_credit(draft.credit)}", "wb.heatmap(credit)"]
+    if draft.compare is not None:
+        credited[1:] = [f"other = {_credit(draft.compare)}", "wb.heatmap(credit, other=other)"]
     blocks = [
         "\n".join(imports),
-        _sampled(draft, group) if sampled else _read(saved),
+        _sampled(draft, group) if sampled else read,
         *definitions,
-        "\n".join([*_left_out(draft), _scored(pattern, specs)]),
-        _credited(draft.credit, draft.compare),
+        "\n".join([*left_out, _scored(pattern, specs)]),
+        "\n".join(credited),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -76,7 +86,13 @@ def train_code(config: RunConfig, workspace: Path | None = None) -> str:
             name = f"CODE_{number}"
             codes.append(f"{name} = {text_literal(reward['code'])}")
             reward["code"] = _Name(name)
-    fields = ",\n".join(f"    {name}={_indented(value)}" for name, value in settings.items())
+    literals = {
+        name: text_literal(value)
+        if isinstance(value, str)
+        else pprint.pformat(value, width=WIDTH, sort_dicts=False).replace("\n", "\n    ")
+        for name, value in settings.items()
+    }
+    fields = ",\n".join(f"    {name}={literal}" for name, literal in literals.items())
     where = "" if workspace is None else f", {str(workspace)!r}"
     blocks = [
         "import workbench as wb",
@@ -105,8 +121,9 @@ def text_literal(text: str) -> str:
         opening = "\\\n" if "\n" in text and not raw else ""
         for quotes in ("'''", '"""') if "\n" in text else ('"', "'"):
             candidate = f"{raw}{quotes}{opening}{text}{quotes}"
-            if _means(candidate, text):
-                return candidate
+            with suppress(SyntaxError, ValueError):  # it holds the quotes itself
+                if ast.literal_eval(candidate) == text:
+                    return candidate
     return repr(text)
 
 
@@ -130,8 +147,15 @@ def _sampled(draft: PageState, group: Group) -> str:
     )
     adapters = "".join(f", {name}={value!r}" for name in ("adapter", "merge") if (value := group.sampling.get(name)))
     lines = [f"policy = wb.load_policy({group.policy!r}{adapters})"]
-    if _is_example(draft, group):
-        lines.insert(0, f"task = wb.load_task({_task_arguments(draft)})")
+    section = draft.task_section()
+    try:
+        shown_example = find_task(section)[draft.index]
+        is_shown = (shown_example.prompt, dict(shown_example.columns)) == (group.prompt, dict(group.columns))
+    except (WorkbenchError, IndexError):
+        is_shown = False
+    if is_shown:
+        read_as = [repr(draft.task), *(f"{name}={getattr(section, name)!r}" for name in section.reads())]
+        lines.insert(0, f"task = wb.load_task({', '.join(read_as)})")
         example = f"task[{draft.index}]"
     else:
         example = f"wb.Example({group.prompt!r}, {dict(group.columns)!r})"
@@ -139,23 +163,6 @@ def _sampled(draft: PageState, group: Group) -> str:
     if (reference := group.sampling.get("reference")) is not None:
         lines.append(f"group = wb.with_reference(wb.load_policy({reference!r}), group)")
     return "\n".join(lines)
-
-
-def _task_arguments(draft: PageState) -> str:
-    section = draft.task_section()
-    return ", ".join([repr(draft.task), *(f"{name}={getattr(section, name)!r}" for name in section.reads())])
-
-
-def _is_example(draft: PageState, group: Group) -> bool:
-    try:
-        example = find_task(draft.task_section())[draft.index]
-    except (WorkbenchError, IndexError):
-        return False
-    return (example.prompt, dict(example.columns)) == (group.prompt, dict(group.columns))
-
-
-def _read(saved: Path) -> str:
-    return f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
 
 
 def _on_screen(draft: PageState, group: Group) -> tuple[list[RewardConfig], bool]:
@@ -192,24 +199,15 @@ def _values_code(name: str, values: StepValues) -> str:
     )
 
 
-def _left_out(draft: PageState) -> list[str]:
-    """A comment for each row that is on and scores nothing on the page either."""
-    rows = (
-        (row.name, "wb.beliefs(policy, group, pattern).as_reward() gives it" if row.belief else stale(row, draft))
-        for row in draft.rows
-        if row.on
-    )
-    return [f"# {name} is left out: {why}" for name, why in rows if why]
-
-
 def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
     """Definitions of one's own functions, and what goes into the list of rewards."""
     definitions: list[str] = []
     specs: list[str] = []
     taken = set(OWN_NAMES)
     for config in configs:
-        names = _definable(config, taken)
-        if names:
+        names = _top_level(config.code) if config.code is not None else None
+        is_free = names is not None and config.name in names and not names & taken
+        if names and is_free and kind_in(config.code or "", config.name) == config.kind:
             taken |= names
             definitions.append((config.code or "").strip())
             weight = f"weight={config.weight_at(0)!r}" + (f", schedule={config.points!r}" if config.schedule else "")
@@ -218,17 +216,13 @@ def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
             whole += ", judges_all=True)" if judges_all else ")"
             specs.append(whole if config.weight_text or judges_all else config.name)
             continue
-        plain = config.is_builtin and not config.options and not config.weight_text
-        specs.append(repr(config.name) if plain else f"RewardConfig({_arguments(set_fields(config))})")
+        if config.is_builtin and not config.options and not config.weight_text:
+            specs.append(repr(config.name))
+            continue
+        held = set_fields(config).items()
+        arguments = ", ".join(f"{k}={text_literal(v) if isinstance(v, str) else repr(v)}" for k, v in held)
+        specs.append(f"RewardConfig({arguments})")
     return definitions, specs
-
-
-def _definable(config: RewardConfig, taken: set[str]) -> set[str]:
-    """The names that its code would define in a notebook; none where it can only be kept as text."""
-    names = _top_level(config.code) if config.code is not None else None
-    if names is None or config.name not in names or names & taken:
-        return set()
-    return names if kind_in(config.code or "", config.name) == config.kind else set()
 
 
 _PLAIN = (
@@ -274,24 +268,14 @@ def _scored(pattern: StepPattern, specs: list[str]) -> str:
     more = {part.name: getattr(pattern, part.name) for part in fields(pattern)[1:]}
     usual = asdict(StepPattern()) | {"kind": None}  # which is always said
     given = "".join(f", {name}={value!r}" for name, value in more.items() if value != usual[name])
+    listed = ", ".join(specs)
+    if len(listed) > WIDTH:
+        listed = "\n" + "".join(f"    {spec},\n" for spec in specs)
     return (
         f"pattern = wb.StepPattern({text_literal(pattern.regex)}{given})\n"
-        f"rewards = [{_listed(specs)}]\n"
+        f"rewards = [{listed}]\n"
         "scored = wb.score_group(group, pattern, rewards=rewards)"
     )
-
-
-def _listed(specs: list[str]) -> str:
-    listed = ", ".join(specs)
-    return listed if len(listed) <= WIDTH else "\n" + "".join(f"    {spec},\n" for spec in specs)
-
-
-def _credited(first: Section, second: Section | None) -> str:
-    lines = [f"credit = {_credit(first)}"]
-    if second is not None:
-        lines.append(f"other = {_credit(second)}")
-    lines.append("wb.heatmap(credit)" if len(lines) == 1 else "wb.heatmap(credit, other=other)")
-    return "\n".join(lines)
 
 
 def _credit(section: Section) -> str:
@@ -299,19 +283,3 @@ def _credit(section: Section) -> str:
     shown = {name: value for name, value in options.items() if name in changed(section)}
     scheme = repr(section["scheme"])
     return ", ".join(["wb.credit_group(scored", scheme, *(f"{k}={v!r}" for k, v in shown.items())]) + ")"
-
-
-def _arguments(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k}={text_literal(v) if isinstance(v, str) else repr(v)}" for k, v in values.items())
-
-
-def _indented(value: Any) -> str:
-    text = text_literal(value) if isinstance(value, str) else pprint.pformat(value, width=WIDTH, sort_dicts=False)
-    return text if isinstance(value, str) else text.replace("\n", "\n    ")
-
-
-def _means(literal: str, text: str) -> bool:
-    try:
-        return bool(ast.literal_eval(literal) == text)
-    except (SyntaxError, ValueError):
-        return False

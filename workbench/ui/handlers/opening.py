@@ -23,7 +23,7 @@ from workbench.data.opening import LoggedAdvantages, Look, look_at, recognise_ad
 from workbench.data.rollouts import OWN
 from workbench.errors import TaskError, WorkbenchError, shown
 from workbench.rewards import find_builtin
-from workbench.schema import Group, Prompt
+from workbench.schema import Prompt
 from workbench.schema.numbers import counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
@@ -304,19 +304,16 @@ def columns_of(imported: Imported) -> set[str]:
 
 def group_rows(imported: Imported) -> list[list[str]]:
     """A line a group: number, answers, how many of them are right by the file's word, prompt."""
-    return [
-        [str(number), str(len(group)), _right(group), short(group.prompt)]
-        for number, group in enumerate(islice(imported.groups, MAX_LISTED), start=1)
-    ]
-
-
-def _right(group: Group) -> str:
-    known = [{**group.columns, **rollout.columns}.get("correct") for rollout in group.rollouts]
-    labels = [label for label in known if label is not None]
-    if labels:
-        return f"{sum(map(bool, labels))} of {len(labels)}"
-    rewards = [value for rollout in group.rollouts if (value := rollout.columns.get("reward")) is not None]
-    return f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
+    rows = []
+    for number, group in enumerate(islice(imported.groups, MAX_LISTED), start=1):
+        known = [{**group.columns, **rollout.columns}.get("correct") for rollout in group.rollouts]
+        labels = [label for label in known if label is not None]
+        rewards = [value for rollout in group.rollouts if (value := rollout.columns.get("reward")) is not None]
+        right = f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
+        if labels:
+            right = f"{sum(map(bool, labels))} of {len(labels)}"
+        rows.append([str(number), str(len(group)), right, short(group.prompt)])
+    return rows
 
 
 def choose_group(draft: PageState, imported: Imported, index: int, *, by: int = 0) -> tuple[PageState, int]:

@@ -50,7 +50,6 @@ from workbench.ui.handlers.fields import (
     KIND,
     LORA_RANK,
     REGEX,
-    own_defaults,
     own_settings,
     shared_settings,
     takes,
@@ -143,7 +142,10 @@ class PageState(BaseModel):
         if takes(self.method, "rewards"):
             rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.in_run]
             tree = with_path(tree, ROWS, [reward.model_dump() for reward in rewards])
-        return RunConfig.parse(with_path(tree, CREDIT, self.run_credit) if takes(self.method, "credit") else tree)
+        if takes(self.method, "credit"):  # Inspect's, or another scheme with what somebody set on Inspect
+            as_inspect = self.run_scheme == AS_INSPECT
+            tree = with_path(tree, CREDIT, self.credit if as_inspect else for_scheme(self.credit, self.run_scheme))
+        return RunConfig.parse(tree)
 
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
 
@@ -196,13 +198,6 @@ class PageState(BaseModel):
         if self.row(instead_of) is None:
             return self.but(rows=(*self.rows, row.but()))
         return self.but(rows=tuple(row.but() if other.key == instead_of else other for other in self.rows))
-
-    def with_new_keys(self) -> PageState:
-        """Return the draft with rewards that nothing in the page's fields is about any more."""
-        return self.but(rows=tuple(row.but() for row in self.rows))
-
-    def without_row(self, key: str) -> PageState:
-        return self.but(rows=tuple(row for row in self.rows if row.key != key))
 
     def with_scheme_for_rewards(self) -> PageState:
         """Return the draft with the scheme ``outcome`` if it has outcome rewards alone and its scheme reads none."""
@@ -260,11 +255,6 @@ class PageState(BaseModel):
     def pattern_parts(self) -> tuple[Any, ...]:
         """The arguments of its ``StepPattern``, as ``StepPattern.parts`` has them."""
         return StepPattern(**self.tree["method"]["pattern"]).parts
-
-    @property
-    def run_credit(self) -> Section:
-        """Inspect's credit, or another scheme with what somebody set on Inspect."""
-        return self.credit if self.run_scheme == AS_INSPECT else for_scheme(self.credit, self.run_scheme)
 
     @property
     def reward_deadline(self) -> float:
@@ -434,7 +424,8 @@ def default_tree() -> Mapping[str, Any]:
         "sampling": SamplingConfig().model_dump(),
         "isolate_rewards": False,
     }
-    return {**shared_settings(RunConfig()), "method": inspected, **{name: own_defaults(name) for name in METHODS}}
+    own = {name: own_settings(known.section()) for name, known in METHODS.items()}  # type: ignore[call-arg]  # has a name
+    return {**shared_settings(RunConfig()), "method": inspected, **own}
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

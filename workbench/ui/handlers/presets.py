@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workbench.errors import PatternError, PatternTooSlow
 from workbench.rewards import Sandbox
-from workbench.schema import Group, Step
+from workbench.schema import Group
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS, Split, StepPattern
 from workbench.ui.handlers.page_state import PageState
@@ -62,9 +62,8 @@ def _counts(splits: Sequence[Split], each: str = "") -> str:
 def _ends(group: Group, splits: Sequence[Split]) -> tuple[str, str]:
     """How the first and the last step begin, of the first answer that the pattern matches in."""
     rollout, cut = next(pair for pair in zip(group.rollouts, splits, strict=True) if pair[1].matched)
-    return _beginning(rollout.text, cut.steps[0]), _beginning(rollout.text, cut.steps[-1])
-
-
-def _beginning(text: str, step: Step) -> str:
-    text = text[step.start : step.end].strip().partition("\n")[0]
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1].rstrip()}…"
+    ends = []
+    for step in (cut.steps[0], cut.steps[-1]):
+        text = rollout.text[step.start : step.end].strip().partition("\n")[0]
+        ends.append(text if len(text) <= SHOWN else f"{text[: SHOWN - 1].rstrip()}…")
+    return ends[0], ends[1]

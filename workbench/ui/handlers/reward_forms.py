@@ -188,21 +188,6 @@ def policy_choices(workspace: Path) -> list[str]:
     return [*EMBEDDED, *checkpoints]
 
 
-def cancel_load(services: Services, tab: str) -> None:
-    """Give up what ``load_model`` waits for."""
-    services.estimating.cancel(tab)
-
-
-def model_status(services: Services) -> str:
-    """What reward models and judges are at; "" while they rest."""
-    return ", ".join(filter(None, (services.models.busy, services.judges.busy)))
-
-
-def cancel_judges(services: Services) -> bool:
-    """End what judges are asked by this page's scoring; whether there was anything."""
-    return services.judges.cancel()
-
-
 def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
     """A name that no other row than that with the key has: ``name``, or that with a number."""
     taken = {row.name for row in rows if row.key != key}
@@ -338,14 +323,6 @@ def add_judge(
     return row
 
 
-def form_values(row: RewardRow | None) -> dict[str, Any]:
-    """What the form shows of a row, or empty."""
-    if row is None or row.judge is None:
-        return dict(NEW)
-    held = row.judge.model_dump()
-    return {name: held[name] for name in LEAVES}
-
-
 Rows = Sequence[RewardRow]
 LABEL_CHOICES: tuple[tuple[str, str], ...] = (
     ("TRL stepwise", "trl"),
@@ -422,16 +399,12 @@ def _asked(draft: PageState, k: float | None, outcome: str) -> tuple[Group, Mont
     if k is None or k != int(k):
         raise ConfigError("give a whole number of continuations, 8 say")
     how = MonteCarloConfig.parse({"continuations": int(k), "outcome": outcome})
-    return draft.group, how, _outcome_reward(draft.rows, outcome)
-
-
-def _outcome_reward(rows: Rows, name: str) -> RewardConfig:
-    for row in rows:
-        if (row.name, row.kind) == (name, "outcome"):
-            return row.config()
-    if name not in BUILTINS:
-        raise ConfigError(f"there is no outcome reward {name!r} any more; choose another")
-    return RewardConfig(name=name, kind="outcome")
+    row = next((row for row in draft.rows if (row.name, row.kind) == (outcome, "outcome")), None)
+    if row is not None:
+        return draft.group, how, row.config()
+    if outcome not in BUILTINS:
+        raise ConfigError(f"there is no outcome reward {outcome!r} any more; choose another")
+    return draft.group, how, RewardConfig(name=outcome, kind="outcome")
 
 
 def belief_row(values: Mapping[str, Any], rows: Rows, key: str = "") -> RewardRow:

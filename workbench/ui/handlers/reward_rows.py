@@ -21,10 +21,6 @@ from workbench.rewards.source import functions_in, kind_in, reward_functions
 from workbench.schema import Group, RewardKind
 
 
-def new_key() -> str:
-    return secrets.token_hex(4)
-
-
 @dataclass(frozen=True)
 class Estimated:
     """Monte-Carlo values, the group they are of, and the outcome reward they are values of."""
@@ -55,11 +51,11 @@ class RewardRow:
     in_run: bool = True
     estimated: Estimated | None = None
     unfed: bool = False
-    key: str = field(default_factory=new_key, compare=False)
+    key: str = field(default_factory=lambda: secrets.token_hex(4), compare=False)
 
     def but(self, **changes: Any) -> RewardRow:
         """Return the row with these changes, which the page's fields have yet to show."""
-        return replace(self, key=new_key(), **changes)
+        return replace(self, key=secrets.token_hex(4), **changes)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a page that is restored needs of it: neither estimated values nor the key."""

@@ -34,7 +34,7 @@ from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.reward_forms import free_name
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, code_row, row_of
-from workbench.ui.handlers.scoring import Note, ScoringView, message, unused_notes
+from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
 from workbench.ui.payloads import ReturnedPayload, RewardEditorPayload, RewardsPayload, SaidPayload
 
 OWN_STEP, OWN_STEPS, OWN_OUTCOME, OWN_ANSWER = "own:step", "own:steps", "own:outcome", "own:answer"
@@ -222,12 +222,6 @@ def save_row(workspace: Path, row: RewardRow | None) -> Note:
     return Note(f"saved in {path}", level="info")
 
 
-def schedule_row(draft: PageState, key: str, text: str) -> PageState:
-    """Return the draft with the weights by step of training that a row's field says. Raises ConfigError."""
-    row = draft.row(key)
-    return draft if row is None or text.strip() == row.schedule else draft.with_row(row.with_schedule(text), key)
-
-
 # ── what the rewards returned ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -367,11 +361,6 @@ def scores_sentence(name: str, unit: str, scores: Sequence[float | None]) -> str
     return f"{name} scores {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}{left}"
 
 
-def watch_message(watched: RewardWatch) -> str:
-    """What the page's script draws."""
-    return message(**watch_payload(watched))
-
-
 SHOWN_POSITIONS = 24
 """Step positions drawn at most; few completions have more steps, and their means say little."""
 
@@ -387,13 +376,9 @@ def watch_payload(watched: RewardWatch) -> dict[str, Any]:
         "functions": functions,
         "correlations": [asdict(pair) for pair in watched.correlations],
         "slow": [
-            _slow(function, watched.sampler_seconds)
+            f"{function.name} takes {function.p50:.2g} s a call, sampling the group {watched.sampler_seconds:.2g} s: "
+            "it sets the pace"
             for function in watched.functions
             if function.name in watched.slower
         ],
     }
-
-
-def _slow(function: Watched, sampler_seconds: float | None) -> str:
-    seconds = f"{function.p50:.2g} s a call, sampling the group {sampler_seconds:.2g} s"
-    return f"{function.name} takes {seconds}: it sets the pace"

@@ -80,18 +80,21 @@ def rollouts(services: Services, name: str, step: int, group: int, watched: bool
 
 
 def _stored_group(run: Run, step: int, group: int, watched: bool, services: Services) -> StoredGroup:
-    awaited = None if watched else _awaited(run, step)  # before the passes are read: none comes between the two unseen
+    awaited = None  # the next optimiser step over this generation; what a step computed is stored before it is logged
+    if not watched:  # before the passes are read: none comes between the two unseen
+        status = run.status()
+        following = max(step, status.step + 1)
+        if not status.final and following < step + run.config().method.iterations:
+            awaited = following
     credits = stored_credits(run, step, watched)
     group = min(max(group, 0), len(credits) - 1)
-    drawing = drawn_credit(run, credits[group], services, drawn_loss(run, step, credits, group, watched=watched))
+    if not watched and (passes := _passes(run, step)):
+        loss = DrawnLoss.of_passes(credits, group, passes)
+    else:  # watched prompts, older runs, a step not yet done
+        stored = run.dir.passes.steps()
+        loss = DrawnLoss.on_policy(credits[group], run.dir.passes.read(stored[0]).settings if stored else None)
+    drawing = drawn_credit(run, credits[group], services, loss)
     return _answered(step, group, len(credits), watched, drawing, shares(run, step, credits, watched=watched), awaited)
-
-
-def _awaited(run: Run, step: int) -> int | None:
-    """The next optimiser step over the generation of ``step``; what a step computed is stored before it is logged."""
-    status = run.status()
-    following = max(step, status.step + 1)
-    return None if status.final or following >= step + run.config().method.iterations else following
 
 
 def _answered(
@@ -143,14 +146,6 @@ def drawn_credit(run: Run, credit: Credit, services: Services, loss: DrawnLoss |
     except PatternError:
         matches = None
     return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE, loss=loss)
-
-
-def drawn_loss(run: Run, step: int, credits: Sequence[Credit], group: int, *, watched: bool) -> DrawnLoss:
-    """Of a stored group: in the passes over it; on policy for watched prompts, older runs and a step not yet done."""
-    if not watched and (passes := _passes(run, step)):
-        return DrawnLoss.of_passes(credits, group, passes)
-    stored = run.dir.passes.steps()
-    return DrawnLoss.on_policy(credits[group], run.dir.passes.read(stored[0]).settings if stored else None)
 
 
 def shares(run: Run, step: int, credits: Sequence[Credit], *, watched: bool) -> list[SharePayload]:

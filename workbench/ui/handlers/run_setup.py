@@ -26,23 +26,21 @@ from workbench.views.heatmap import to_json
 def inherited(draft: PageState) -> list[tuple[str, str]]:
     """What Train takes over from Inspect, as (label, value): what the method chosen has of it."""
     rewards = [_reward_line(row) for row in draft.rows if row.on]
+    sampling = draft.tree["method"]["sampling"]
+    size, length, temperature = (sampling[name] for name in ("num_generations", "max_completion_length", "temperature"))
+    if None in (size, length, temperature):
+        sampled = "incomplete"
+    else:
+        group = f"G {size:g}, " if samples(draft) else ""  # of held-out prompts there is one answer each
+        sampled = f"{group}{length:g} tokens, T {temperature:g}"
     parts = {
         "pattern": f"{draft.regex}  ({draft.kind})",
         "rewards": ", ".join(rewards) or "none is on",
         "credit": summary(draft.credit),
-        "sampling": _sampling_line(draft),
+        "sampling": sampled,
     }
     taken = [(part, line) for part, line in parts.items() if takes(draft.method, part)]
     return [("task", draft.task), ("policy", draft.policy), *taken]
-
-
-def _sampling_line(draft: PageState) -> str:
-    sampling = draft.tree["method"]["sampling"]
-    size, length, temperature = (sampling[name] for name in ("num_generations", "max_completion_length", "temperature"))
-    if None in (size, length, temperature):
-        return "incomplete"
-    group = f"G {size:g}, " if samples(draft) else ""  # of held-out prompts there is one answer each
-    return f"{group}{length:g} tokens, T {temperature:g}"
 
 
 def samples(draft: PageState) -> bool:
@@ -60,17 +58,13 @@ def rows_found(draft: PageState) -> Note | None:
     if name.startswith(HUB):
         return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
     try:
-        task = find_task(_section_of_data(draft) if data else draft.task_section())
+        columns = draft.tree["task"]["data_columns"]
+        section = TaskSection.parse({"name": data, "columns": columns}) if data else draft.task_section()
+        task = find_task(section)
         rows, held_out = (len(task.rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
     except WorkbenchError as error:
         return Note(f"{error}; give a file of {words} as data, or choose another task")
     return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
-
-
-def _section_of_data(draft: PageState) -> TaskSection:
-    """Raises ConfigError for columns that do not fit."""
-    task = draft.tree["task"]
-    return TaskSection.parse({"name": task["data"], "columns": task["data_columns"]})
 
 
 def estimated(draft: PageState, services: Services) -> list[tuple[str, str]]:

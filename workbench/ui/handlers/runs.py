@@ -247,10 +247,12 @@ def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
     """What each configuration is called beside the others: the fields they differ in, or its credit scheme if alone."""
     if len(configs) == 1:
         return [configs[0].method.label]
+    every = dict.fromkeys(name for config in configs for name in _reward_names(config))
+    not_in_all = [name for name in every if any(name not in _reward_names(config) for config in configs)]
     said: dict[str, list[str]] = {}  # what differs → how each configuration says it
     for row in differences(dict(zip(map(str, range(len(configs))), configs, strict=True))):
         field, values = row["field"], row["values"]
-        reward = next((name for name in _not_in_all(configs) if field.startswith(f"{_REWARDS}{name}.")), None)
+        reward = next((name for name in not_in_all if field.startswith(f"{_REWARDS}{name}.")), None)
         if reward is not None:
             said[f"{_REWARDS}{reward}"] = [
                 f"{'with' if reward in _reward_names(config) else 'without'} {reward}" for config in configs
@@ -267,12 +269,6 @@ def _reward_names(config: RunConfig) -> list[str]:
     return [reward.name for reward in config.method.reward_functions]
 
 
-def _not_in_all(configs: Sequence[RunConfig]) -> list[str]:
-    """The reward functions that some configurations have and others lack."""
-    every = dict.fromkeys(name for config in configs for name in _reward_names(config))
-    return [name for name in every if any(name not in _reward_names(config) for config in configs)]
-
-
 def _short(field: str) -> str:
     """A field's own name; with the function of a reward; of ``task.name`` and ``policy.path`` the section."""
     if field.startswith(_REWARDS):
@@ -283,7 +279,12 @@ def _short(field: str) -> str:
 
 def differences(configs: Mapping[str, RunConfig]) -> list[Difference]:
     """The fields in which configurations differ, but their names: each with one value a configuration, as text."""
-    flat = [flattened(config) for config in configs.values()]
+    flat: list[dict[str, str]] = []
+    for config in configs.values():
+        dump = config.model_dump(mode="json")
+        if "rewards" in dump["method"]:  # a reward's fields go by its name
+            dump["method"]["rewards"] = {reward.pop("name"): reward for reward in dump["method"]["rewards"]}
+        flat.append(dict(_flat(dump, "")))
     fields = dict.fromkeys(name for settings in flat for name in settings)
     rows: list[Difference] = [
         {"field": name, "values": [settings.get(name, MISSING) for settings in flat]}
@@ -293,15 +294,8 @@ def differences(configs: Mapping[str, RunConfig]) -> list[Difference]:
     return [row for row in rows if len(set(row["values"])) > 1]
 
 
-def flattened(config: RunConfig) -> dict[str, str]:
-    """Dotted field to value; a reward's fields go by the reward's name, code by its length and hash."""
-    dump = config.model_dump(mode="json")
-    if "rewards" in dump["method"]:
-        dump["method"]["rewards"] = {reward.pop("name"): reward for reward in dump["method"]["rewards"]}
-    return dict(_flat(dump, ""))
-
-
 def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
+    """Dotted field to value; code by its length and hash."""
     if isinstance(value, Mapping) and value:
         return [pair for name, inner in value.items() for pair in _flat(inner, f"{prefix}.{name}" if prefix else name)]
     if prefix.startswith(_REWARDS) and prefix.endswith(".code") and isinstance(value, str):
@@ -457,8 +451,10 @@ def run_json(run: Run) -> bytes:
 
 def write_zip(run: Run, file: IO[bytes]) -> None:
     """Configuration, status, environment, metrics, log, reward code and rollouts, in a folder of the run's name."""
+    folders = [run.path / name for name in KEPT_FOLDERS if not (run.path / name).is_symlink()]
+    inner = [path for folder in folders for path in sorted(folder.glob("*"))]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in _kept_files(run.path):
+        for path in filter(_is_plain, (*(run.path / name for name in KEPT_FILES), *inner)):
             archive.write(path, str(Path(run.name) / path.relative_to(run.path)))
         if _is_plain(run.dir.log):
             log = run.dir.log.read_text(encoding="utf-8", errors="replace")
@@ -471,13 +467,6 @@ def write_folder(folder: Path, file: IO[bytes]) -> None:
         for path in sorted(folder.rglob("*")):
             if _is_plain(path):
                 archive.write(path, str(path.relative_to(folder.parent)))
-
-
-def _kept_files(folder: Path) -> list[Path]:
-    inner = [
-        path for name in KEPT_FOLDERS if not (folder / name).is_symlink() for path in sorted((folder / name).glob("*"))
-    ]
-    return [path for path in (*(folder / name for name in KEPT_FILES), *inner) if _is_plain(path)]
 
 
 def _is_plain(path: Path) -> bool:

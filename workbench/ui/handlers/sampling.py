@@ -75,7 +75,12 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[SamplingV
         silent: dict[str, Any] = {}
         with BackgroundWork(ask, cancel, first=silent) as work:
             for event in work:
-                yield SamplingView(_progress(event, time.monotonic() - began, draft.text), True)
+                status = progress_text(event)
+                if "texts" in event:
+                    grown = {"texts": event["texts"], "finished": event["finished"], "prompt": draft.text}
+                    yield SamplingView(message(stream=grown, busy=status), True)
+                else:
+                    yield SamplingView(message(busy=f"{status}, {time.monotonic() - began:.0f} s"), True)
             try:
                 group, problem, failure = *work.result(), None
             except WorkbenchError as error:
@@ -133,13 +138,6 @@ def _sample(
     except WorkbenchError as error:
         return group, f"sampled, but not compared with the reference policy: {error}"
     return compared, ""
-
-
-def _progress(event: dict[str, Any], seconds: float, prompt: str) -> str:
-    status = progress_text(event)
-    if "texts" in event:
-        return message(stream={"texts": event["texts"], "finished": event["finished"], "prompt": prompt}, busy=status)
-    return message(busy=f"{status}, {seconds:.0f} s")
 
 
 def progress_text(event: dict[str, Any]) -> str:

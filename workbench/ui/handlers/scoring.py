@@ -26,7 +26,7 @@ from workbench.ui.handlers.credit import Section, credit_config, for_scheme, sho
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
-from workbench.views.payloads import GroupPayload, WhyPayload
+from workbench.views.payloads import WhyPayload
 
 TRUST_MODEL = (
     "This is your own code on your own machine, like Jupyter: a hang, a crash or a memory bomb costs one call. "
@@ -110,7 +110,8 @@ def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> 
     elif failing:
         wrong = f"the reward {failing[0]} has an error, said under Rewards"
     if wrong:
-        drawing = message(stale=wrong, group=to_fallback(group))
+        # The group without colours is drawn only where there is no earlier drawing of it to keep.
+        drawing = message(stale=wrong, group=group_payload(group))
         credit = other = None
     else:
         pattern_note = _no_match(splits)
@@ -277,11 +278,6 @@ def findings_json(findings: Sequence[Finding]) -> str:
 def message(**parts: Any) -> str:
     """A message to the drawing's script: what to do, as JSON."""
     return to_json(parts)
-
-
-def to_fallback(group: Group) -> GroupPayload:
-    """The group without colours, drawn only where there is no earlier drawing of it to keep."""
-    return group_payload(group)
 
 
 def scheme_note(section: Section) -> str:

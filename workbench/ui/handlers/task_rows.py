@@ -29,7 +29,8 @@ def preview(draft: PageState) -> str:
         return refused(error)
     rows: list[Pairs] = []
     for row in found.rows:
-        columns = [(name, _text(value)) for name, value in row.items() if name != "columns"]
+        texts = {name: value if isinstance(value, str) else encode(value).decode() for name, value in row.items()}
+        columns = [(name, cut(text, LONGEST)) for name, text in texts.items() if name != "columns"]
         rows.append([*columns, ("other columns", cut(", ".join(row["columns"]) or "none", LONGEST))])
     return to_json(RowsPayload(text=found.said, level="info", rows=rows))
 
@@ -42,10 +43,6 @@ def refused(error: WorkbenchError) -> str:
 def in_page_words(error: WorkbenchError) -> str:
     """Return an error's text with fields that say how rows are read called as on the page."""
     return _FIELDS.sub(lambda match: f"{_LABELS[match[0]]} (under Rows)", str(error))
-
-
-def _text(value: object) -> str:
-    return cut(value if isinstance(value, str) else encode(value).decode(), LONGEST)
 
 
 def read_as(draft: PageState, name: str, before: PageState) -> PageState | None:

@@ -15,7 +15,8 @@ from typing import Any, get_origin
 import gradio as gr
 
 from workbench.config import Leaf
-from workbench.ui.handlers.example import columns_text, pattern_label, preset_of
+from workbench.steps import NUMBERS
+from workbench.ui.handlers.example import columns_text, preset_of
 from workbench.ui.handlers.fields import (
     KIND,
     METHOD,
@@ -191,7 +192,8 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     if (after.regex, after.kind) != (before.regex, before.kind):
         updates[form.preset] = preset_of(after.regex, after.kind)
     if after.kind != before.kind:
-        updates[form.bound[REGEX]] = gr.update(value=after.regex, label=pattern_label(after.kind))
+        label = "Numbers of the kind" if after.kind in NUMBERS else "Regular expression"
+        updates[form.bound[REGEX]] = gr.update(value=after.regex, label=label)
     if after.index != before.index:
         updates[form.example] = after.index
     if after.task != before.task:

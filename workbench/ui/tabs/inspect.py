@@ -6,6 +6,7 @@ The group is scored at every change; examples are chosen, answers sampled. The l
 from __future__ import annotations
 
 import json
+import random
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -311,14 +312,13 @@ def _wire_fields(form: Form, widgets: InspectWidgets, services: Services, score:
 
         return event
 
-    def edit_rewards(tab: Tab, edits: str) -> bool:
-        return tab.change(lambda draft: draft.with_edits(json.loads(edits)))
+    edit = score_if(lambda tab, edits: tab.change(lambda draft: draft.with_edits(json.loads(edits))))
 
     def open_editor(request: gr.Request, tab: Tab, key: str) -> Any:
         tab.editing = key
         return score(request, tab) if key else gr.skip()
 
-    rewards.edits.change(score_if(edit_rewards), [form.draft, rewards.edits], outputs, **LAST)
+    rewards.edits.change(edit, [form.draft, rewards.edits], outputs, **LAST)
     rewards.editing.change(open_editor, [form.draft, rewards.editing], outputs, **LAST)
     rewards.listed.change(score_if(lambda tab: tab.draft.rows != tab.scored), form.inputs, outputs, **LAST)
 
@@ -443,10 +443,14 @@ def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -
     left = [form.example.submit, form.example.blur]
     then_score(gr.on(left, move(0), inputs, form.outputs, queue=False, **PRIVATE))
 
-    at_random = widgets.chance.click(
-        lambda *held: choose(held, handlers.random_example), form.inputs, form.outputs, queue=False, **PRIVATE
+    def at_random(draft: PageState) -> PageState:
+        task = handlers.find_task(draft.task_section())
+        return handlers.choose_example(draft, random.randrange(len(task)), task=task)
+
+    chance = widgets.chance.click(
+        lambda *held: choose(held, at_random), form.inputs, form.outputs, queue=False, **PRIVATE
     )
-    then_score(at_random)
+    then_score(chance)
 
 
 def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:

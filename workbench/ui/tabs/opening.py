@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -79,21 +79,21 @@ class DoorEvents:
 
     def _want(self, request: gr.Request, ask: handlers.Ask) -> Any:
         """Have something opened. A field of choices says twice that it was chosen from, and again when it is left."""
-        tab = _tab(request)
+        tab = request.session_hash or ""
         if ask == self.asks.get(tab):
             return gr.skip()
         self.asks[tab] = ask
         return secrets.token_hex(8)
 
     def _upload(self, request: gr.Request, file: str) -> Any:
-        self.asks.pop(_tab(request), None)  # the same file may be dropped again
+        self.asks.pop(request.session_hash or "", None)  # the same file may be dropped again
         return self._want(request, handlers.Ask(file))
 
     def _by_name(self, request: gr.Request, path: str) -> Any:
         return self._want(request, handlers.Ask(path)) if path else gr.skip()
 
     def _open(self, request: gr.Request) -> Iterator[list[Any]]:
-        tab, services = _tab(request), self.services
+        tab, services = request.session_hash or "", self.services
         services.sampling.cancel(tab)  # its answers are of what was on screen before
         for view in handlers.open_file(self.asks[tab], services.workspace, services.openings, tab):
             ended = f"{tab} {secrets.token_hex(8)}" if view.running is False else gr.skip()
@@ -101,31 +101,29 @@ class DoorEvents:
             yield [note_value(view.note), running, ended]
 
     def _stop(self, request: gr.Request) -> None:
-        if self.services.openings.cancel(_tab(request)):
+        if self.services.openings.cancel(request.session_hash or ""):
             self.services.judges.cancel()
 
     def _show(self, request: gr.Request, *held: Any) -> Any:
-        tab = _tab(request)
+        tab = request.session_hash or ""
         opening, before = self.services.openings.of(tab), read(*held)
         if opening is None or opening is self.shown.get(tab):
             return gr.skip()
         self.shown[tab] = opening
         if opening.configuration is not None:
-            return self._configured(before, opening.configuration)
+            file = opening.configuration
+            try:
+                opened, said = open_config(before, file.name, file.read_bytes())
+            except ConfigError as error:
+                return {self.door.note: note_value(Note(str(error)))}
+            loaded = shown(self.form, before, opened, undo=f"loaded {file.name}")
+            return loaded | {self.door.note: note_value(said)}
         if opening.imported is None and opening.section is None:
             return gr.skip()
         after = handlers.with_opened(before, opening)
         updates = shown(self.form, before, after, undo="a pattern, rewards and a scheme that fit the file")
         now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
         return updates | {self.place: 0} | now
-
-    def _configured(self, before: PageState, file: Path) -> Updates:
-        try:
-            after, said = open_config(before, file.name, file.read_bytes())
-        except ConfigError as error:
-            return {self.door.note: note_value(Note(str(error)))}
-        loaded = shown(self.form, before, after, undo=f"loaded {file.name}")
-        return loaded | {self.door.note: note_value(said)}
 
     # ── what is known of the file ────────────────────────────────────────────────────────────────────────────────
 
@@ -181,11 +179,9 @@ class DoorEvents:
             on_screen = {self.place: chosen, where: note_value(said or handlers.place(imported, chosen))}
             return shown(form, before, draft) | on_screen | {listed: gr.update(chosen=str(chosen))}
 
-        def move(by: int) -> Any:
-            return lambda at, *held: put(read(*held), at, by)
-
         for button, by in ((previous, -1), (following, 1)):
-            self.then_score(button.click(move(by), [self.place, *form.inputs], outputs, **QUEUED))
+            move = partial(lambda by, at, tab: put(read(tab), at, by), by)
+            self.then_score(button.click(move, [self.place, *form.inputs], outputs, **QUEUED))
 
         def pick(event: gr.EventData, *held: Any) -> Any:
             row = picked_row(event, handlers.MAX_LISTED)
@@ -206,7 +202,7 @@ class DoorEvents:
             worst = table("check-worst", "worst disagreements", checking.WORST_HEADINGS, picks=True)
 
         def check(request: gr.Request, threshold: str, *held: Any) -> Iterator[list[Any]]:
-            tab = _tab(request)
+            tab = request.session_hash or ""
             worker = services.reward_worker(tab)
             for view in checking.check_rewards(
                 imported, read(*held), threshold, worker, services.openings, tab, services.models
@@ -226,7 +222,3 @@ class DoorEvents:
             return put(read(*held), group, said=f"{group + 1:,}, rollout {rollout + 1}")
 
         self.then_score(worst.apply(follow, [self.places, *form.inputs], outputs, **QUEUED))
-
-
-def _tab(request: gr.Request) -> str:
-    return request.session_hash or ""

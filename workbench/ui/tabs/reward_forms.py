@@ -32,10 +32,10 @@ def build_model_status(services: Services) -> None:
     """What reward models and judges are at, with a button that cancels judges."""
 
     def model_status(request: Any) -> str:
-        return forms.model_status(services)
+        return ", ".join(filter(None, (services.models.busy, services.judges.busy)))
 
     def cancel_judges(request: Any) -> bool:
-        return forms.cancel_judges(services)
+        return services.judges.cancel()
 
     drawn("model-status", "modelStatus", server_functions=[model_status, cancel_judges])
 
@@ -83,7 +83,7 @@ def build_model_form(form: Form, services: Services, row: RewardRow | None) -> N
     _adopt(form, loaded, event, row)
 
     def stop(request: gr.Request) -> None:
-        forms.cancel_load(services, request.session_hash or "")
+        services.estimating.cancel(request.session_hash or "")
 
     cancel.click(stop, None, None, queue=False, **PRIVATE)
 
@@ -93,7 +93,7 @@ def build_model_form(form: Form, services: Services, row: RewardRow | None) -> N
 
 def build_judge_form(form: Form, services: Services, row: RewardRow | None) -> None:
     """Look whether the endpoint is there; then the judge becomes a row."""
-    held = forms.form_values(row)
+    held = forms.NEW if row is None or row.judge is None else row.judge.model_dump()
     fields = {name: _field(forms.LEAVES[name], held[name]) for name in forms.FIRST}
     kind = field("judge-kind", str, "Scores", "step" if row is None else row.kind, choices=forms.KINDS)
     rest = [leaf for name, leaf in forms.LEAVES.items() if name not in fields]

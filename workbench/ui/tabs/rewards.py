@@ -17,7 +17,7 @@ from workbench.errors import ConfigError
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_rows import RewardRow
-from workbench.ui.handlers.scoring import Note, ScoringView
+from workbench.ui.handlers.scoring import Note, ScoringView, message
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, hidden, note, note_value
 from workbench.ui.tabs.form import Updates, field, read, shown
@@ -99,7 +99,10 @@ def wire_rewards(form: Form, services: Services) -> None:
     def remove(key: str, *held: Any) -> Any:
         before = read(*held)
         row = before.row(key)
-        return shown(form, before, before.without_row(key), undo=f"{row.name} is removed") if row else gr.skip()
+        if row is None:
+            return gr.skip()
+        after = before.but(rows=tuple(other for other in before.rows if other is not row))
+        return shown(form, before, after, undo=f"{row.name} is removed")
 
     rewards.removing.change(remove, [rewards.removing, *form.inputs], form.outputs, trigger_mode="multiple", **ONCE)
 
@@ -170,16 +173,16 @@ def _form_of(row: RewardRow) -> str:
 
 
 def _wire_code(form: Form, services: Services, row: RewardRow, widgets: dict[str, Any], code: gr.Code) -> None:
-    def start_from(choice: str) -> Any:
-        return handlers.TEMPLATES[choice][3].format(name=row.name) if choice in handlers.TEMPLATES else gr.skip()
-
-    widgets["template"].input(start_from, widgets["template"], code, **ONCE)
+    templates = {choice: code.format(name=row.name) for choice, (_, _, _, code) in handlers.TEMPLATES.items()}
+    widgets["template"].input(lambda choice: templates.get(choice, gr.skip()), widgets["template"], code, **ONCE)
     widgets["undo"].click(lambda: row.code, None, code, **ONCE)
 
-    def save(*held: Any) -> str:
-        return note_value(handlers.save_row(services.workspace, read(*held).row(row.key)))
-
-    widgets["save"].click(save, form.inputs, widgets["saved"], **ONCE)
+    widgets["save"].click(
+        lambda tab: note_value(handlers.save_row(services.workspace, read(tab).row(row.key))),
+        form.inputs,
+        widgets["saved"],
+        **ONCE,
+    )
     code.input(lambda: "", None, widgets["saved"], **ONCE)
 
 
@@ -190,12 +193,13 @@ def _schedule(form: Form, row: RewardRow, said: gr.HTML) -> None:
 
     def schedule(text: str, *held: Any) -> Updates:
         before = read(*held)
+        now = before.row(row.key)
+        if now is None or (text or "").strip() == now.schedule:
+            return {said: gr.skip()}
         try:
-            after = handlers.schedule_row(before, row.key, text or "")
+            after = before.with_row(now.with_schedule(text or ""), row.key)
         except ConfigError as error:
             return {said: note_value(Note(str(error)))}
-        if after is before:
-            return {said: gr.skip()}
         return shown(form, before, after, undo=f"{row.name}: its weight by step of training was changed")
 
     ends = [weights.submit, weights.blur]
@@ -208,4 +212,4 @@ def said_values(services: Services, tab: str, draft: PageState, view: ScoringVie
     if view.credit is not None:
         watched = handlers.watch_group(draft, view.credit.scored, services.call_times(tab))
     said = json.dumps(handlers.rewards_said(draft, view, watched, editing))
-    return gr.skip() if watched is None else handlers.watch_message(watched), said
+    return gr.skip() if watched is None else message(**handlers.watch_payload(watched)), said

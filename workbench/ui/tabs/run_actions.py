@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -43,15 +43,9 @@ def wire_run_actions(
         shows = {tabs: gr.Tabs(selected="inspect"), inspect.sample_note: note_value(said)}
         return shows if after is draft else shown(form, draft, after) | shows | {asked: secrets.token_hex(8)}
 
-    def settings(draft: PageState, name: str) -> Updates:
-        return taken(draft, *use_settings(draft, name, services.workspace))
-
     def change(draft: PageState, asked: str) -> Updates:
         name, _, alarm = asked.partition("/")
         return taken(draft, *use_settings(draft, name, services.workspace, alarm))
-
-    def onward(draft: PageState, reference: str) -> Updates:
-        return taken(draft, *train_on(draft, reference, services.workspace))
 
     def taken(draft: PageState, after: PageState, said: Note) -> Updates:
         shows = {tabs: gr.Tabs(selected="train")}
@@ -59,7 +53,13 @@ def wire_run_actions(
             return shows | {train.start_note: note_value(said)}
         return shown(form, draft, after, undo=said.text) | shows | {train.start_note: ""}
 
-    actions = {"reward": reward, "policy": policy, "settings": settings, "change": change, "onward": onward}
+    actions: dict[str, Callable[[PageState, str], Updates]] = {
+        "reward": reward,
+        "policy": policy,
+        "settings": lambda draft, name: taken(draft, *use_settings(draft, name, services.workspace)),
+        "change": change,
+        "onward": lambda draft, reference: taken(draft, *train_on(draft, reference, services.workspace)),
+    }
 
     def act(event: gr.EventData, *held: Any) -> Any:
         wanted, name = next(iter(event._data.items()), ("", ""))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
 
 from workbench.errors import WorkbenchError, redact
-from workbench.ui.handlers.example import is_first_group
+from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.group_export import EXPORTS, export, stem
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import PageState
@@ -32,7 +33,7 @@ def build_share(services: Services) -> ShareWidgets:
         if credit is None:
             return None
         group = credit.scored.group
-        return "" if is_first_group(group) else services.groups.keep(group).stem
+        return "" if group == first_group() else services.groups.keep(group).stem
 
     def make_export(payload: Any) -> dict[str, Any] | None:
         tab = tab_of(payload)
@@ -42,7 +43,7 @@ def build_share(services: Services) -> ShareWidgets:
         kind = payload.get("kind")
         if kind not in EXPORTS:
             return {"name": stem(credit)}
-        return export(credit, kind, other=services.credit(tab, second=True)).to_json()
+        return asdict(export(credit, kind, other=services.credit(tab, second=True)))
 
     make_export.__name__ = "export"
     problem = note("restore-note")
@@ -70,7 +71,7 @@ def kept_value(services: Services, draft: PageState, **marks: Any) -> str:
     """The draft for the browser tab to keep, and the link to what is on screen."""
     group = draft.group
     try:
-        saved = "" if group is None or is_first_group(group) else services.groups.keep_recent(group)
+        saved = "" if group is None or group == first_group() else services.groups.keep_recent(group)
     except WorkbenchError:  # a full disk must not keep anybody from scoring; the link goes without the group
         saved = ""
     return json.dumps({"page": dump(draft, saved), "link": link_of(draft, saved), **marks})

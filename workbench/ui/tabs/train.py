@@ -18,7 +18,7 @@ from workbench.ui.handlers import run_follow, run_rollouts, run_setup
 from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS
 from workbench.ui.handlers.fields import METHOD, run_form
 from workbench.ui.handlers.hand_labels import labelling
-from workbench.ui.handlers.page_state import PageState, Tab
+from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import wire_preflight
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
@@ -68,10 +68,9 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
     outputs = [widgets.live, widgets.start_note, widgets.preflight.findings]
     widgets.start.click(start, form.inputs, outputs, concurrency_limit=1, **PRIVATE)
 
-    def as_code(*held: Any) -> str:
-        return run_setup.notebook(read(*held), services)
-
-    widgets.notebook.click(as_code, form.inputs, widgets.code, queue=False, **PRIVATE)
+    widgets.notebook.click(
+        lambda tab: run_setup.notebook(read(tab), services), form.inputs, widgets.code, queue=False, **PRIVATE
+    )
     wire_preflight(widgets.preflight, form, services)
 
     def describe(request: gr.Request, tab: Tab) -> Updates:
@@ -79,7 +78,7 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
         draft, is_last = read(tab), tab.asks("run")
         checked = gr.update(visible=run_setup.samples(draft))
         updates = {
-            widgets.inherited: inherited_value(draft),
+            widgets.inherited: facts_value(run_setup.inherited(draft)),
             widgets.rows: note_value(run_setup.rows_found(draft)),
             widgets.estimate: facts_value(run_setup.estimated(draft, services)),
             widgets.preflight.go: checked,
@@ -87,19 +86,14 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
         }
         return updates if is_last() else {}
 
-    def change(request: gr.Request, tab: Tab, before: PageState) -> Updates:
-        return describe(request, tab) | {kept: kept_value(services, read(tab))}
-
     # The end of the run that was watched tells its pace.
     preflight = [widgets.preflight.go, widgets.preflight.cancel]
     outputs = [widgets.inherited, widgets.rows, widgets.estimate, *preflight]
     gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
-    form.run.wire(change, [*outputs, kept])
+    form.run.wire(
+        lambda request, tab, before: describe(request, tab) | {kept: kept_value(services, read(tab))}, [*outputs, kept]
+    )
     form.run.opens(shows[-1])
-
-
-def inherited_value(draft: PageState) -> str:
-    return facts_value(run_setup.inherited(draft))
 
 
 def _live_value(run: str | None, *, pressed: bool = True) -> str:
