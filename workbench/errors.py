@@ -42,7 +42,11 @@ from typing import Any, TextIO
 
 
 class WorkbenchError(Exception):
-    """Base of all of them: catching this catches what a user's input can cause."""
+    """Base of all of them: catching this catches what a user's input can cause. Keywords become attributes."""
+
+    def __init__(self, message: str = "", **about: Any) -> None:
+        super().__init__(message)
+        vars(self).update(about)
 
 
 class PatternError(WorkbenchError):
@@ -50,15 +54,11 @@ class PatternError(WorkbenchError):
 
 
 class PatternSyntaxError(PatternError):
-    def __init__(self, message: str, position: int | None = None) -> None:
-        super().__init__(message)
-        self.position = position
+    position: int | None = None
 
 
 class PatternTooSlow(PatternError):
-    def __init__(self, message: str, sample: int | None = None) -> None:
-        super().__init__(message)
-        self.sample = sample
+    sample: int | None = None
 
 
 class TooManySteps(PatternError):
@@ -68,20 +68,10 @@ class TooManySteps(PatternError):
 class RewardError(WorkbenchError):
     """A reward function failed: which one, at which line of its source, on which rollout and step (0-based)."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        reward: str | None = None,
-        line: int | None = None,
-        rollout: int | None = None,
-        step: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.reward = reward
-        self.line = line
-        self.rollout = rollout
-        self.step = step
+    reward: str | None = None
+    line: int | None = None
+    rollout: int | None = None
+    step: int | None = None
 
 
 class RewardCodeError(RewardError):
@@ -105,9 +95,7 @@ class ChildDied(ChildError):
 
 
 class ChildTimeout(ChildError):
-    def __init__(self, message: str, seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.seconds = seconds
+    seconds: float | None = None
 
 
 class ChildFailed(ChildError):
@@ -125,10 +113,8 @@ class PolicyError(WorkbenchError):
 class EpisodeError(WorkbenchError):
     """An environment failed: at which line of its source, after it had ``printed`` what."""
 
-    def __init__(self, message: str, *, line: int | None = None, printed: str = "") -> None:
-        super().__init__(message)
-        self.line = line
-        self.printed = printed
+    line: int | None = None
+    printed: str = ""
 
 
 class ConfigError(WorkbenchError, ValueError):

@@ -63,7 +63,11 @@ def rollouts(
         }
         for number, group in enumerate(imported.groups)
     ]
-    listed = [[*list(row.values())[:3], _short(row["prompt"])] for row in rows]
+    listed = []
+    for row in rows:
+        prompt: Any = row["prompt"]
+        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        listed.append([row["group"], row["rollouts"], row["tokens"], visible(text, one_line=True)[:_SHOWN]])
     read = f"{counted(len(imported), 'group')} from {counted(facts.rows, 'row')}"
     lines = [
         table(("group", "rollouts", "tokens", "prompt"), listed),
@@ -187,11 +191,6 @@ def _check_text(check: Any) -> str:
         ]
         parts.append(table(("group", "rollout", "step", "score", "label", "text"), worst))
     return "\n".join(parts)
-
-
-def _short(prompt: Any) -> str:
-    text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-    return visible(text, one_line=True)[:_SHOWN]
 
 
 def _progress(done: int, of: int) -> None:

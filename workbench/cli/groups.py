@@ -14,7 +14,7 @@ from workbench.checks import splitting_findings
 from workbench.checks.difficulty import auc
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import set_sandbox
-from workbench.config import LabelFormat, RewardConfig, SamplingConfig, TaskSection
+from workbench.config import LabelFormat, RewardConfig, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.credit import compare_credits, credit_group
 from workbench.data import load_task
@@ -106,7 +106,14 @@ def sampled_group(config: RunConfig, index: int, held_out: bool, text: str | Non
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
 
-    example = Example(text) if text is not None else _example(config.task, index, held_out)
+    if text is not None:
+        example = Example(text)
+    else:
+        task = load_task(config.task)
+        examples = task.held_out if held_out else task.examples
+        if not 0 <= index < len(examples):
+            raise TaskError(f"--index {index}: {config.task.name} has examples 0 to {len(examples) - 1}")
+        example = examples[index]
     policy = load_configured(config.policy)
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example.prompt):
         say(f"note: {note}")
@@ -115,15 +122,6 @@ def sampled_group(config: RunConfig, index: int, held_out: bool, text: str | Non
     if note := turn_end_note(group.sampling):
         say(f"note: {note}")
     return group
-
-
-def _example(section: TaskSection, index: int, held_out: bool) -> Example:
-
-    task = load_task(section)
-    examples = task.held_out if held_out else task.examples
-    if not 0 <= index < len(examples):
-        raise TaskError(f"--index {index}: {section.name} has examples 0 to {len(examples) - 1}")
-    return examples[index]
 
 
 # -- step values ------------------------------------------------------------------------------------------------------

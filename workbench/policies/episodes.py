@@ -109,11 +109,11 @@ class Episodes:
         sampled.turns[-1] = replace(sampled.turns[-1], error=reply.error, note=printed and f"printed {printed!r}")
         if reply.error is not None and self._settings.on_environment_error == "run" and self.failure is None:
             self.failure = EpisodeError(f"row {number + 1}, turn {row.turns}: {reply.error}")
-        if reply.text is None:
-            return _over(row, sampled)
-        if row.turns == self._settings.max_turns:
-            _left_out(sampled, f"environment.max_turns, {row.turns}, is reached")
-            return _over(row, sampled)
+        if reply.text is None or row.turns == self._settings.max_turns:  # it ended as its last turn did
+            if reply.text is not None:
+                _left_out(sampled, f"environment.max_turns, {row.turns}, is reached")
+            sampled.finished, sampled.stop = row.finished, row.stop
+            return True
         end = len(sampled.token_ids)
         ids, note = self._observations.ids(self._examples[number].prompt, reply.text, after_eos=row.finished)
         if end + len(ids) >= limit:
@@ -139,12 +139,6 @@ class Episodes:
                 seconds = time.perf_counter() - state.began
                 row.turns.append(Turn(ASSISTANT, covered, length, seconds, state=state.state))
             state.episode.end()
-
-
-def _over(row: _Row, sampled: Any) -> bool:
-    """Mark how an episode ended: as its last turn did."""
-    sampled.finished, sampled.stop = row.finished, row.stop
-    return True
 
 
 def _left_out(sampled: Any, why: str) -> None:

@@ -33,9 +33,8 @@ EVENT_SECONDS = 0.1
 class PolicyCache:
     """The one loaded policy; ``get`` loads another in its place when another is asked for, or held in another way."""
 
-    def __init__(self) -> None:
-        self._policy: Policy | None = None
-        self._key: Any = None
+    _policy: Policy | None = None
+    _key: Any = None
 
     def get(self, name: str, adapter: str | None, emit: Emitter, loading: Mapping[str, Any] | None = None) -> Policy:
         how = dict(loading or {})

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
@@ -427,6 +426,19 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         policy=head["policy"],
         sampling=head["sampling"],
     )
+    by_name = [dict(row.get("values") or ()) for row in rows]  # files of earlier versions have none
+    names = by_name[0] if by_name else {}
+    longest = max((len(row["advantages"]) for row in rows), default=0)
+    advantages = np.zeros((len(rows), longest), dtype=np.float32)  # files of earlier versions are padded already
+    for padded, row in zip(advantages, rows, strict=True):
+        padded[: len(row["advantages"])] = row["advantages"]
+    parts = []
+    for n, part in enumerate(head["parts"]):
+        of_rows = [row["parts"][n] for row in rows]
+        arrays = {name: np.array([x for of in of_rows for x in of[name]], dtype=np.float64) for name in PART_ARRAYS}
+        offsets = np.cumsum([0, *(len(of["raw"]) for of in of_rows)], dtype=np.int64)
+        unit = part.get("unit", "step")
+        parts.append(CreditPart(part["source"], part["carry"], offsets, gamma=part["gamma"], unit=unit, **arrays))
     return Credit(
         scored=ScoredGroup(
             group=group,
@@ -435,42 +447,24 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         ),
         scheme=head["scheme"],
         options=head["options"],
-        advantages=_padded([row["advantages"] for row in rows]),
+        advantages=advantages,
         normalised=tuple(tuple(row["normalised"]) for row in rows),
         mean=head["mean"],
         std=head["std"],
         spread=head["spread"],
         warnings=tuple(head["warnings"]),
-        parts=tuple(_part(part, [row["parts"][n] for row in rows]) for n, part in enumerate(head["parts"])),
-        values=_values(rows),
-    )
-
-
-def _values(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[npt.NDArray[np.float32], ...]]:
-    """Files of earlier versions have none."""
-    by_name = [dict(row.get("values") or ()) for row in rows]
-    names = by_name[0] if by_name else {}
-    return {name: tuple(np.array(row[name], dtype=np.float32) for row in by_name) for name in names}
-
-
-def _padded(rows: Sequence[Sequence[float]]) -> npt.NDArray[np.float32]:
-    """Return (G, T_max), 0 on padding. Files of earlier versions are padded already."""
-    padded = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.float32)
-    for row, values in zip(padded, rows, strict=True):
-        row[: len(values)] = values
-    return padded
-
-
-def _part(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> CreditPart:
-    arrays = {name: np.array([x for row in rows for x in row[name]], dtype=np.float64) for name in PART_ARRAYS}
-    offsets = np.cumsum([0, *(len(row["raw"]) for row in rows)], dtype=np.int64)
-    return CreditPart(
-        head["source"], head["carry"], offsets, gamma=head["gamma"], unit=head.get("unit", "step"), **arrays
+        parts=tuple(parts),
+        values={name: tuple(np.array(row[name], dtype=np.float32) for row in by_name) for name in names},
     )
 
 
 def _step_scores(row: Mapping[str, Any]) -> StepScores:
     steps = zip(row["step_starts"], row["step_ends"], row["step_matched"], strict=True)
+    packed: dict[str, dict[str, Any]] = json.loads(row.get("logged") or "{}")  # files of earlier versions have none
+    logged = {
+        name: {column: tuple(value) if isinstance(value, list) else value for column, value in columns.items()}
+        for name, columns in packed.items()
+    }
     return StepScores(
         steps=tuple(Step(*step) for step in steps),
         spans=tuple(zip(row["first_tokens"], row["last_tokens"], strict=True)),
@@ -478,14 +472,6 @@ def _step_scores(row: Mapping[str, Any]) -> StepScores:
         rewards=tuple(row["rewards"]),
         outcome_scores=dict(row["outcome_scores"]),
         outcome=row["outcome"],
-        logged=_logged(row.get("logged")),  # files of earlier versions have none
+        logged=logged,
         unsplit=bool(row.get("unsplit")),
     )
-
-
-def _logged(text: str | None) -> dict[str, dict[str, Any]]:
-    packed: dict[str, dict[str, Any]] = json.loads(text) if text else {}
-    return {
-        name: {column: tuple(value) if isinstance(value, list) else value for column, value in columns.items()}
-        for name, columns in packed.items()
-    }

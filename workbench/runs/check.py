@@ -70,7 +70,10 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
         if pattern not in (None, StepPattern(), *(preset.pattern for preset in PRESETS.values())):
             attempt(_check_pattern, pattern, worker)
         attempt(load_environment, config.environment, lambda: worker)
-        columns = None if task is None else _columns(task)
+        columns: frozenset[str] | None = None
+        if task is not None:  # an embedded task's rows are all alike
+            rows = min(len(task), _ROWS) if task.name in TASKS else len(task)
+            columns = frozenset(name for i in range(rows) for name in task[i].columns)
         rewards = config.method.reward_functions
         # The rewards that a configuration has where nobody chose any need an answer in every row.
         chosen = {reward.name for reward in rewards} - {"step_correctness", "answer_correctness"}
@@ -155,12 +158,6 @@ def _task_of(config: RunConfig) -> Task | None:
     if local_path(repository) is None and (problem := hub_problem(repository, kind="dataset")):
         raise TaskError(f"task.name: {problem}")
     return None
-
-
-def _columns(task: Task) -> frozenset[str]:
-    """Return the columns of a file's rows, or of an embedded task's first ones, which are all alike."""
-    rows = min(len(task), _ROWS) if task.name in TASKS else len(task)
-    return frozenset(name for i in range(rows) for name in task[i].columns)
 
 
 # -- code, in a worker ------------------------------------------------------------------------------------------------

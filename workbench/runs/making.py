@@ -150,12 +150,12 @@ def label_steps(
     making = _Making("step_values", config, Path(out), prompts, first, None, workspace, again)
     labels = {"labels_as": labels_as, "estimation": estimation, "continuations": continuations}
     about = {"rewards": [{"name": outcome, "kind": "outcome"}], "labels": labels, "completions": completions}
-    if (before := making.before(about)) is not None:
+    if (before := _made_before(making.out, making.source | about, again)) is not None:
         return before
     began = time.monotonic()
     rows = labelled_rows(valued or _estimated(making, outcome, continuations), labels_as, estimation, completions)
     count = rows.counts["continuations"] + (rows.counts["completions"] if sampled else 0)
-    return _written(rows, making.out, making.source() | about, began, count)
+    return _written(rows, making.out, making.source | about, began, count)
 
 
 def _estimated(making: _Making, outcome: str, continuations: int) -> Iterator[tuple[Group, StepValues]]:
@@ -247,19 +247,14 @@ class _Making:
             refuse_to_overwrite(out)
         self.made_by, self.out, self.prompts, self.first = made_by, out, prompts, first
         self.config, self.given, self.again, self.tell = resolved(config, workspace), groups, again, tell
-
-    def source(self) -> dict[str, Any]:
-        return source_of(self.made_by, self.config, {"first": self.first, "count": self.prompts}, self.given)
-
-    def before(self, about: dict[str, Any]) -> MadeRows | None:
-        return _made_before(self.out, self.source() | about, self.again)
+        self.source = source_of(made_by, self.config, {"first": first, "count": prompts}, groups)
 
     def write(self, make: Callable[[Iterator[ScoredGroup]], Made], limits: dict[str, Any]) -> MadeRows:
         from workbench.policies.load import load_configured
 
         rewards = [reward for reward in self.config.sampled.rewards if reward.kind == "outcome"]
         about = {"rewards": [reward.model_dump(mode="json", exclude_defaults=True) for reward in rewards], **limits}
-        if (before := self.before(about)) is not None:
+        if (before := _made_before(self.out, self.source | about, self.again)) is not None:
             return before
         began = time.monotonic()
         groups: Iterable[Group] | None = self.given
@@ -267,7 +262,7 @@ class _Making:
             groups = sample_prompts(load_configured(self.config.policy), self.config, self.first, self.prompts)
         made = make(score_outcomes(self.config, groups, self.tell))
         sampled = 0 if self.given is not None else made.counts["completions"]
-        return _written(made, self.out, self.source() | about, began, sampled)
+        return _written(made, self.out, self.source | about, began, sampled)
 
 
 def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | None:

@@ -101,6 +101,11 @@ class Run:
     def summary_of(self, status: RunStatus, config: RunConfig) -> RunSummary:
         """The same of a status and a configuration that were read already."""
         gives: Literal["policy", "reward model"] = "policy" if config.method.reward_format is None else "reward model"
+        policies: list[str] = []  # those that were written to their end; whether they are whole is not looked at
+        if status.final and gives == "policy":
+            policies += [f"{RUN}{self.name}"] * (self.dir.checkpoints / "final" / MANIFEST).is_file()
+            written = (point.step for point in saved(self.dir.checkpoints) if (point.path / MANIFEST).is_file())
+            policies += [f"{RUN}{self.name}@{step}" for step in written]
         return RunSummary(
             self.name,
             status.state,
@@ -120,15 +125,8 @@ class Run:
             scheme=config.method.label,
             seed=config.seed,
             gives=gives if status.state == "finished" else None,
-            policies=self._policies() if status.final and gives == "policy" else (),
+            policies=tuple(policies),
         )
-
-    def _policies(self) -> tuple[str, ...]:
-        """References to the checkpoints that were written to their end; whether they are whole is not looked at."""
-        name, folder = f"{RUN}{self.name}", self.dir.checkpoints
-        final = (name,) if (folder / "final" / MANIFEST).is_file() else ()
-        steps = (f"{name}@{point.step}" for point in saved(folder) if (point.path / MANIFEST).is_file())
-        return (*final, *steps)
 
     def data(self) -> dict[str, Any]:
         """Name, path, status, configuration and metrics rows as plain data; what is not finite is None.
@@ -496,12 +494,12 @@ class News:
     restarted: bool
 
 
+@dataclass
 class MetricsReader:
     """One reader's place in a metrics log. ``cursor`` is the byte from which it reads on."""
 
-    def __init__(self, run: RunDir, cursor: int = 0) -> None:
-        self.run = run
-        self.cursor = cursor
+    run: RunDir
+    cursor: int = 0
 
     def read(self) -> tuple[Rows, bool]:
         """The rows written since, and whether they are all rows anew: the log was resumed or replaced since the last
