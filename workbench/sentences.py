@@ -154,7 +154,7 @@ class _Group:
             right=credit.scored.answers_right,
             step_right=credit.scored.steps_right,
             truncated=sum(rollout.truncated for rollout in rollouts),
-            shares_later=_shares_later(credit),
+            shares_later=any(p.carry in ("suffix", "mean") and p.unit == "step" for p in credit.parts),
             has_steps=any(p.kind == "step" for p in credit.parts),
             has_outcome=any(p.kind in ("outcome", "return") for p in credit.parts),
         )
@@ -188,10 +188,6 @@ class _Group:
         low, high, mean = min(known), max(known), fmean(known)
         least, most = min(low + HIGH * (high - low), mean), max(high - HIGH * (high - low), mean)
         return [None if s is None or least < s < most else s >= most for s in self.outcomes]
-
-
-def _shares_later(credit: Credit) -> bool:
-    return any(part.carry in ("suffix", "mean") and part.unit == "step" for part in credit.parts)
 
 
 def _count(group: _Group) -> str:
@@ -384,7 +380,7 @@ def find_surprises(credit: Credit) -> Surprises:
 
 def shared_penalties(credit: Credit) -> list[list[list[int]]]:
     """By rollout and step, the later wrong steps (0-based) whose penalty it shares; none under a step's own scheme."""
-    if not _shares_later(credit):
+    if not any(part.carry in ("suffix", "mean") and part.unit == "step" for part in credit.parts):
         return [[[] for _ in row.steps] for row in credit.scored.scored]
     judge = credit.scored.judge("step")
     verdicts = [row.scores.get(judge or "", (None,) * len(row.steps)) for row in credit.scored.scored]

@@ -64,10 +64,6 @@ class RunSection(Section):
     project: str = Field(default="process-grpo", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._ -]+$")
     """The project that trackers list the run under."""
 
-    def measured_rows(self, held_out: Sequence[T]) -> list[T]:
-        """Return the rows that the run is measured on. Raises ConfigError where `eval_skip` leaves none."""
-        return [held_out[i] for i in self.measured(len(held_out))]
-
     def measured(self, count: int) -> range:
         """Return which of ``count`` held-out rows are measured. Raises ConfigError if `eval_skip` leaves none."""
         if count and self.eval_skip >= count:

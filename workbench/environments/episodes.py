@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from workbench.config import EnvironmentSection
 from workbench.environments import protocol
@@ -27,24 +27,41 @@ _numbers = itertools.count()
 _ALSO = 200  # characters of a message of the environment's
 
 
-class Host(Protocol):
-    """Who runs users' environments elsewhere: ``rewards.Sandbox``."""
+class Episode:
+    """One row's environment, after ``reset``. ``state`` is what it calls the state that its next turn begins in.
 
-    def environment(
-        self, code: str, name: str, request: Mapping[str, Any], deadline: float
-    ) -> tuple[dict[str, Any], str]: ...
+    This one is played in this process.
+    """
 
-
-class Episode(Protocol):
-    """One row's environment, after ``reset``. ``state`` is what it calls the state that its next turn begins in."""
-
-    state: str | None
+    def __init__(self, kind: Callable[[], TextEnvironment], prompt: Prompt, columns: Mapping[str, Any]) -> None:
+        self.state: str | None = None
+        self._failed: str | None = None
+        try:
+            self._environment = kind()
+            self.state = protocol.reset(self._environment, prompt, columns)
+        except Exception as error:
+            self._failed = _describe("reset", error)
 
     def reply(self, turn: str) -> Reply:
         """What is answered to a turn. Raises nothing for an environment that fails."""
+        if self._failed is not None:
+            return Reply(error=self._failed)
+        began = time.perf_counter()
+        try:
+            answer = protocol.reply(self._environment, turn)
+        except Exception as error:
+            return Reply(error=_describe("reply", error), seconds=time.perf_counter() - began)
+        self.state = answer.state
+        return replace(answer, seconds=time.perf_counter() - began)
 
     def end(self) -> None:
         """The episode is over, whoever ended it."""
+
+
+def _describe(method: str, error: Exception) -> str:
+    if isinstance(error, EpisodeError):
+        return str(error)
+    return f"{method} raised {type(error).__name__}: {str(error)[:_ALSO] or '(no message)'}"
 
 
 @dataclass(frozen=True)
@@ -67,11 +84,11 @@ class Environment:
 
 
 def load_environment(
-    spec: str | type[TextEnvironment] | Mapping[str, Any] | EnvironmentSection, host: Callable[[], Host] | None = None
+    spec: str | type[TextEnvironment] | Mapping[str, Any] | EnvironmentSection, host: Callable[[], Any] | None = None
 ) -> Environment | None:
     """A built-in by name, a class of this process, or what a section says; None for a section without a name.
 
-    ``host`` gives the worker in which a section's code runs.
+    ``host`` gives the ``rewards.Sandbox`` in which a section's code runs.
 
     Raises:
         ConfigError: for a name that no environment has.
@@ -79,7 +96,7 @@ def load_environment(
     """
     if isinstance(spec, type):
         settings = EnvironmentSection(name=spec.__name__)
-        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, partial(_EpisodeHere, spec))
+        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, partial(Episode, spec))
     settings = spec if isinstance(spec, EnvironmentSection) else EnvironmentSection.parse(spec)
     name = settings.name
     if name is None:
@@ -96,47 +113,10 @@ def load_environment(
             f"{', '.join(ENVIRONMENTS) or 'none'}, or give the code of a class"
         )
     kind = ENVIRONMENTS[name]
-    return Environment(name, check_class(kind, name), settings, partial(_EpisodeHere, kind))
+    return Environment(name, check_class(kind, name), settings, partial(Episode, kind))
 
 
-# --- in this process --------------------------------------------------------------------------------------------------
-
-
-class _EpisodeHere:
-    def __init__(self, kind: Callable[[], TextEnvironment], prompt: Prompt, columns: Mapping[str, Any]) -> None:
-        self.state: str | None = None
-        self._failed: str | None = None
-        try:
-            self._environment = kind()
-            self.state = protocol.reset(self._environment, prompt, columns)
-        except Exception as error:
-            self._failed = _describe("reset", error)
-
-    def reply(self, turn: str) -> Reply:
-        if self._failed is not None:
-            return Reply(error=self._failed)
-        began = time.perf_counter()
-        try:
-            answer = protocol.reply(self._environment, turn)
-        except Exception as error:
-            return Reply(error=_describe("reply", error), seconds=time.perf_counter() - began)
-        self.state = answer.state
-        return replace(answer, seconds=time.perf_counter() - began)
-
-    def end(self) -> None:
-        """Nothing is held elsewhere."""
-
-
-def _describe(method: str, error: Exception) -> str:
-    if isinstance(error, EpisodeError):
-        return str(error)
-    return f"{method} raised {type(error).__name__}: {str(error)[:_ALSO] or '(no message)'}"
-
-
-# --- in the sandbox ---------------------------------------------------------------------------------------------------
-
-
-class _EpisodeInWorker:
+class _EpisodeInWorker(Episode):
     """Sends an episode's history with every call, so that a worker's process can be replaced between two."""
 
     def __init__(
@@ -145,9 +125,7 @@ class _EpisodeInWorker:
         prompt: Prompt,
         columns: Mapping[str, Any],
     ) -> None:
-        self.state: str | None = None
         self._send = send
-        self._failed: str | None = None
         self._printed = ""
         self._turns: list[str] = []
         self._replies: list[str] = []  # by their hashes

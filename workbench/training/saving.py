@@ -147,11 +147,7 @@ class Resumable(Trainer):
             states["cuda"] = torch.cuda.random.get_rng_state()
         if hasattr(self, "_total_train_tokens"):  # TRL's count, which its SFTTrainer begins anew on a resume
             states["tokens"] = self._total_train_tokens
-        save_state(Path(output_dir), self._rng_name, states)
-
-    @property
-    def _rng_name(self) -> str:
-        return f"rng-{self.accelerator.process_index}"
+        save_state(Path(output_dir), f"rng-{self.accelerator.process_index}", states)
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
@@ -198,10 +194,11 @@ class Resumable(Trainer):
             self.lr_scheduler.load_state_dict(load_state(Path(checkpoint), "scheduler"))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not (Path(checkpoint) / f"{self._rng_name}.json").is_file():
+        name = f"rng-{self.accelerator.process_index}"
+        if checkpoint is None or not (Path(checkpoint) / f"{name}.json").is_file():
             super()._load_rng_state(checkpoint)
             return
-        states = load_state(Path(checkpoint), self._rng_name)
+        states = load_state(Path(checkpoint), name)
         random.setstate(states["python"])
         np.random.set_state(states["numpy"])
         torch.random.set_rng_state(states["cpu"])

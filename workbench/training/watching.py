@@ -114,7 +114,7 @@ class HeldOutAccuracy:
     ) -> None:
         self._trainer, self._sampler, self._pattern, self._read = trainer, sampler, pattern, read
         self._task, self._on_answers = task, on_answers
-        rows = run.measured_rows(task.held_out)
+        rows = [task.held_out[i] for i in run.measured(len(task.held_out))]
         self._count = len(rows)
         accelerator = trainer.accelerator
         self._share = -(-self._count // accelerator.num_processes)  # rows a rank; the last may have fewer

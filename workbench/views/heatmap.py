@@ -161,7 +161,11 @@ def credit_payload(
     Raises CreditError where it is of other rollouts.
     """
     group = credit.scored.group
-    explained = explain_at_most is None or _work(credit) <= explain_at_most
+    if any(part.unit == "token" for part in credit.parts):
+        work = TOKEN_TERMS * sum(len(rollout) for rollout in group.rollouts)
+    else:  # about how many terms: a stretch of tokens for each step, half the steps in each
+        work = sum(len(step_scores.steps) ** 2 for step_scores in credit.scored.scored)
+    explained = explain_at_most is None or work <= explain_at_most
     normalisers = even_shares(credit, LENS_LOSSES)
     payload: Payload = {**group_payload(group), **_scheme_payload(credit)}
     payload["source"] = [list(part) for part in source_of(credit, other)]
@@ -358,13 +362,6 @@ def why_payload(credit: Credit, rollout: int, token: int) -> WhyPayload:
         "clip": explanation.clip,
         "said": about_explanation(credit, explanation).parts,
     }
-
-
-def _work(credit: Credit) -> int:
-    """About how many terms explaining every token takes: a stretch of tokens for each step, half the steps in each."""
-    if any(part.unit == "token" for part in credit.parts):
-        return TOKEN_TERMS * sum(len(rollout) for rollout in credit.scored.group.rollouts)
-    return sum(len(step_scores.steps) ** 2 for step_scores in credit.scored.scored)
 
 
 def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payload], list[StretchPayload]]:

@@ -15,10 +15,11 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from workbench import runs as all_runs
@@ -404,7 +405,7 @@ def _splits_so(scored: ScoredGroup, pattern: StepPattern) -> bool:
     return all(tuple(split.steps) == one.steps for split, one in zip(found, scored.scored, strict=True))
 
 
-class Progress:
+class Progress(AbstractContextManager["Progress"]):
     """``with Progress("groups") as told: check_reward(..., on_progress=told)``: tqdm's bar, a widget in a notebook.
 
     It is called with what the workbench's functions report: (done, of), or an event that has both.
@@ -420,9 +421,6 @@ class Progress:
         if "done" in event:
             self.bar.total = int(event.get("total", event.get("of")) or 0)
             self.bar.update(int(event["done"]) - self.bar.n)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.bar.close()

@@ -289,7 +289,7 @@ class StoredSection(MethodSection):
             return []
         rows = _rows(config).rows(self.kind, held_out=True)
         if config.task.data is None:
-            return config.run.measured_rows(rows)
+            return [rows[i] for i in config.run.measured(len(rows))]
         # No row of a file is kept apart: eval_skip is prompts'.
         return [rows[i] for i in range(min(len(rows), config.run.eval_prompts))]
 
