@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -169,8 +170,7 @@ def step_values(
         making.refuse_to_overwrite(labels)
     policy = load_configured(config.policy)
 
-    def estimate(of: Group, about: str = "") -> StepValues:
-        return _estimated(settings, config, policy, of, outcome, continuations, about)
+    estimate = partial(_estimated, settings, config, policy, outcome, continuations)
 
     def label(valued: Iterable[tuple[Group, StepValues]]) -> making.MadeRows:
         assert labels is not None
@@ -190,7 +190,7 @@ def step_values(
 
     if prompts is not None:
         groups = enumerate(making.sample_prompts(policy, config, first, prompts), start=1)
-        made = label((drawn, estimate(drawn, f"group {number}: ")) for number, drawn in groups)
+        made = label((drawn, estimate(drawn, about=f"group {number}: ")) for number, drawn in groups)
         return Result(made.to_json(), lambda: str(made))
     one = sampled_group(config, index, held_out, text) if group is None else read_group(group)
     values = estimate(one) if belief is None else _believed(config, policy, one, belief)
@@ -218,10 +218,10 @@ def _estimated(
     settings: Settings,
     config: RunConfig,
     policy: Policy,
-    group: Group,
     outcome: str,
     continuations: int,
-    about: str,
+    group: Group,
+    about: str = "",
 ) -> StepValues:
     """Return the values of a group's steps; its progress goes to standard error."""
     from workbench.policies.monte_carlo import step_values as estimated

@@ -55,7 +55,10 @@ class MetricsWriter:
         """Append one row. Raises RunError when it could not be written whole, as on a full disk."""
         if self._sync_error is not None:
             raise RunError(f"metrics of run {self._run!r} do not reach the disk: {self._sync_error}")
-        line = encode(flagged(row)) + b"\n"
+        values = {name: plain(value) if hasattr(value, "item") else value for name, value in row.items()}
+        # Written as null, and named.
+        lost = {str(name): str(v) for name, v in values.items() if isinstance(v, float) and not math.isfinite(v)}
+        line = encode({**values, NOT_FINITE: lost} if lost else row) + b"\n"
         if self._torn:
             line = b"\n" + line
         written = 0
@@ -157,13 +160,6 @@ def read(path: Path, run: str, cursor: int = 0) -> Reading:
 def resumed(step: int, **more: Any) -> dict[str, Any]:
     """Return the row that says a run went on from ``step``."""
     return {"event": "resumed", "step": step, **more}
-
-
-def flagged(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``row`` with the columns named whose NaN or infinity will be written as null."""
-    values = {name: plain(value) if hasattr(value, "item") else value for name, value in row.items()}
-    lost = {str(name): str(v) for name, v in values.items() if isinstance(v, float) and not math.isfinite(v)}
-    return {**values, NOT_FINITE: lost} if lost else row
 
 
 def restored(row: Mapping[str, Any]) -> dict[str, Any]:
