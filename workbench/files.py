@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -40,6 +41,12 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
         if (size := os.fstat(file.fileno()).st_size) > most:
             raise OSError(f"{path.name} has {size:,} bytes; the limit is {most:,}")
         return file.read(most)
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a regular file's content. Raises OSError."""
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_json(path: Path, most: int = MOST_BYTES) -> Any:

@@ -200,7 +200,8 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
     here: Any = section
     parent: Any = None
     for part in location:
-        choices = [kind for kind in map(_bare, (here, *get_args(here))) if is_section(kind)]
+        bare = (get_args(one)[0] if get_origin(one) is Annotated else one for one in (here, *get_args(here)))
+        choices = [kind for kind in bare if is_section(kind)]
         names_of_kinds = [getattr(kind, "model_fields", {}).get("name") for kind in choices]
         tagged = [kind for kind, name in zip(choices, names_of_kinds, strict=True) if name and name.default == part]
         if tagged and here not in tagged:  # the name of one kind in a union of several
@@ -213,11 +214,6 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
         else:
             here = _annotations(parent).get(str(part)) if parent is not None else None
     return ".".join(names), parent
-
-
-def _bare(kind: Any) -> Any:
-    """Return a type without its annotations."""
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _annotations(section: type[Any]) -> dict[str, Any]:

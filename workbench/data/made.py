@@ -121,11 +121,6 @@ def provenance_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.provenance.json")
 
 
-def sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
     """Write the rows as JSONL and, beside it, ``FILE.provenance.json``; the path of that.
 

@@ -46,21 +46,8 @@ class PolicyStatus:
     decoding: str = ""
 
 
-def _ready(policy: str, reply: Mapping[str, Any]) -> PolicyStatus:
-    about = {name: reply[name] for name in ("device", "parameters", "decoding")}
-    return PolicyStatus("ready", policy, **about)
-
-
-def _described(what: str, request: Mapping[str, Any]) -> str:
-    """Describe a request to others that wait."""
-    if what != "sample":
-        return {
-            "values": "estimates the values of steps",
-            "reference": "compares with a reference policy",
-            "belief": "asks a policy for its belief in the answer",
-        }[what]
-    sampling = request["sampling"]
-    return f"samples {sampling['num_generations']} answers of up to {sampling['max_completion_length']:,} tokens"
+_OF_LOADED = ("device", "parameters", "decoding")
+"""Fields of a status that the worker tells of the policy that it has."""
 
 
 class ModelWorker:
@@ -88,7 +75,7 @@ class ModelWorker:
             except WorkbenchError as error:
                 self._set(PolicyStatus("failed", policy, message=str(error)))
             else:
-                self._set(_ready(policy, reply))
+                self._set(PolicyStatus("ready", policy, **{name: reply[name] for name in _OF_LOADED}))
         return self.status()
 
     def sample(
@@ -222,7 +209,16 @@ class ModelWorker:
         loading = request.get("loading") or {}
         named = (request["policy"], *loading.get("merge", ()), *filter(None, [request["adapter"]]))
         check_there(*map(self._path_of, named))
-        if not self._await_turn(_described(what, request), on_event, cancelled):
+        work = {
+            "values": "estimates the values of steps",
+            "reference": "compares with a reference policy",
+            "belief": "asks a policy for its belief in the answer",
+        }.get(what)
+        if work is None:
+            sampling = request["sampling"]
+            answers, most = sampling["num_generations"], sampling["max_completion_length"]
+            work = f"samples {answers} answers of up to {most:,} tokens"
+        if not self._await_turn(work, on_event, cancelled):
             return None
         try:
             return self._ask(what, request, on_event, cancelled)
@@ -268,7 +264,7 @@ class ModelWorker:
         except WorkbenchError as error:
             self._set(PolicyStatus("failed", policy, message=str(error)))
             raise
-        self._set(_ready(policy, reply))
+        self._set(PolicyStatus("ready", policy, **{name: reply[name] for name in _OF_LOADED}))
         if cancelled is not None and cancelled():
             return None
         return reply

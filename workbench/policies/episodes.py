@@ -180,7 +180,7 @@ class Observations:
         """Return the ids, and a note where the observation was cut. ``after_eos``: the turn ended with that token."""
         most, note = self._settings.max_observation_length, ""
         cut = text[: most * _CHARACTERS]
-        ids = self._encoded(cut)
+        ids = self._tokenizer(cut, add_special_tokens=False)["input_ids"] if cut else []
         if len(ids) > most or len(cut) < len(text):
             cut = str(self._tokenizer.decode(ids[:most])).rstrip("\ufffd")
             note = f"cut to {most} tokens, {len(cut):,} of {len(text):,} characters"
@@ -189,10 +189,8 @@ class Observations:
             return ids, note
         _, _, between = self._written(_TURN, cut).partition(_TURN)
         eos = str(self._tokenizer.eos_token or "")
-        return self._encoded(between.removeprefix(eos) if after_eos and eos else between), note
-
-    def _encoded(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+        rest = between.removeprefix(eos) if after_eos and eos else between
+        return list(self._tokenizer(rest, add_special_tokens=False)["input_ids"]) if rest else [], note
 
     def _written(self, turn: str, text: str) -> str:
         messages = [

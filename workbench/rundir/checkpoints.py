@@ -38,7 +38,7 @@ from typing import Any
 
 from workbench.config import RUN_NAME, RewardConfig, SharedConfig
 from workbench.errors import RunError, redact_known
-from workbench.files import encode, opened, read_json, replace_file, sync
+from workbench.files import encode, read_json, replace_file, sha256, sync
 
 MANIFEST = "manifest.json"
 SAVING = ".saving"
@@ -69,7 +69,7 @@ def seal(draft: Path, target: Path, about: Mapping[str, Any]) -> None:
     files = {}
     for path in _files(draft):
         sync(path)
-        files[str(path.relative_to(draft))] = {"size": path.stat().st_size, "sha256": _sha256(path)}
+        files[str(path.relative_to(draft))] = {"size": path.stat().st_size, "sha256": sha256(path)}
     manifest = draft / MANIFEST
     manifest.write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
     sync(manifest)
@@ -90,13 +90,13 @@ def problem(path: Path) -> str | None:
         return f"has no {MANIFEST}: it was not written to its end"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"has no readable {MANIFEST}: {type(error).__name__}: {error}"
-    for name, (size, sha256) in listed.items():
+    for name, (size, digest) in listed.items():
         file = path / name
         try:
             actual = file.stat().st_size
             if actual != size:
                 return f"{name} has {actual} bytes where {size} were saved"
-            if _sha256(file) != sha256:
+            if sha256(file) != digest:
                 return f"{name} is not what was saved: its SHA-256 differs"
         except FileNotFoundError:
             return f"{name} is missing"
@@ -153,11 +153,6 @@ def nothing_usable(run: str, skipped: Sequence[str], *, save_steps: int, step: i
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _sha256(path: Path) -> str:
-    with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 ENVIRONMENT_FILE = "environment.json"
@@ -279,8 +274,7 @@ def _task_hash(task: str) -> str | None:
             files = sorted(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES))
             lines = [f"{file.relative_to(path)} {_task_hash(str(file))}\n" for file in files]
             return hashlib.sha256("".join(lines).encode()).hexdigest()
-        with opened(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except (OSError, ValueError):
         return None
 
@@ -320,5 +314,5 @@ def described(reward: RewardConfig) -> dict[str, Any]:
     for path in sorted(Path(reward.model.path).expanduser().glob("*")):
         if path.suffix in (".json", ".safetensors") and path.is_file():
             size = path.stat().st_size
-            files[path.name] = {"bytes": size, **({"sha256": _sha256(path)} if size <= HASHED_BYTES else {})}
+            files[path.name] = {"bytes": size, **({"sha256": sha256(path)} if size <= HASHED_BYTES else {})}
     return settings | {"files": files}

@@ -122,12 +122,11 @@ def card(run: Run, config: RunConfig, checkpoint: Path, folder: Path) -> str:
 
 
 def _table(first: str, second: str, rows: Sequence[tuple[str, str]]) -> str:
-    cells = (f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
-    return "\n".join([f"| {first} | {second} |", "|---|---|", *cells])
-
-
-def _cell(text: str) -> str:
-    return cut(" ".join(text.split()).replace("|", "\\|").replace("<", "&lt;"), 300)
+    lines = [f"| {first} | {second} |", "|---|---|"]
+    for row in rows:
+        cells = (cut(" ".join(text.split()).replace("|", "\\|").replace("<", "&lt;"), 300) for text in row)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _is_public(name: str) -> bool:

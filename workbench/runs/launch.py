@@ -7,7 +7,6 @@ checkpoint's manifest, which names every file with its own. Files that changed s
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from workbench.config import ModelConfig, Origin, Section
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
+from workbench.files import sha256
 from workbench.places import is_of_run
 from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, checkpoints
@@ -75,15 +75,15 @@ def _started(config: RunConfig, workspace: Path | str | None, module: str) -> Ru
 
 def check_same(run: Run, config: RunConfig, workspace: Path | str | None) -> None:
     """Raise ConfigError if ``run`` was started with other settings than ``config``, names apart."""
-    if _settings(run.config()) != _settings(resolved(config, workspace)):
+    before, now = (
+        with_absolute_paths(one).model_dump(exclude={"origins", "name"})
+        for one in (run.config(), resolved(config, workspace))
+    )
+    if before != now:
         raise ConfigError(
             f"name: run {run.name!r} is there with other settings; give this one another name (--name), or the same "
             "settings to go on with it"
         )
-
-
-def _settings(config: RunConfig) -> dict[str, Any]:
-    return with_absolute_paths(config).model_dump(exclude={"origins", "name"})
 
 
 def start(config: RunConfig, workspace: Path | str | None = None, *, now: bool = False, module: str = TRAINING) -> Run:
@@ -131,7 +131,8 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
             return path
         folder = find_checkpoint(path, workspace)
         _check_product(config, section, path, folder, workspace)
-        origins[str(folder)] = Origin(reference=path, path=str(folder), manifest_sha256=_manifest_hash(folder))
+        manifest = sha256(folder / checkpoints.MANIFEST)
+        origins[str(folder)] = Origin(reference=path, path=str(folder), manifest_sha256=manifest)
         return str(folder)
 
     found = with_model_paths(config, find)
@@ -195,12 +196,8 @@ def check_origins(config: RunConfig) -> None:
         folder = Path(origin.path)
         if not (folder / checkpoints.MANIFEST).is_file():
             raise RunError(f"{origin.path} ({origin.reference}) is gone; start again with another checkpoint")
-        if _manifest_hash(folder) != origin.manifest_sha256:
+        if sha256(folder / checkpoints.MANIFEST) != origin.manifest_sha256:
             raise RunError(
                 f"{origin.path} is not the checkpoint that {origin.reference} was: its manifest differs; start a new "
                 f"run with {origin.reference} to take the present one"
             )
-
-
-def _manifest_hash(folder: Path) -> str:
-    return hashlib.sha256((folder / checkpoints.MANIFEST).read_bytes()).hexdigest()

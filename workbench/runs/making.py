@@ -25,11 +25,10 @@ from workbench.data.made import (
     pairs_of,
     prompts_of,
     provenance_of,
-    sha256,
     write_made,
 )
 from workbench.errors import TaskError
-from workbench.files import encode, read_json
+from workbench.files import encode, read_json, sha256
 from workbench.policies.step_values import Estimation, StepValues, labelled_rows
 from workbench.rewards import score_group
 from workbench.rundir import checkpoints

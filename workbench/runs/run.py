@@ -111,7 +111,7 @@ class Run:
             status.state,
             status.reason,
             final=status.final,
-            resumable=self._resumable(status),
+            resumable=status.final and status.state != "finished" and bool(saved(self.dir.checkpoints)),
             stopping=status.stop_requested is not None and not status.final,
             behind=status.behind,
             step=status.step,
@@ -251,9 +251,7 @@ class Run:
 
         Whether a checkpoint is as it was saved is found out when it is resumed.
         """
-        return self._resumable(self.status())
-
-    def _resumable(self, status: RunStatus) -> bool:
+        status = self.status()
         return status.final and status.state != "finished" and bool(saved(self.dir.checkpoints))
 
     def resume(self, *, now: bool = False, module: str = TRAINING) -> Run:

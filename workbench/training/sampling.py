@@ -146,7 +146,12 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
     fitting, skipped = dict[str, list[Example]](), False
     for split, rows, most in (("training", task.examples, count), ("held-out", task.held_out, held_out)):
         examples = [rows[i] for i in range(min(len(rows), most))]
-        lengths = [_length(policy.tokenizer, example, room, kwargs) for example in examples]
+        lengths = []
+        for prompt in (example.prompt for example in examples):
+            if isinstance(prompt, str) and prompt and len(prompt.encode("utf-8", "replace")) + _SPECIAL <= room:
+                lengths.append(0)  # too short to have more than ``room``, as a token stands for a byte at least
+            else:
+                lengths.append(len(encode_prompt(policy.tokenizer, prompt, kwargs)))
         long = [i for i, length in enumerate(lengths) if length > room]
         if long and (config.task.long_prompts != "skip" or len(long) == len(examples)):
             raise ConfigError(
@@ -160,11 +165,3 @@ def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: S
         fitting[split] = [row for row, length in zip(examples, lengths, strict=True) if length <= room]
         skipped = skipped or bool(long)
     return replace(task, examples=fitting["training"], held_out=fitting["held-out"]) if skipped else task
-
-
-def _length(tokenizer: Any, example: Example, room: int, template_kwargs: Mapping[str, Any]) -> int:
-    """Tokens of a prompt; 0 for a text too short to have more than ``room``, as a token stands for a byte at least."""
-    prompt = example.prompt
-    if isinstance(prompt, str) and prompt and len(prompt.encode("utf-8", "replace")) + _SPECIAL <= room:
-        return 0
-    return len(encode_prompt(tokenizer, prompt, template_kwargs))

@@ -191,8 +191,12 @@ class Chart:
         return [(name, dict(zip(x, values, strict=True))) for name, x, values in parts if values is not None]
 
     def __str__(self) -> str:
-        ends = ", ".join(f"{line.label} {_plain(line.y[-1], self.share)}" for line in self.lines if len(line.y))
-        return f"{self.title}: {ends}"
+        ends = []
+        for line in self.lines:
+            if len(line.y):
+                end = f"{100 * line.y[-1]:.3g} %" if self.share else f"{line.y[-1]:.3g}".replace("-", "\u2212")
+                ends.append(f"{line.label} {end}")
+        return f"{self.title}: {', '.join(ends)}"
 
 
 def figure(charts: Sequence[Chart], columns: int = 3) -> Figure:
@@ -251,10 +255,6 @@ def _traces(line: Line, place: int) -> list[dict[str, Any]]:
         band.append({**edge, "y": list(line.high), "name": f"{line.label}, highest", **fill})
     drawn = {"color": colour, "dash": dash, "width": 1.8}
     return [*band, {**common, "y": list(line.y), "name": line.label, "line": drawn}]
-
-
-def _plain(value: float, share: bool) -> str:
-    return f"{100 * value:.3g} %" if share else f"{value:.3g}".replace("-", "\u2212")
 
 
 # ── one run ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -449,7 +449,17 @@ def over(runs: Sequence[tuple[str, Columns]], axis: str) -> list[tuple[str, Colu
         metric: np.unique(np.concatenate([of[metric][0] for _, of in moved if metric in of]))
         for metric in dict.fromkeys(metric for _, of in moved for metric in of)
     }
-    return [(name, {metric: _read_off(places[metric], *of[metric]) for metric in of}) for name, of in moved]
+    aligned: list[tuple[str, Columns]] = []
+    for name, of in moved:
+        columns: dict[str, tuple[list[float], list[float]]] = {}
+        for metric, (x, y) in of.items():
+            if len(x):
+                within = places[metric][(places[metric] >= x[0]) & (places[metric] <= x[-1])]
+                columns[metric] = within.tolist(), np.interp(within, x, y).tolist()
+            else:
+                columns[metric] = [], []
+        aligned.append((name, columns))
+    return aligned
 
 
 def _moved(columns: Columns, metric: str, axis: str) -> tuple[Numbers, Numbers]:
@@ -459,13 +469,6 @@ def _moved(columns: Columns, metric: str, axis: str) -> tuple[Numbers, Numbers]:
     x, place = np.unique(np.array([x for x, _ in pairs], dtype=np.float64), return_inverse=True)
     sums = np.bincount(place, weights=np.array([y for _, y in pairs], dtype=np.float64), minlength=len(x))
     return x, sums / np.maximum(np.bincount(place, minlength=len(x)), 1)
-
-
-def _read_off(places: Numbers, x: Numbers, y: Numbers) -> tuple[list[float], list[float]]:
-    if not len(x):
-        return [], []
-    within = places[(places >= x[0]) & (places <= x[-1])]
-    return within.tolist(), np.interp(within, x, y).tolist()
 
 
 def overlay_charts(

@@ -22,9 +22,7 @@ from workbench.schema import (
     Rollout,
     ScoredGroup,
     StepScores,
-    TokenMeasure,
     WatchedRow,
-    WatchedText,
     counted,
     signed,
 )
@@ -151,24 +149,18 @@ def watched_row(value: WatchedRow) -> Parts:
     parts: list[Part] = [Text(value.prompt), _numbers(value.numbers, before.numbers)]
     for text, first in zip(value.texts, before.texts, strict=True):
         labelled = any(label is not None for label in text.scored.rewards)
-        rows = [
-            (
-                *(str(k), *[step["reward"]] * labelled),
-                *(_of_step(first, k - 1, measure), _of_step(text, k - 1, measure), step["text"]),
-            )
-            for k, step in enumerate(text.scored.rows(text.rollout.text), 1)
-        ]
+        rows = []
+        for k, step in enumerate(text.scored.rows(text.rollout.text), 1):
+            numbers = []  # a step's is the sum or the mean of its tokens'
+            for one in (first, text):
+                start, last = one.scored.spans[k - 1]
+                values = one.values[measure.key][start : last + 1]
+                numbers.append(sum(values) / (1 if measure.additive else len(values)))
+            rows.append((str(k), *[step["reward"]] * labelled, *numbers, step["text"]))
         headers = ("k", *["label"] * labelled, f"step {before.step}", f"step {value.step}", "step")
         title = f"{text.name}, {measure.short}"
         parts.append(Section(title, (_numbers(text.numbers, first.numbers), Table(headers, rows))))
     return (Drawing(heatmap(value)._repr_html_, tuple(parts)),)
-
-
-def _of_step(text: WatchedText, k: int, measure: TokenMeasure) -> float:
-    """Return a step's number: the sum or the mean of its tokens'."""
-    first, last = text.scored.spans[k]
-    values = text.values[measure.key][first : last + 1]
-    return sum(values) / (1 if measure.additive else len(values))
 
 
 def _numbers(now: Mapping[str, float], before: Mapping[str, float]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -88,11 +89,11 @@ def _collect(path: Path, modules: dict[Path, str], importing: tuple[Path, ...]) 
     for kind, names, target in IMPORT.findall(source):
         place = f"module{places[(path.parent / target).resolve()]}"
         if kind == "import":
-            renamed = [old if old == new else f"{old}: {new}" for old, new in map(_parts, _split(names))]
+            renamed = [old if old == new else f"{old}: {new}" for old, new in _names(names)]
             imports.append(f"const {{ {', '.join(renamed)} }} = {place};\n")
         else:
-            exports += [f"{new}: {place}.{old}" for old, new in map(_parts, _split(names))]
-    exports += [f"{new}: {old}" for names in NAMES.findall(source) for old, new in map(_parts, _split(names))]
+            exports += [f"{new}: {place}.{old}" for old, new in _names(names)]
+    exports += [f"{new}: {old}" for names in NAMES.findall(source) for old, new in _names(names)]
     code = NAMES.sub("", DECLARATION.sub("", IMPORT.sub("", source)))
     if unknown := UNKNOWN.search(code):
         raise ValueError(f"{path.name}: {unknown[0]!r} cannot be put into a classic script")
@@ -101,11 +102,9 @@ def _collect(path: Path, modules: dict[Path, str], importing: tuple[Path, ...]) 
     )
 
 
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """The two names of ``a as b``; a name alone is both."""
-    old, _, new = name.partition(" as ")
-    return old, new or old
+def _names(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the two names of each ``a as b``; a name alone is both."""
+    for name in text.split(","):
+        old, _, new = name.strip().partition(" as ")
+        if old:
+            yield old, new or old

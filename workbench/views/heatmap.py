@@ -486,17 +486,15 @@ def _turn_payload(turn: Turn, texts: Sequence[str]) -> TurnPayload:
 
 def called(text: str) -> list[str]:
     """The tool that each call of a turn names, "" where it names none."""
-    lines = ["" for line in text.splitlines() if _LINE.match(line)]
-    return lines + [_name(call) for call in _TOOL_CALL.findall(text)]
-
-
-def _name(call: str) -> str:
-    try:
-        read = json.loads(call)
-    except (ValueError, RecursionError):
-        return ""
-    name = read.get("name") if isinstance(read, dict) else None
-    return name[:_LONGEST_NAME] if isinstance(name, str) else ""
+    names = ["" for line in text.splitlines() if _LINE.match(line)]
+    for call in _TOOL_CALL.findall(text):
+        try:
+            read = json.loads(call)
+        except (ValueError, RecursionError):
+            read = None
+        name = read.get("name") if isinstance(read, dict) else None
+        names.append(name[:_LONGEST_NAME] if isinstance(name, str) else "")
+    return names
 
 
 @dataclass(frozen=True)
