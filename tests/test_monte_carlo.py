@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import PretrainedConfig
 from transformers.cache_utils import DynamicCache
 
 from workbench.cli import main
@@ -48,7 +49,7 @@ class LetterModel:
 
     def __init__(self):
         self.device, self.training = torch.device("cpu"), False
-        self.config = SimpleNamespace(max_position_embeddings=None)
+        self.config = PretrainedConfig()
         self.generation_config = SimpleNamespace(eos_token_id=LetterTokenizer.eos_token_id)
         self.prefilled = []
 
