@@ -200,7 +200,16 @@ def differences(folder: Path, config: SharedConfig) -> list[str]:
     for name in ("python", "task_sha256", "git"):
         before, after = then.get(name), now[name]
         if before != after:
-            sentences.append(f"{_LABELS[name]} was {_short(before)} and is {_short(after)}")
+            said = []
+            for value in (before, after):
+                if isinstance(value, dict):
+                    changes = value.get("changes")
+                    said.append(
+                        str(value.get("commit"))[:10] + (f" with changes {str(changes)[:10]}" if changes else "")
+                    )
+                else:
+                    said.append("unknown" if value is None else str(value)[:20])
+            sentences.append(f"{_LABELS[name]} was {said[0]} and is {said[1]}")
     packages = then.get("packages", {})
     for name in sorted(packages.keys() | now["packages"].keys()):
         before, after = packages.get(name), now["packages"].get(name)
@@ -235,13 +244,6 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 
 _LABELS = {"python": "Python", "task_sha256": "the SHA-256 of the task's file", "git": "the project's git state"}
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        commit, changes = str(value.get("commit"))[:10], value.get("changes")
-        return commit + (f" with changes {str(changes)[:10]}" if changes else "")
-    return "unknown" if value is None else str(value)[:20]
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:

@@ -67,16 +67,14 @@ class _StepFiles:
     def __init__(self, folder: Path, run: str) -> None:
         self._folder, self._run = folder, run
 
-    def _path(self, step: int, kind: str = "step") -> Path:
-        return self._folder / f"{kind}-{step:06d}.{self.ending}"
+    def _path(self, step: int, watched: bool = False) -> Path:
+        return self._folder / f"{'watched' if watched else 'step'}-{step:06d}.{self.ending}"
 
-    def _steps(self, kind: str = "step") -> list[int]:
+    def steps(self, *, watched: bool = False) -> list[int]:
+        """Return the training steps that are stored, or those of which watched rollouts are, ascending."""
+        kind = "watched" if watched else "step"
         names = (_FILE.fullmatch(name) for name in (os.listdir(self._folder) if self._folder.is_dir() else ()))
         return sorted(int(match[2]) for match in names if match and match[1] == kind)
-
-    def steps(self) -> list[int]:
-        """Return the training steps that are stored, ascending."""
-        return self._steps()
 
     def drop(self, after: int) -> None:
         """Remove the files of later steps than ``after``."""
@@ -96,12 +94,12 @@ class _StepFiles:
                 draft.unlink()
             raise RunError(f"{self.what} of run {self._run!r} cannot be written ({path.name}): {error}") from error
 
-    def _load(self, step: int, read: Callable[[Path], T], kind: str = "step") -> T:
-        path = self._path(step, kind)
+    def _load(self, step: int, read: Callable[[Path], T], watched: bool = False) -> T:
+        path = self._path(step, watched)
         try:
             return read(path)
         except FileNotFoundError as error:
-            steps, kinds = self._steps(kind), f"{kind} " * (kind != "step")
+            steps, kinds = self.steps(watched=watched), "watched " * watched
             stored = f"stored are {len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "none are stored yet"
             raise RunError(f"run {self._run!r} has no {kinds}{self.what} of step {step}; {stored}") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -117,26 +115,22 @@ class Rollouts(_StepFiles):
 
     def write(self, step: int, credits: Sequence[Credit], *, watched: bool = False) -> None:
         """Store the groups of one generation; ``read`` gives them back equal, floats bit for bit. Raises RunError."""
-        self._store(self._path(step, _kind(watched)), lambda path: write(path, credits))
+        self._store(self._path(step, watched), lambda path: write(path, credits))
 
     def write_rows(self, step: int, rows: Sequence[WatchedRow]) -> None:
         """Store what the model makes of the watched rows after a step; ``read_rows`` gives it back equal."""
-        self._store(self._path(step, "watched"), lambda path: write_watched(path, rows))
-
-    def steps(self, *, watched: bool = False) -> list[int]:
-        """Return the training steps whose rollouts, or watched rollouts, are stored, ascending."""
-        return self._steps(_kind(watched))
+        self._store(self._path(step, watched=True), lambda path: write_watched(path, rows))
 
     def written(self, step: int, *, watched: bool = False) -> int:
         """Return when a step's rollouts were last written, in nanoseconds; 0 if never. A resume writes again."""
         try:
-            return self._path(step, _kind(watched)).stat().st_mtime_ns
+            return self._path(step, watched).stat().st_mtime_ns
         except OSError:
             return 0
 
     def read(self, step: int, *, watched: bool = False) -> list[Credit]:
         """Return the groups stored for one training step, in the order they were written. Raises RunError."""
-        return self._load(step, read, _kind(watched))
+        return self._load(step, read, watched)
 
     def table(self, step: int, columns: Sequence[str]) -> pa.Table:
         """Some columns of a step's rollouts, one row a rollout, without the others being read. Raises RunError."""
@@ -149,11 +143,7 @@ class Rollouts(_StepFiles):
 
     def read_rows(self, step: int) -> list[WatchedRow]:
         """Return the watched rows stored after one training step. Raises RunError."""
-        return self._load(step, read_watched, "watched")
-
-
-def _kind(watched: bool) -> str:
-    return "watched" if watched else "step"
+        return self._load(step, read_watched, watched=True)
 
 
 class Answers(_StepFiles):

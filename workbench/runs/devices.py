@@ -63,8 +63,18 @@ def check_count(names: list[str], ranks: int) -> None:
 
 
 def gpus() -> list[str]:
-    """The UUIDs of the GPUs this process may use, in the order of their buses; none where there is no NVIDIA driver."""
-    there, named = _listed(), os.environ.get(VISIBLE)
+    """The UUIDs of the GPUs this process may use, in the order of their buses; none where there is no NVIDIA driver.
+
+    Those that a container shows without their device node are left out.
+    """
+    if _DRIVER.is_dir():
+        listed = [_read(folder / "information") for folder in sorted(_DRIVER.iterdir())]
+        with_node = [gpu for gpu in listed if (_NODES / f"nvidia{gpu.get('Device Minor')}").exists()]
+        # A node is made when CUDA first starts.
+        there = [gpu["GPU UUID"] for gpu in with_node or listed if "GPU UUID" in gpu]
+    else:
+        there = _ask_smi()
+    named = os.environ.get(VISIBLE)
     if named is None:
         return there
     chosen = list[str]()
@@ -74,15 +84,6 @@ def gpus() -> list[str]:
         found = there[int(part)] if part.isdigit() else next((uuid for uuid in there if uuid.startswith(part)), part)
         chosen.append(found)
     return chosen
-
-
-def _listed() -> list[str]:
-    """The UUIDs of all GPUs that the driver lists, but for those that a container shows without their device node."""
-    if not _DRIVER.is_dir():
-        return _ask_smi()
-    listed = [_read(folder / "information") for folder in sorted(_DRIVER.iterdir())]
-    there = [gpu for gpu in listed if (_NODES / f"nvidia{gpu.get('Device Minor')}").exists()]
-    return [gpu["GPU UUID"] for gpu in there or listed if "GPU UUID" in gpu]  # a node is made when CUDA first starts
 
 
 def take(

@@ -228,23 +228,18 @@ def figure(charts: Sequence[Chart], columns: int = 3) -> Figure:
 
 def _heading(chart: Chart) -> str:
     """The title, and the names of several lines in their colours."""
-    named = [(place, line) for place, line in enumerate(chart.lines) if chart.named or len(chart.lines) > 1]
-    names = (
-        f'<span style="color:{_colour(line, place)}">{escape(line.label)}</span>'
-        for place, line in named
-        if not line.faint
-    )
+    names = []
+    for place, line in enumerate(chart.lines):
+        if not line.faint and (chart.named or len(chart.lines) > 1):
+            colour = COLOURS[(place if line.style is None else line.style) % len(COLOURS)]
+            names.append(f'<span style="color:{colour}">{escape(line.label)}</span>')
     return " · ".join([f"<b>{escape(chart.title)}</b>", *names])
-
-
-def _colour(line: Line, place: int) -> str:
-    return COLOURS[(place if line.style is None else line.style) % len(COLOURS)]
 
 
 def _traces(line: Line, place: int) -> list[dict[str, Any]]:
     """The line, over its band where it has one."""
     style = place if line.style is None else line.style
-    colour, dash = _colour(line, place), DASHES[(style if line.dash is None else line.dash) % len(DASHES)]
+    colour, dash = COLOURS[style % len(COLOURS)], DASHES[(style if line.dash is None else line.dash) % len(DASHES)]
     common = {"type": "scatter", "x": list(line.x), "mode": "lines"}
     edge = {**common, "line": {"width": 0}, "hoverinfo": "skip"}
     band: list[dict[str, Any]] = []

@@ -131,15 +131,16 @@ def explanation(value: Explanation) -> Parts:
         (
             term.source if term.step is None else f"step {term.step + 1}",
             *(term.raw, term.mean, term.std, term.normalised, term.factor),
-            _signed(term.value),
+            Cell(term.value, rich=f"{term.value:+.4f}", shade=term.value),
         )
         for term in value.terms
     ]
     bound = "" if value.clip is None else f", bounded by {value.clip:g}"
     headers = ("of", "raw", "mean", "std", "normalised", "× factor", "= value")
+    total = Cell(value.total, rich=f"{value.total:+.4f}", shade=value.total)
     return (
         Title(f"Rollout {value.rollout + 1}, token {value.token}: advantage {float(value.advantage):+.6f}{bound}"),
-        Table(headers, rows, totals=("sum", *[""] * 5, _signed(value.total))),
+        Table(headers, rows, totals=("sum", *[""] * 5, total)),
     )
 
 
@@ -309,10 +310,6 @@ def _outcome(scores: StepScores) -> str:
     """Return the outcome, and what was read as the final answer."""
     outcome = "" if scores.outcome is None else f", outcome {scores.outcome:.3f}"
     return outcome + (f" ({said})" if (said := scores.extracted_said) else "")
-
-
-def _signed(value: float) -> Cell:
-    return Cell(value, rich=f"{value:+.4f}", shade=value)
 
 
 def _gain(result: ProbeResult) -> Cell:

@@ -235,10 +235,10 @@ class RunComparison:
             else:
                 steps, values = map(list, columns_of(compared.metrics_rows()[0]).get(metric, ((), ())))
             series.setdefault(getattr(row, row.grouped_by), []).append((steps, values))
-        lines = []
+        lines, of_methods = [], any(isinstance(row, ComparedMethod) for row in self.rows)
         for style, (label, seeds) in enumerate(series.items()):
             measured = [seed for seed in seeds if seed[0]]
-            drawn = band(carried_forward(measured) if self._of_methods else measured)
+            drawn = band(carried_forward(measured) if of_methods else measured)
             if measured:
                 x, mean, low, high = (numbers.tolist() for numbers in (drawn.steps, drawn.mean, drawn.low, drawn.high))
                 lines.append(Line(label, x, mean, low, high, style))
@@ -250,16 +250,12 @@ class RunComparison:
     def figure(self, *metrics: str) -> Figure:
         """A chart for each metric (held-out accuracy by default) with a line and a band for each scheme or method."""
         about = "Mean over the seeds that got so far, which may jump where one ends; the band is lowest to highest."
-        x_label = "completions sampled" if self._of_methods else "step"
+        x_label = "completions sampled" if any(isinstance(row, ComparedMethod) for row in self.rows) else "step"
         charts = []
         for metric in metrics or ("accuracy",):
             share = metric.startswith("accuracy") or metric.endswith("_share")
             charts.append(Chart(metric, tuple(self.lines(metric)), x_label, about, share, named=True))
         return figure(charts)
-
-    @property
-    def _of_methods(self) -> bool:
-        return any(isinstance(row, ComparedMethod) for row in self.rows)
 
 
 def carried_forward(seeds: Sequence[Series]) -> list[Series]:
