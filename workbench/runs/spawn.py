@@ -109,7 +109,7 @@ class Standby:
         self.module = module
         self.tag = ""
         """The tag that processes of the run are known by, which the last one was started with."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._environment: dict[str, str] = {}
 
@@ -119,7 +119,7 @@ class Standby:
         with self._lock:
             if self._fits(environment):
                 return
-            self._end()
+            self.end()
             if psutil.virtual_memory().available < FREE_BYTES:
                 return
             self.tag, self._environment = f"standby-{secrets.token_hex(8)}", _seen_by_libraries(environment)
@@ -164,15 +164,12 @@ class Standby:
 
     def end(self) -> None:
         with self._lock:
-            self._end()
-
-    def _end(self) -> None:
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+            if self._process is not None:
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+                self._process.kill()
+                self._process.wait()
+                self._process = None
 
 
 def _seen_by_libraries(environment: Mapping[str, str]) -> dict[str, str]:
