@@ -145,6 +145,12 @@ def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
     even = make_credit(rollouts, [[1, 3]] * 2, [[1.0, 0.0], [1.0, 0.0]], [1.0, 0.0], scheme="step", names=JUDGING)
     assert [one.push for one in even.judged()][:2] == [0.0, 0.0]
     assert about_wronged(even).markdown == ""
+    # A mean of 4/5: the first step's own 1/5 and later 3/5 − 4/5 are 0, in floating point −6e-16.
+    steps = [[1.0, 0.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 0.0]]
+    rollouts = [make_rollout(["t"] * 5, first_id=10 * n) for n in range(2)]
+    still = make_credit(rollouts, [list(range(5))] * 2, steps, names=JUDGING)
+    assert -1e-9 < still.advantages[0, 0] < 0
+    assert still.judged()[0].push == 0.0
     assert str(about_wronged(worked_credit("process", [0.0, 1.0, 0.0]))) == (
         "`process` pushes down 1 of 1 answers that `right` scores above 0, and up 1 of 2 others."
     )

@@ -218,11 +218,14 @@ class Credit:
             for i, row in enumerate(scored.steps_right or ())
             for k, (right, (first, last)) in enumerate(zip(row, scored.scored[i].spans, strict=True))
         ]
-        return [
-            Judged(i, step, right, _sum_of(self.of(i)[tokens]))
-            for i, step, right, tokens in known
-            if right is not None and not self.left_out[i]
-        ]
+        rounding = 1e-6 * float(np.abs(self.advantages).max(initial=0))  # of a token's float32
+        judged = list[Judged]()
+        for i, step, right, tokens in known:
+            if right is not None and not self.left_out[i]:
+                advantages = self.of(i)[tokens]
+                push = float(advantages.sum(dtype=np.float64))
+                judged.append(Judged(i, step, right, push if abs(push) > rounding * len(advantages) else 0.0))
+        return judged
 
     def facts(self) -> dict[str, Any]:
         """What concerns the whole group, as plain values."""
@@ -357,12 +360,6 @@ class Credit:
                 )
             )
         return terms
-
-
-def _sum_of(advantages: npt.NDArray[np.float32]) -> float:
-    """The sum of some tokens' advantages, 0 where they cancel but for float32's rounding."""
-    total = float(advantages.sum(dtype=np.float64))
-    return total if abs(total) > 1e-6 * float(np.abs(advantages).sum(dtype=np.float64)) else 0.0
 
 
 def _bare_term(source: PartKind, raw: float, std: float | None, normalised: float, factor: float, token: int) -> Term:
