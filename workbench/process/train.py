@@ -152,6 +152,7 @@ class Recorder(TrainerCallback):
         step = state.global_step
         state.log_history.clear()  # metrics.jsonl has it; every checkpoint would hold all of it once more
         if self._writes:
+            self._began = self._began or time.monotonic()  # what is measured before training is logged before it begins
             generations = -(-step // self._method.iterations)
             rollouts = (
                 {"rollouts": generations * self._method.rollouts_per_step} if self._method.rollouts_per_step else {}
