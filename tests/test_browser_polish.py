@@ -110,7 +110,7 @@ def a_reload_keeps_the_controls_the_code_and_the_pin(page: Page) -> None:
     page.locator("#generations input").fill("4")
     expect(page.locator("#preset input")).to_have_value("step-n")
     kept = "JSON.parse(sessionStorage['workbench-inspect']).page"
-    page.wait_for_function(f"{kept}?.config.method.sampling.num_generations === 4")
+    page.wait_for_function(f"{kept}?.tree.method.sampling.num_generations === 4")
     page.wait_for_function("location.search.includes('scheme=step') && location.search.includes('preset=step-n')")
     page.locator(f"{CARDS}[data-g='2'] .chip").first.click()
     where = page.get_by_role("region", name="Why this colour").locator(".where")

@@ -18,11 +18,9 @@ from workbench.config import Leaf
 from workbench.steps import NUMBERS
 from workbench.ui.handlers.example import columns_text, preset_of
 from workbench.ui.handlers.fields import (
-    KIND,
     METHOD,
     REGEX,
     SPECIAL,
-    TEXT,
     Part,
     choices_of,
     elem_id,
@@ -203,10 +201,6 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     if undo:
         updates |= form.undo.values(before, note_value(Note(undo, level="info"), action="Undo"))
     return updates | {form.columns: note_value(columns_text(after.columns))}
-
-
-FIXED = (TEXT, REGEX, KIND)
-"""Fields that stand in the page as it is built."""
 
 
 def form_note_value(note: Note | None, method: str = "") -> str:
