@@ -7,12 +7,19 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, expect_rollouts, heard, show_more, stopped
+from tests.browsing import App, add_own_reward, close_editor, expect_rollouts, heard, show_more, stopped
 from workbench.credit import SCHEMES
 
 pytestmark = pytest.mark.browser
 PATTERN = r"(?m)^(?:Step \d+|Answer):"
 """What the page opens with."""
+COMPARES_TEXTS = """def extract_answer(text):
+    return text.split("<answer>")[-1].split("</answer>")[0].strip()
+
+
+def compares_texts(completions, answer, **columns):
+    return [float(extract_answer(text) == right) for text, right in zip(completions, answer)]
+"""
 ROLLOUTS = "document.querySelector('#heatmap').heatmap.data.rollouts"
 
 
@@ -101,6 +108,7 @@ def the_hover_shows_the_sum(page: Page) -> None:
 
 def test_a_group_is_probed_and_checked_before_training(page: Page, app: App) -> None:
     the_strip_tells_the_groups_preflight(page)
+    the_clinic_names_a_fault_of_ones_own_reward(page)
     probes_and_their_demo(page)
     preflight_before_start(page, app)
     preflight_can_be_cancelled(page, app)
@@ -115,6 +123,19 @@ def the_strip_tells_the_groups_preflight(page: Page) -> None:
     expect(strip.locator("summary")).to_contain_text("nothing would be learnt: answers without a match 100%")
     page.locator("#regex textarea").fill(PATTERN)
     expect(strip).to_contain_text("straddling tokens")
+
+
+def the_clinic_names_a_fault_of_ones_own_reward(page: Page) -> None:
+    """What is typed is tried: one fault, said with what was extracted, and what each strategy earns."""
+    add_own_reward(page, COMPARES_TEXTS)
+    close_editor(page)
+    page.locator("#heatmap .summary").get_by_role("button", name="Clinic").click()
+    page.locator("#clinic-go").click()
+    clinic = page.locator("#clinic-table")
+    expect(clinic.locator("li.check").filter(has_text="thousands comma").first).to_contain_text("it took '1,206'")
+    expect(clinic.locator("tr").filter(has_text="near miss").locator("td")).to_have_text(["–", "0", "0", "0"])
+    expect(clinic.locator("tr").filter(has_text="perfect").locator("td")).to_have_text(["–", "1", "1", "2"])
+    page.locator("#reward-remove-2").click()
 
 
 def probes_and_their_demo(page: Page) -> None:

@@ -30,7 +30,7 @@ from workbench.checks.preflight import Finding, Level
 from workbench.checks.probes import probe
 from workbench.config import RewardConfig
 from workbench.credit import credit_groups
-from workbench.errors import ConfigError, WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError, cut
 from workbench.files import read_json
 from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
@@ -158,9 +158,21 @@ class ClinicReport:
         levels |= {finding.level for finding in self.together}
         return "stop" if "stop" in levels else "check" if "check" in levels else "ok"
 
+    @property
+    def headline(self) -> str:
+        """What was found, in one sentence."""
+        amiss = sum(finding.level != "ok" for finding in self.together)
+        said = [
+            f"{report.name} gets {counted(count, 'thing')} wrong"
+            for report in self.rewards
+            if (count := sum(finding.level != "ok" for finding in report.findings))
+        ]
+        said += [f"{counted(amiss, 'thing')} amiss with all together"] if amiss else []
+        return f"{'; '.join(said)}." if said else f"Nothing wrong found in {counted(len(self.rewards), 'reward')}."
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
-        return {"level": self.level, **asdict(self)}
+        return {"level": self.level, "headline": self.headline, **asdict(self)}
 
     def to_junit(self) -> str:
         """Return the report as JUnit's XML: a suite a reward, a failure for each finding that needs a look."""
@@ -183,7 +195,7 @@ class ClinicReport:
 
     def __str__(self) -> str:
         """The findings of each reward, one sentence each, and the scoreboard."""
-        lines = []
+        lines = [self.headline, ""]
         for report in self.rewards:
             where = f", in the forms {', '.join(report.forms)}" if report.forms else ""
             lines.append(f"{report.name} looks at {_LOOKS[report.looks_at]}{where}; {counted(report.tried, 'row')} fit")
@@ -255,8 +267,16 @@ def check_rewards(
     together, form = _compose(patients[: len(reports)]) if len(reports) > 1 else ([], None)
     if form is not None:
         reports = [replace(report, scores=p.board(form)) for report, p in zip(reports, patients, strict=False)]
-    weights = [patient.reward.weight for patient in patients]
-    totals = {strategy: _sum([report.scores.get(strategy) for report in reports], weights) for strategy in STRATEGIES}
+    # A function that scores none of them has no part in the sum, as in training.
+    counting = [
+        (report.scores, patient.reward.weight)
+        for report, patient in zip(reports, patients, strict=False)
+        if patient.reward.weight and any(score is not None for score in report.scores.values())
+    ]
+    totals: dict[str, float | None] = {}
+    for strategy in STRATEGIES:
+        terms = [weight * score for scores, weight in counting if (score := scores[strategy]) is not None]
+        totals[strategy] = sum(terms) if terms and len(terms) == len(counting) else None
     looking = [patient for patient in patients[: len(reports)] if patient.looks_at != "something else"]
     if looking:
         together += _strategies(totals, any(patient.looks_at == "answer" for patient in looking))
@@ -265,13 +285,6 @@ def check_rewards(
         group = clinic_group(form or next((p.forms[0] for p in looking if p.forms), "tags"), chat=patients[0].chat)
         together += _edits(group, patients, worker) + _granularity(group, patients, worker)
     return ClinicReport(tuple(reports), tuple(together), totals)
-
-
-def _sum(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Return the weighted sum as training has it: None if a function that counts gave None."""
-    pairs = [(score, weight) for score, weight in zip(scores, weights, strict=False) if weight]
-    known = [score * weight for score, weight in pairs if score is not None]
-    return sum(known) if known and len(known) == len(pairs) else None
 
 
 # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -407,7 +420,7 @@ class _Patient:
                 self._rows()  # some bring further columns
                 needs = "column" in f"{in_text}{error}"
                 if not self.tried:
-                    said = str(in_text if needs else error)
+                    said = str(in_text if needs else error).partition(": ")[2]
                     self.say("not tried", "ok" if needs else "stop", "–", said, "" if needs else "see its code")
                 return
         cases = [*plain, *scrambled]
@@ -505,7 +518,7 @@ class _Patient:
             if score < least if row.right else not differ(score, like):
                 told.add(row)
                 read = extracted[3 * n + 2] or (self._extracted(cases[2]) if self.looks_at == "answer" else "")
-                took = f" (it took {read!r} for the answer)" if read else ""
+                took = f" (it took '{cut(' '.join(read.split()), 60)}' for the answer)" if read else ""
                 if row.right:
                     meaning = f"it scores a right answer {score:.3g} in place of {like:.3g} where {row.why}{took}"
                 else:
@@ -574,65 +587,40 @@ def clinic_reader(prompts, completions, log_extra=None, **columns):
 def _compose(patients: Sequence[_Patient]) -> tuple[list[Finding], str | None]:
     """Return what is amiss with the rewards' sum, and the form in which most of them can score."""
     found: list[Finding] = []
+
+    def say(name: str, level: Level, value: str, meaning: str, advice: str = "") -> None:
+        found.append(Finding(name, level, value, meaning, advice))
+
     formed = [patient for patient in patients if patient.forms]
     form = max(FORMS, key=lambda name: sum(name in patient.forms for patient in formed)) if formed else None
     for patient in formed:
         if form not in patient.forms:
-            others = min(formed, key=lambda other: len({*other.forms} & {*patient.forms}))
-            found.append(
-                Finding(
-                    "no common form",
-                    "stop",
-                    form or "",
-                    f"no answer satisfies both {patient.reward.name} ({', '.join(patient.forms)}) and "
-                    f"{others.reward.name} ({', '.join(others.forms)})",
-                    "let both read one form, and ask for it in the prompt",
-                )
-            )
-    boards = {patient.reward.name: patient.board(form or "tags") for patient in patients}
+            other = min(formed, key=lambda other: len({*other.forms} & {*patient.forms}))
+            both = " and ".join(f"{one.reward.name} ({', '.join(one.forms)})" for one in (patient, other))
+            advice = "let both read one form, and ask for it in the prompt"
+            say("no common form", "stop", form or "", f"no answer satisfies both {both}", advice)
+    spreads = dict[str, float]()
     for patient in patients:
-        name, weight, board = patient.reward.name, patient.reward.weight, boards[patient.reward.name]
+        name, weight, board = patient.reward.name, patient.reward.weight, patient.board(form or "tags")
+        known = [score for score in board.values() if score is not None]
         if not weight:
-            found.append(Finding("zero weight", "ok", "0", f"{name} has weight 0: it is shown and not counted"))
+            say("zero weight", "ok", "0", f"{name} has weight 0: it is shown and not counted")
+            continue
         if weight < 0 and patient.looks_at != "something else":
-            found.append(
-                Finding(
-                    "wrong sign",
-                    "stop",
-                    f"{weight:g}",
-                    f"{name} scores good answers higher and its weight is {weight:g}, so they are pushed down",
-                    "give it a positive weight",
-                )
-            )
-        unscored = [strategy for strategy, score in board.items() if score is None]
-        if unscored and len(unscored) < len(board) and weight:
-            found.append(
-                Finding(
-                    "unscored",
-                    "check",
-                    ", ".join(unscored),
-                    f"{name} returns None for {', '.join(unscored)}; in training such an answer is left out, whatever "
-                    "the others score",
-                    "return 0 for an answer that is wrong, None only where nothing can be said",
-                )
-            )
-    spreads = {
-        patient.reward.name: patient.reward.weight**2
-        * float(np.var([score for score in boards[patient.reward.name].values() if score is not None] or [0.0]))
-        for patient in patients
-    }
-    name, most = max(spreads.items(), key=lambda item: item[1])
-    if sum(spreads.values()) and most > MOST_SHARE * sum(spreads.values()):
-        share = most / sum(spreads.values())
-        found.append(
-            Finding(
-                "dominance",
-                "check",
-                f"{share:.0%}",
-                f"{share:.0%} of what the strategies' summed rewards differ by is {name}; the others hardly count",
-                "bring the weights together, or set credit.each_reward",
-            )
-        )
+            meaning = f"{name} scores good answers higher and its weight is {weight:g}, so they are pushed down"
+            say("wrong sign", "stop", f"{weight:g}", meaning, "give it a positive weight")
+        if not known:
+            continue
+        spreads[name] = weight**2 * float(np.var(known))
+        if unscored := ", ".join(strategy for strategy, score in board.items() if score is None):
+            meaning = f"{name} returns None for {unscored}: training leaves such an answer out, whatever others score"
+            advice = "return 0 for an answer that is wrong, None only where nothing can be said"
+            say("unscored", "check", unscored, meaning, advice)
+    name, most = max(spreads.items(), key=lambda item: item[1], default=("", 0.0))
+    if len(spreads) > 1 and most > MOST_SHARE * sum(spreads.values()):
+        share = f"{most / sum(spreads.values()):.0%}"
+        meaning = f"{share} of what the strategies' summed rewards differ by is {name}; the others hardly count"
+        say("dominance", "check", share, meaning, "bring the weights together, or set credit.each_reward")
     return found, form
 
 
@@ -678,10 +666,10 @@ def _strategies(totals: Mapping[str, float | None], judge_answers: bool) -> list
 
 def _edits(group: Group, patients: Sequence[_Patient], worker: Sandbox | None) -> list[Finding]:
     """Try the exploit probes on the clinic's own group, under every scheme."""
-    rewards = [patient.reward for patient in patients]
+    rewards = [patient.reward for patient in patients if all(f.name != "not tried" for f in patient.findings)]
     try:
         report = probe(group, PRESETS["line"].pattern, rewards, worker=worker)
-    except WorkbenchError:  # a reward that needs other data; it is said of the reward itself
+    except WorkbenchError:  # no reward is left, or one fails here, which is said of the reward itself
         return []
     paying = [s for s in report.schemes if any(row[s].pays for row in report.results.values() if s in row)]
     always = [name for name, row in report.results.items() if row and all(cell.pays for cell in row.values())]
@@ -719,6 +707,6 @@ def _granularity(group: Group, patients: Sequence[_Patient], worker: Sandbox | N
             continue
         r, which = min(pairs)
         advice = "choose the pattern with care, and hold it fixed when runs are compared" if r < LEAST_R else ""
-        meaning = f"under `process` the tokens' advantages correlate by r = {r:.2f} between steps of {which}"
+        meaning = f"under process the tokens' advantages correlate by r = {r:.2f} between steps of {which}"
         return [Finding("step pattern", "check" if advice else "ok", f"r = {r:.2f}", meaning, advice)]
     return []

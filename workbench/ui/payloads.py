@@ -103,6 +103,16 @@ class FindingsPayload(TypedDict, total=False):
     busy: str
 
 
+class ClinicPayload(TypedDict):
+    """What the clinic found of each reward and of all together; ``totals`` are the sums of each strategy's scores."""
+
+    level: str
+    headline: str
+    rewards: Sequence[Mapping[str, Any]]
+    together: Sequence[Mapping[str, Any]]
+    totals: Mapping[str, float | None]
+
+
 class ProbeRow(TypedDict):
     edit: str
     scheme: str

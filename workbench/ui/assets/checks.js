@@ -1,9 +1,10 @@
-// Pre-flight findings and exploit probes.
+// Pre-flight findings, exploit probes and the reward clinic.
 
-/** @import { FindingPayload, FindingsPayload, ProbePair, ProbeRow, ProbesPayload } from "../../views/payloads.d.ts" */
+/** @import { ClinicPayload, FindingPayload, FindingsPayload, ProbePair, ProbeRow, ProbesPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
-/** @typedef {{ busy: string, rows?: undefined }} Busy What is drawn while probes run */
+/** @typedef {{ busy: string, rows?: undefined, rewards?: undefined }} Busy What is drawn while probes or the clinic run */
+/** @typedef {{ name: string, looks_at: string, forms: string[], tried: number, findings: FindingPayload[], scores: Record<string, number | null> }} Patient */
 
 import { el } from "../../views/dom.js";
 import { count, precise, signed } from "../../views/numbers.js";
@@ -28,8 +29,10 @@ export function checkFacts() {
 
 /** @param {number} place @param {string} text @param {string} detail @param {string} action @param {string} opens a selector */
 function tellFact(place, text, detail, action, opens) {
-  const open = () => /** @type {HTMLElement | null} */ (document.querySelector(opens))?.click();
-  const act = el("span", { class: "act" }, detail ? " · " : "", link(action, open));
+  const open = (/** @type {string} */ what) => () =>
+    /** @type {HTMLElement | null} */ (document.querySelector(what))?.click();
+  const act = el("span", { class: "act" }, detail ? " · " : "", link(action, open(opens)));
+  if (action === "Probes") act.append(" · ", link("Clinic", open("#clinic > button")));
   const more = el("p", { class: "more-said" }, detail, act);
   checkFacts()[place].replaceChildren(el("p", {}, text), more);
 }
@@ -40,7 +43,7 @@ function listOf(findings) {
     el(
       "li",
       { class: level },
-      el("span", { class: "mark" }, MARKS[level]),
+      el("span", { class: "mark" }, value === "–" ? "" : MARKS[level]),
       el("span", { class: "name" }, name),
       el("b", {}, value),
       el("span", { class: "meaning" }, meaning, ...(advice ? ["; ", el("em", {}, advice)] : [])),
@@ -134,6 +137,45 @@ export function probes(handles) {
       el("details", {}, el("summary", {}, "Each edit under every scheme"), probeTable(value, tell), ...leftOut),
     );
   });
+}
+
+/** @param {Handles} handles What the rewards get wrong, and what each strategy earns. */
+export function clinic(handles) {
+  follow(handles, (root, /** @type {ClinicPayload | Busy | null} */ value) => {
+    root.setAttribute("aria-live", "polite");
+    root.replaceChildren();
+    if (!value) return;
+    if (!value.rewards) {
+      root.append(el("p", { class: "busy" }, value.busy));
+      return;
+    }
+    const rewards = /** @type {Patient[]} */ ([...value.rewards]);
+    const together = /** @type {FindingPayload[]} */ ([...value.together]);
+    const parts = rewards.flatMap(({ name, looks_at: looksAt, forms, tried, findings }) => {
+      const where = forms.length ? `looks at the ${looksAt} in the forms ${forms.join(", ")} · ` : "";
+      const about = tried ? `${where}${count(tried, "row")} tried` : "no row fits";
+      return [el("h3", {}, name, el("span", { class: "gloss" }, about)), listOf(findings)];
+    });
+    if (together.length) parts.push(el("h3", {}, "All together"), listOf(together));
+    root.append(el("p", { class: "headline" }, value.headline), ...parts, scoreboard(rewards, value.totals));
+  });
+}
+
+/** @param {Patient[]} rewards @param {Record<string, number | null>} totals What each strategy earns. */
+function scoreboard(rewards, totals) {
+  const columns = rewards.map(({ name, scores }) => ({ name, scores }));
+  if (rewards.length > 1) columns.push({ name: "weighted sum", scores: totals });
+  const cell = (/** @type {number | null} */ score) => el("td", {}, score === null ? "–" : precise(score));
+  const head = ["strategy", ...columns.map(({ name }) => name)];
+  const body = Object.keys(totals).map((strategy) =>
+    el("tr", {}, el("th", { scope: "row" }, strategy), ...columns.map(({ scores }) => cell(scores[strategy])))
+  );
+  return el(
+    "table",
+    { "aria-label": "What each strategy earns" },
+    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)))),
+    el("tbody", {}, ...body),
+  );
 }
 
 /** @param {ProbesPayload | null} value @returns {[string, string, string]} Fact, detail, action. */

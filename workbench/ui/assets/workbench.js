@@ -5,7 +5,7 @@ import { takeDrops } from "./opening.js";
 import { restoreTheme } from "./page.js";
 import { followHistory } from "./train/train.js";
 
-export { findings, probes, strip } from "./checks.js";
+export { clinic, findings, probes, strip } from "./checks.js";
 export { code, keep, tools } from "./share.js";
 export { facts, note } from "./notes.js";
 export { header } from "./page.js";

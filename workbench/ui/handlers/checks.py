@@ -1,4 +1,4 @@
-"""Exploit probes of the setup on screen, pre-flight on freshly sampled groups, and rewards held against labels.
+"""Exploit probes of the setup on screen, rewards in the clinic or held against labels, pre-flight of new groups.
 
 All take the controls as they stand. A pattern or a reward's code runs in the tab's sandbox, never here.
 """
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.checks import ALL_EDITS, ProbeReport, preflight, probe, split_step_demo
+from workbench.checks import ALL_EDITS, ProbeReport, clinic, preflight, probe, split_step_demo
+from workbench.checks.clinic import ClinicReport
 from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import TaskSection
 from workbench.credit import SCHEMES
@@ -114,6 +115,35 @@ def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[Chec
         yield CheckView("", Note(str(error)))
     finally:
         services.probing.end(tab)
+
+
+def try_clinic(draft: PageState, services: Services, tab: str) -> Iterator[CheckView]:
+    """Try the rewards that are on in the clinic, telling which one is at it."""
+    cancel = services.clinic.begin(tab)
+    if cancel is None:  # the button is off meanwhile
+        return
+    worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
+
+    def work(report: Callable[[str], None]) -> ClinicReport:
+        return clinic.check_rewards(
+            _rewards(draft, services),
+            worker=worker,
+            models=services.models,
+            on_progress=report,
+            cancelled=cancel.is_set,
+        )
+
+    try:
+        yield CheckView(to_json({"busy": "trying the rewards"}), running=True)
+        with BackgroundWork(work, cancel) as running:
+            for line in running:
+                yield CheckView(to_json({"busy": line}), running=True)
+            found = running.result().to_json()
+        yield CheckView("", Note("Cancelled.", level="info")) if cancel.is_set() else CheckView(to_json(found))
+    except WorkbenchError as error:
+        yield CheckView("", Note(str(error)))
+    finally:
+        services.clinic.end(tab)
 
 
 def probe_pair(report: ProbeReport | None, edit: str, scheme: str) -> ProbePair | None:

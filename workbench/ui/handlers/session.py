@@ -57,7 +57,7 @@ class Services:
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = SandboxPool(make=partial(sandbox, judges=self.judges))
-        self.sampling, self.preflight = Works(), Works()
+        self.sampling, self.preflight, self.clinic = Works(), Works(), Works()
         self.openings: Kept[Any] = Kept(KEPT_FILES)
         """What each tab has opened (``opening.Opening``)."""
         self.estimating = Works()
@@ -117,7 +117,7 @@ class Services:
 
     def leave(self, tab: str) -> None:
         """A tab was closed: what it was at is cancelled and its worker ends."""
-        for works in (self.sampling, self.preflight, self.estimating):
+        for works in (self.sampling, self.preflight, self.clinic, self.estimating):
             works.cancel(tab)
         for kept in (self.openings, self.probing):
             kept.forget(tab)

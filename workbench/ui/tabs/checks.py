@@ -1,4 +1,4 @@
-"""Widgets of the exploit probes (on Inspect) and of pre-flight (on Train), and what they do."""
+"""Widgets of the exploit probes and the clinic (on Inspect) and of pre-flight (on Train), and what they do."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.handlers import checks as handlers
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.page_state import PageState
+from workbench.ui.handlers.session import Services, Works
 from workbench.ui.payloads import ProbePair
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel, tab_of
 from workbench.ui.tabs.form import Updates, read, shown
-from workbench.ui.tabs.widgets import Form, PreflightWidgets, ProbeWidgets
+from workbench.ui.tabs.widgets import FindingsWidgets, Form, ProbeWidgets
 
 
 def build_probes(services: Services) -> ProbeWidgets:
@@ -57,13 +58,32 @@ def _pair(services: Services) -> Any:
     return pair
 
 
-def wire_preflight(widgets: PreflightWidgets, form: Form, services: Services) -> None:
+def build_clinic() -> FindingsWidgets:
+    """A folded panel above the group: a button that tries the rewards, its cancel, and what they get wrong."""
+    with gr.Accordion("Reward clinic: what do the rewards get wrong?", open=False, elem_id="clinic"):
+        with gr.Row(elem_classes=["fields"]):
+            go = gr.Button("Try the rewards", elem_id="clinic-go", min_width=0)
+            cancel = gr.Button("Cancel", elem_id="clinic-cancel", min_width=0, interactive=False)
+        said = note("clinic-note")
+        findings = drawn("clinic-table", "clinic")
+    return FindingsWidgets(go, cancel, said, findings)
+
+
+def wire_findings(
+    widgets: FindingsWidgets,
+    form: Form,
+    services: Services,
+    look: Callable[[PageState, Services, str], Iterator[handlers.CheckView]],
+    works: Works,
+) -> None:
+    """Let the button ``look``, and cancel it among ``works``."""
+
     def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
-        for view in handlers.run_preflight(read(*held), services, request.session_hash or ""):
+        for view in look(read(*held), services, request.session_hash or ""):
             yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
 
     def stop(request: gr.Request) -> None:
-        if services.preflight.cancel(request.session_hash or ""):
+        if works.cancel(request.session_hash or ""):
             services.judges.cancel()
 
     outputs = [widgets.findings, widgets.note, widgets.go, widgets.cancel]

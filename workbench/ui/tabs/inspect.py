@@ -18,6 +18,7 @@ from workbench.data import HUB, TASKS
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
+from workbench.ui.handlers.checks import try_clinic
 from workbench.ui.handlers.credit import scheme_form
 from workbench.ui.handlers.fields import (
     COMPARE,
@@ -52,7 +53,7 @@ from workbench.ui.handlers.scoring import (
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import restore
 from workbench.ui.handlers.task_rows import in_page_words, preview, read_as, refused
-from workbench.ui.tabs.checks import build_probes, wire_probes
+from workbench.ui.tabs.checks import build_clinic, build_probes, wire_findings, wire_probes
 from workbench.ui.tabs.common import (
     PRIVATE,
     drawn,
@@ -126,7 +127,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             drawn("title", "title")
             share = build_share(services)
             strip = drawn("preflight-strip", "strip")
-            probes = build_probes(services)
+            probes, clinic = build_probes(services), build_clinic()
             drawing = drawn("drawing", "inspect", server_functions=[why, *labelling(services)])
             with gr.Column(elem_id="editor", min_width=0) as editor:
                 pass
@@ -138,7 +139,7 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
         "task_preview": rows, "task_fold": fold, "more": more,
     }  # fmt: skip
     widgets = InspectWidgets(
-        **task, **said, **actions, strip=strip, drawing=drawing, probes=probes,
+        **task, **said, **actions, strip=strip, drawing=drawing, probes=probes, clinic=clinic,
         door=door, share=share, start_over=start_over,
     )  # fmt: skip
     return fields, widgets
@@ -235,6 +236,7 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     _wire_sampling(form, widgets, services, sample_now, then_score)
     DoorEvents(widgets.door, form, services, then_score, sample_now)
     wire_probes(widgets.probes, form, services, then_score)
+    wire_findings(widgets.clinic, form, services, try_clinic, services.clinic)
     wire_share(widgets.share, form, services)
     return InspectEvents(then_score, sample_now)
 

@@ -15,16 +15,16 @@ import gradio as gr
 
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup
-from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS
+from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS, run_preflight
 from workbench.ui.handlers.fields import METHOD, run_form
 from workbench.ui.handlers.hand_labels import labelling
 from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.checks import wire_preflight
+from workbench.ui.tabs.checks import wire_findings
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
 from workbench.ui.tabs.form import LAST, DrawnForm, Updates, form_note_value, read
 from workbench.ui.tabs.share import kept_value
-from workbench.ui.tabs.widgets import Form, PreflightWidgets, TrainWidgets
+from workbench.ui.tabs.widgets import FindingsWidgets, Form, TrainWidgets
 from workbench.views.payloads import WhyPayload
 
 
@@ -52,7 +52,7 @@ def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidg
             said, findings = note("preflight-note"), drawn("preflight-findings", "findings")
             asked = [*_server_functions(services), *labelling(services)]
             live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
-    checks = PreflightWidgets(preflight, cancel, said, findings)
+    checks = FindingsWidgets(preflight, cancel, said, findings)
     return form, TrainWidgets(inherited, rows, estimate, checks, go, start_note, undo_note, notebook, code, live)
 
 
@@ -71,7 +71,7 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
     widgets.notebook.click(
         lambda tab: run_setup.notebook(read(tab), services), form.inputs, widgets.code, queue=False, **PRIVATE
     )
-    wire_preflight(widgets.preflight, form, services)
+    wire_findings(widgets.preflight, form, services, run_preflight, services.preflight)
 
     def describe(request: gr.Request, tab: Tab) -> Updates:
         """What the run takes over from Inspect, what it trains on, and what it would take or what keeps it from it."""

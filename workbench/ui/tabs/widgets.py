@@ -124,7 +124,9 @@ class ProbeWidgets:
 
 
 @dataclass(frozen=True)
-class PreflightWidgets:
+class FindingsWidgets:
+    """Of pre-flight and of the clinic."""
+
     go: gr.Button
     cancel: gr.Button
     note: gr.HTML
@@ -152,6 +154,7 @@ class InspectWidgets:
     undo_note: gr.HTML
     start_over: gr.Button
     probes: ProbeWidgets
+    clinic: FindingsWidgets
     door: DoorWidgets
     share: ShareWidgets
 
@@ -163,7 +166,7 @@ class TrainWidgets:
     inherited: gr.HTML
     rows: gr.HTML
     estimate: gr.HTML
-    preflight: PreflightWidgets
+    preflight: FindingsWidgets
     start: gr.Button
     start_note: gr.HTML
     undo_note: gr.HTML
