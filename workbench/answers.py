@@ -275,13 +275,12 @@ def is_same(claim: str, gold: str) -> bool:
     claimed, right = read_number(claim), read_number(gold)
     if claimed is not None and right is not None:
         return claimed.equals(right)
-    return _fold(claim) == _fold(gold)
-
-
-def _fold(text: str) -> str:
-    text = re.sub(r"\s+", " ", _plain(text)).strip().casefold().replace("\\$", "").replace("$", "")
-    text = re.sub(r"(?<!\w) | (?!\w)", "", text)
-    return re.sub(r"\((\w)\)", r"\1", text) if len(text) == 3 else text
+    folded = []
+    for answer in (claim, gold):
+        text = re.sub(r"\s+", " ", _plain(answer)).strip().casefold().replace("\\$", "").replace("$", "")
+        text = re.sub(r"(?<!\w) | (?!\w)", "", text)
+        folded.append(re.sub(r"\((\w)\)", r"\1", text) if len(text) == 3 else text)
+    return folded[0] == folded[1]
 
 
 def golds_of(answer: object) -> list[str]:

@@ -862,16 +862,15 @@ def panels_of(names: Iterable[str]) -> list[Panel]:
     As they stand in ``PANELS`` where no metric is named.
     """
     first = {name: place for place, name in enumerate(dict.fromkeys(names))}
-
-    def place(panel: Panel) -> int:
-        return min((first[metric.name] for metric in panel.metrics if metric.name in first), default=len(first))
-
     undrawn = (name for name in first if not is_drawn(name))
     others = [
         Panel(name.replace("/", "-"), name, lines=(replace(find_metric(name) or Metric(name, "", ""), label=name),))
         for name in undrawn
     ]
-    return sorted([*PANELS, *others], key=place)
+    return sorted(
+        [*PANELS, *others],
+        key=lambda panel: min((first[m.name] for m in panel.metrics if m.name in first), default=len(first)),
+    )
 
 
 def expanded(panel: Panel, logged: Iterable[str]) -> Panel:

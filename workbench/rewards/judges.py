@@ -335,18 +335,20 @@ class _Call:
         decides = [config.base_url, body_of(config, messages), config.lowest, config.highest, question.steps]
         place = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
         async with self.store.claimed(place):
-            if config.cache and (known := self.store.get(place)) is not None:
-                return _read(config, question, known)
+            known = self.store.get(place) if config.cache else None
             for _ in range(2):
-                answer = await self._complete(client, body_of(config, messages))
+                answer = await self._complete(client, body_of(config, messages)) if known is None else known
                 try:
-                    verdicts = _read(config, question, answer)
+                    if question.steps is None:
+                        verdicts = [read_whole(answer, config.lowest, config.highest)]
+                    else:
+                        verdicts = read_steps(answer, question.steps, config.lowest, config.highest)
                 except UnreadableError as error:
-                    problem = str(error)
+                    known, problem = None, str(error)
                     said = {"role": "assistant", "content": answer or "(nothing)"}
                     messages = [*messages, said, {"role": "user", "content": _AGAIN.format(problem=problem)}]
                 else:
-                    if config.cache:
+                    if config.cache and known is None:
                         self.store.put(place, answer)
                     return verdicts
         return [Verdict(None, f"unscored: the judge's answer {problem}")] * (question.steps or 1)
@@ -428,12 +430,6 @@ async def _pause(failed: asyncio.Event, seconds: float) -> None:
     """Wait so many seconds, or until another question has failed."""
     with suppress(TimeoutError):
         await asyncio.wait_for(failed.wait(), seconds)
-
-
-def _read(config: JudgeConfig, question: Question, answer: str) -> list[Verdict]:
-    if question.steps is None:
-        return [read_whole(answer, config.lowest, config.highest)]
-    return read_steps(answer, question.steps, config.lowest, config.highest)
 
 
 # --- the answers that are kept ----------------------------------------------------------------------------------------
