@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workbench.checks import EDITS, alarms, preflight, probe, split_step_demo
+from tests.credits import worked_credit
+from workbench.checks import EDITS, alarms, preflight, preflight_of, probe, split_step_demo
 from workbench.checks.edits import FILLER, INSERTED, Target, splice
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit, credit_groups
@@ -390,6 +391,16 @@ def test_preflight_names_a_reward_that_only_the_prompt_changes():
         "completions of a prompt"
         in named(preflight(batch, STARTS, [contains_equals, of_prompt]))["reward of_prompt"].meaning
     )
+
+
+def test_preflight_counts_who_is_pushed_against_the_verdict_over_all_groups():
+    """Under `process` the only right answer goes down, one of two wrong ones up, and one of five wrong steps up."""
+    credit = worked_credit("process", [0.0, 1.0, 0.0], ("step_correctness", "answer_correctness"))
+    lines = named(preflight_of([credit, credit], STARTS))
+    found = {kind: lines[f"{kind} against the verdict"] for kind in ("answers", "steps")}
+    assert (found["answers"].value, found["answers"].level) == ("2 of 2, 2 of 4", "check")
+    assert (found["steps"].value, found["steps"].level) == ("0 of 8, 2 of 10", "ok")
+    assert "answers against the verdict" not in named(preflight_of([worked_credit("process", [0.5, 1.0, 0.2])], STARTS))
 
 
 def test_preflight_says_which_length_would_do():

@@ -104,11 +104,10 @@ def about_wronged(credit: Credit) -> Sentence:
 
 def _wronged(credit: Credit, already: str = "") -> str:
     judge = credit.scored.judge("outcome")
-    marks = [to_verdict(row.outcome_scores.get(judge or "")) for row in credit.scored.scored]
     called = {True: "right answers", False: "wrong answers"}
     if judge not in JUDGES:
         called = {True: f"answers that `{judge}` scores above 0", False: "others"}
-    judged, ways = credit.judged(marks), list[str]()
+    judged, ways = credit.judged(credit.scored.answer_verdicts), list[str]()
     for right, way in ((True, "down"), (False, "up")):
         counts = []
         for step, noun in ((False, called[right]), (True, f"{'right' if right else 'wrong'} steps")):

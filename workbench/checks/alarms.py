@@ -374,16 +374,17 @@ def drowned_reward(rows: Rows) -> Iterator[Alarm]:
             yield Alarm("reward drowned", text, (metric,))
 
 
+WRONGED = {
+    "answers": "look at one on Inspect: the rewards or the scheme go against the task. Count the final answer, too",
+    "steps": "their answers decide: a scheme that reads step rewards, such as process, tells steps apart",
+}
+"""What may help where answers, or steps, are pushed against the verdict."""
+
+
 def wronged(rows: Rows) -> Iterator[Alarm]:
     """Over the last third of the window most right answers (or steps) were pushed down, or wrong ones up more often
     than right ones. Where all are wrong, half of them go up whatever the rewards: that says nothing."""
-    for kind, advice in (
-        (
-            "answers",
-            "look at one on Inspect: the rewards or the scheme go against the task. Count the final answer, too",
-        ),
-        ("steps", "their answers decide: a scheme that reads step rewards, such as process, tells steps apart"),
-    ):
+    for kind, advice in WRONGED.items():
         metrics = f"wronged/right_{kind}", f"wronged/wrong_{kind}"
         down, up = (trend(rows, metric) for metric in metrics)
         if down and down.surely_over(0.5):

@@ -19,10 +19,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from workbench.checks.alarms import MOSTLY_UNSCORED
+from workbench.checks.alarms import MOSTLY_UNSCORED, WRONGED
 from workbench.config import CreditConfig, RewardConfig
 from workbench.credit import credit_groups, why_no_spread
-from workbench.credit.explain import right_answers
 from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
@@ -129,6 +128,7 @@ def preflight_of(
         *_columns(groups),
         *_sampling(credits),
         *_spread(credits),
+        *_verdicts(credits),
         *_rewards(credits),
         *_reward_time(scored, sampling_seconds),
         *_correlations(credits),
@@ -380,6 +380,27 @@ def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
     )
 
 
+def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:
+    """Who is pushed against the verdict, where a reward, or labels, say what is right."""
+    every = [one for credit in credits for one in credit.judged()]
+    for kind, judged in (
+        ("answers", [one for one in every if one.step is None]),
+        ("steps", [one for one in every if one.step is not None]),
+    ):
+        down = [one.is_wronged for one in judged if one.right]
+        up = [one.is_wronged for one in judged if not one.right]
+        if not (down and up):
+            continue
+        mostly = 2 * sum(down) > len(down) or np.mean(up) > 1 - np.mean(down)
+        yield Finding(
+            f"{kind} against the verdict",
+            "check" if mostly and len(credits) > 1 else "ok",  # of one prompt that may be chance
+            f"{sum(down)} of {len(down)}, {sum(up)} of {len(up)}",
+            f"right {kind} that are pushed down, wrong ones that are pushed up",
+            WRONGED[kind] if mostly else "",
+        )
+
+
 # ── rewards ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -465,7 +486,7 @@ def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:
             meaning = "correlation within groups, of the summed rewards"
             yield _correlation(name, r, least, meaning, less if least > 0.5 else "")
     pushes = [[float(credit.of(i).sum()) for i in range(len(credit.scored.group))] for credit in credits]
-    right = [[None if one is None else float(one) for one in right_answers(group)] for group in scored]
+    right = [[None if one is None else float(one) for one in group.answer_verdicts] for group in scored]
     r, least = _pearson(tables := _tables(right, pushes))
     if r is not None:
         against = r < 0 and least**2 * sum(map(len, tables)) > 4  # twice its standard error under no correlation

@@ -20,7 +20,7 @@ from workbench.credit.loss import TokenLosses
 from workbench.credit.schemes import SCHEMES, find_scheme
 from workbench.credit.schemes.scheme import SHARED
 from workbench.errors import CreditError
-from workbench.schema import Credit, PartKind, RewardKind, ScoredGroup
+from workbench.schema import Credit, PartKind, RewardKind
 
 NO_SPREAD = "No spread: every advantage is 0, there is nothing to learn from this group"
 
@@ -153,7 +153,7 @@ def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) ->
     tokens: dict[str, list[float]] = {name: [] for name in (*answers.values(), *steps)}  # in the order of the answer
     rows = iter(losses)
     for credit in credits:
-        verdicts = right_answers(credit.scored)
+        verdicts = credit.scored.answer_verdicts
         for i, scored in enumerate(credit.scored.scored):
             push = next(rows).push
             tokens[answers[verdicts[i]]].extend(push)
@@ -177,13 +177,6 @@ def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) ->
     ]
     judged = tokens["right answers"] or tokens["wrong answers"]
     return [share for share in shares if judged or share.name != "answers without a verdict"]
-
-
-def right_answers(scored: ScoredGroup) -> list[bool | None]:
-    """Return whether each answer is right, by the outcome reward that says so; None where none does."""
-    judge = scored.judge("outcome")
-    scores = [None if judge is None else row.outcome_scores.get(judge) for row in scored.scored]
-    return [None if score is None else score > 0 for score in scores]
 
 
 # --- two credits of the same rollouts: what a change of scheme does before any training is spent on it ------------

@@ -166,10 +166,15 @@ class ScoredGroup:
         return next(iter([*known, *apart]), None)
 
     @property
+    def answer_verdicts(self) -> list[bool | None]:
+        """What the outcome reward that tells right from wrong, by ``judge``, says of each answer; None if none does."""
+        judge = self.judge("outcome")
+        return [to_verdict(row.outcome_scores.get(judge or "")) for row in self.scored]
+
+    @property
     def answers_right(self) -> list[bool | None] | None:
         """Which answers are right, by the outcome reward that judges correctness; None where none does."""
-        judge = self.judge("outcome")
-        return [to_verdict(row.outcome_scores.get(judge)) for row in self.scored] if judge in JUDGES else None
+        return self.answer_verdicts if self.judge("outcome") in JUDGES else None
 
     @property
     def steps_right(self) -> list[list[bool | None]] | None:

@@ -56,10 +56,12 @@ from workbench.schema import (
 from workbench.schema.credit import token_spans
 from workbench.schema.rollouts import ASSISTANT, Turn, prompt_text, sampled_runs
 from workbench.sentences import (
+    AS_LOGGED,
     about_comparison,
     about_explanation,
     about_group,
     about_logged,
+    about_wronged,
     find_surprises,
     group_facts,
     shared_penalties,
@@ -193,6 +195,8 @@ def credit_payload(
         between = compare_credits(credit, logged)
         off, turned = float(abs(between.difference).max(initial=0)), between.flipped.sum(axis=1).tolist()
         payload["said"].append(about_logged(off, turned, tokens).parts)
+        if off > AS_LOGGED and (wronged := about_wronged(logged)).markdown:
+            payload["said"].append(wronged.parts)
     if other is not None:
         penalties = shared_penalties(other)
         compared = compare_credits(credit, other)
