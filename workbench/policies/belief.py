@@ -258,13 +258,34 @@ def _tail(tokenizer: Any, cut: int, before: str, introduction: str, target: str)
 def log_probabilities(
     model: Any, rows: Sequence[Sequence[int]], tails: Sequence[Sequence[Tail]]
 ) -> list[list[list[float]]]:
-    """Return the natural-log probability of each judged token of every row's tails, given all ids before it."""
+    """Return the natural-log probability of each judged token of every row's tails, given all ids before it.
+
+    A tail behind the same ids as one before it is computed once: a group's rows begin alike.
+    """
+    known: dict[tuple[int, ...], int] = {}
+    places: list[list[int]] = []
+    short: list[Sequence[int]] = []
+    fresh: list[list[Tail]] = []
+    for row, own in zip(rows, tails, strict=True):
+        new: list[Tail] = []
+        places.append([])
+        for tail in own:
+            key = (*row[: tail.cut], -1, tail.first, *tail.ids)
+            if key not in known:
+                known[key] = len(known)
+                new.append(tail)
+            places[-1].append(known[key])
+        if new:
+            short.append(row[: max(tail.cut for tail in new)])
+            fresh.append(new)
     was_training = model.training
     model.eval()
     try:
-        return (_packed if heeds_masks(model) else _row_by_row)(model, rows, tails)
+        found = (_packed if heeds_masks(model) else _row_by_row)(model, short, fresh)
     finally:
         model.train(was_training)
+    each = [logs for own_logs in found for logs in own_logs]
+    return [[each[place] for place in own] for own in places]
 
 
 def heeds_masks(model: Any) -> bool:
