@@ -210,7 +210,7 @@ def test_another_task_brings_its_own_defaults() -> None:
         (("--run.ranks", "5"), r"run\.ranks: a batch of 48 completions does not divide over 5 ranks"),
         (("--reward", "magic"), "no built-in reward is named 'magic'; choose one of"),
         (("--reward", "tag_format:both"), r"rewards\.0\.kind"),
-        (("--reward-file", "/no/such.py"), r"--reward-file /no/such\.py"),
+        (("--reward-file", "/no/such.py"), r"file /no/such\.py"),
         (("--config", "/no/such.yaml"), r"--config /no/such\.yaml"),
     ],
 )

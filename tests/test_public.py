@@ -18,8 +18,8 @@ from tests.stored_runs import store
 from workbench.cli.page import Place, place_of
 from workbench.config import JudgeConfig, RewardConfig, SamplingConfig
 from workbench.config.run import METHODS, RunConfig
-from workbench.data.tasks import SHIPPED_ONLY
 from workbench.errors import ConfigError, PolicyError, RewardError, RunError, TaskError
+from workbench.places import SHIPPED_ONLY
 from workbench.schema import Example
 from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group

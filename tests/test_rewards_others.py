@@ -7,13 +7,17 @@ from types import SimpleNamespace
 import pytest
 
 from tests.drafts import draft_of, own_row
+from workbench.cli.rewards import named_rewards
 from workbench.config import RewardConfig
-from workbench.errors import RewardError
+from workbench.config.run import RunConfig
+from workbench.errors import ConfigError, RewardError
 from workbench.rewards import load_reward, score_group
 from workbench.rewards.protocol import Batch
-from workbench.rewards.source import kind_in, reward_functions, written_for
+from workbench.rewards.source import kind_in, reward_functions
+from workbench.rewards.watch import CallTimes
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
+from workbench.ui.handlers.rewards import row_note, watch_group
 from workbench.ui.handlers.scoring import rescore
 
 VERL = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -60,8 +64,7 @@ COLUMNS = {"ground_truth": "72", "solution": "72", "data_source": "gsm8k", "extr
 
 
 def test_each_scores_a_group_as_it_was_worked_by_hand() -> None:
-    rollouts = tuple(Rollout(tuple(map(ord, text)), tuple(text), finished=False) for text in TEXTS)
-    group = Group("6 * 12", rollouts, COLUMNS)
+    group = Group("6 * 12", rollouts_of(*TEXTS), COLUMNS)
     for tool, (code, expected) in CODES.items():
         (name,) = [name for name in reward_functions(code) if name != "ORM"]
         assert kind_in(code, name) == "outcome"
@@ -69,16 +72,66 @@ def test_each_scores_a_group_as_it_was_worked_by_hand() -> None:
         assert [one.outcome for one in scored.scored] == pytest.approx(expected), tool
 
 
-def test_a_function_is_read_by_its_parameters_and_the_page_says_so() -> None:
-    assert written_for(VERL, "compute_score") == written_for(GSM8K, "compute_score") == "verl's compute_score"
-    assert written_for("def f(prompt, step_text): return 1", "f") == ""
-    group = Group(
-        "6 * 12", (Rollout((1,), (TEXTS[0],), finished=False), Rollout((2,), (TEXTS[1],), finished=True)), COLUMNS
-    )
-    draft = draft_of(own_row(VERL, "compute_score"), regex=r"\n", kind="ends", scheme="outcome")
-    view = rescore(draft.but(group=group, prompt=group.prompt, columns=COLUMNS), None)
+def rollouts_of(*texts: str) -> tuple[Rollout, ...]:
+    return tuple(Rollout(tuple(map(ord, text)), tuple(text), finished=False) for text in texts)
+
+
+def test_the_page_says_how_a_function_is_called() -> None:
+    recipe = "def exact(completions, solution, **k): return [float(c[0]['content'] == '7') for c in completions]"
+    columns = {"answer": "72", "data_source": "gsm8k", "extra_info": {"level": 2}}
+    group = Group("6 * 12", rollouts_of(*TEXTS), columns)
+    draft = draft_of(own_row(VERL), own_row(recipe), regex=r"\n", kind="ends", scheme="outcome")
+    view = rescore(draft.but(group=group, prompt=group.prompt, columns=columns), None)
     assert view.credit is not None
-    assert [one.outcome for one in view.credit.scored.scored] == [1.0, 2.05]
+    scored = view.credit.scored
+    assert [one.outcome for one in scored.scored] == [1.0, 2.05]
+    watched = watch_group(draft, scored, CallTimes())
+    for row, said in zip(
+        draft.rows,
+        (
+            "read as verl's compute_score: ground_truth is the column answer",
+            "solution is the column answer; given chat messages, for which it is written",
+        ),
+        strict=True,
+    ):
+        assert f" · {said} · " in row_note(row, watched, {}, scored).text
+
+
+FILE = """WEIGHTS = {"long": 2.0}
+
+class Norm:  # a helper, no reward
+    def __call__(self, text):
+        return text.strip()
+
+def exact(completion, answer):
+    return float(Norm()(completion).endswith(answer))
+
+def long(state):
+    return WEIGHTS["long"] * len(state["completion"])
+
+class Rubric:
+    def __init__(self, funcs, weights):
+        self.funcs, self.weights = funcs, weights
+
+rubric = Rubric(funcs=[exact, long], weights=[1.0, 0.5])
+"""
+
+
+def test_a_function_of_a_file_is_named_alike_everywhere(tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FILE)
+    group = Group("6 * 12", rollouts_of(*TEXTS), {"answer": "72"})
+    pattern = StepPattern(r"\n", kind="ends")
+    for named, expected in ((f"{file}::exact", [1.0, 0.0]), (f"{file}::rubric", [9.0, 8.0])):
+        of_python = score_group(group, pattern, [named])
+        assert [one.outcome for one in of_python.scored] == expected
+        method = {"rewards": [{"name": named}], "credit": {"scheme": "outcome"}}
+        (of_yaml,) = RunConfig.parse({"method": method}).method.reward_functions
+        (of_shell,) = named_rewards({"reward": [named]}, None)
+        assert of_yaml == RewardConfig.parse(of_shell)
+        assert (of_yaml.name, of_yaml.kind, of_yaml.code) == (named.partition("::")[2], "outcome", FILE)
+    with pytest.raises(ConfigError, match="gone"):
+        RewardConfig.parse({"name": str(tmp_path / "gone.py")})
 
 
 def test_the_answer_is_the_column_asked_for_or_what_else_holds_one() -> None:

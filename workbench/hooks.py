@@ -12,3 +12,5 @@ find_checkpoint: Callable[[str], Path] | None = None
 """``find_checkpoint(reference)``: the folder that run:NAME or run:NAME@STEP names; ``workbench.runs`` has it."""
 reward_kind: Callable[[str, str | None], str] | None = None
 """``reward_kind(name, code)``: what a reward function scores, "step" or "outcome"; ``workbench.rewards`` has it."""
+reward_in_file: Callable[[str], dict[str, Any]] | None = None
+"""``reward_in_file(text)``: the reward that FILE.py::NAME names; ``workbench.rewards`` has it."""

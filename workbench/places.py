@@ -22,6 +22,8 @@ RUN = "run:"
 """What the name of another run's checkpoint begins with: run:NAME, run:NAME@STEP."""
 ADAPTER = "adapter_model.safetensors"
 """The file of an adapter's weights in its folder."""
+SHIPPED_ONLY = "WORKBENCH_SHIPPED_TASKS"
+"""Environment variable; where it is set, no file is read and nothing of the Hub, but for the shipped tasks."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(?:/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _SECONDS = 5.0  # that the Hub has to answer
 

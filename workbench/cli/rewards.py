@@ -19,7 +19,7 @@ from workbench.places import is_of_run
 from workbench.rewards import find_builtin
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.sandbox import shared_sandbox
-from workbench.rewards.source import function_of_file, imports_beside, kind_in, reward_functions
+from workbench.rewards.source import reward_functions, reward_in_file
 
 
 def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def rewards_of_word(text: str) -> list[dict[str, Any]]:
     path = Path(text)
     if path.suffix == ".py" and len(names := reward_functions(read_text(path, text))) > 1:
         return [_from_file(f"{text}::{name}") for name in names]
-    return [_from_file(text) if ".py" in text else _built_in(text)]
+    return [_built_in(text)]
 
 
 def set_sandbox(deadline: float, *, isolate: bool = False) -> None:
@@ -87,6 +87,8 @@ def _reward_named(rewards: Sequence[dict[str, Any]], name: str, flag: str) -> di
 
 def _built_in(text: str) -> dict[str, Any]:
 
+    if ".py" in text:
+        return _from_file(text)
     prefix = "trl:" if text.startswith("trl:") else ""  # its colon is part of the name
     name, kind, weight = _reward_parts(text.removeprefix(prefix))
     try:
@@ -97,17 +99,9 @@ def _built_in(text: str) -> dict[str, Any]:
 
 
 def _from_file(text: str) -> dict[str, Any]:
-
     path, function, kind, weight = _file_parts(text)
-    file, what = Path(path), f"--reward-file {cut(path, 300)}"
-    code = read_text(file, what)
-    try:
-        name = function_of_file(code, file, function)
-    except RewardCodeError as error:
-        raise ConfigError(f"{what}: {error}") from error
-    folder = file.resolve().parent
-    beside = {"folder": str(folder)} if imports_beside(code, folder) else {}
-    return {"name": name, "kind": kind or kind_in(code, name) or "step", "weight": weight, "code": code, **beside}
+    reward = reward_in_file(f"{path}::{function}" if function else path)
+    return reward | {"weight": weight} | ({"kind": kind} if kind else {})
 
 
 def _file_parts(text: str) -> tuple[str, str, str, str]:

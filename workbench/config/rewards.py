@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -12,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from workbench import hooks
 from workbench.config.section import Section
+from workbench.places import SHIPPED_ONLY
 from workbench.schema import RewardKind
 
 Point = tuple[int, float]
@@ -166,7 +168,7 @@ ScheduledWeight = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)
 
 class RewardConfig(Section):
     name: str
-    """A built-in reward's name, or the name of your own function in `code`."""
+    """A built-in reward's name, the name of your own function in `code`, or FILE.py::NAME to read it from a file."""
     kind: RewardKind = "step"
     """Whether it scores single steps or whole completions; by default what its function does."""
     weight: float = Field(default=1.0, ge=-1000, le=1000, allow_inf_nan=False)
@@ -230,6 +232,11 @@ class RewardConfig(Section):
             )
         if isinstance(data, Mapping) and "trusted" in data:  # a run of version 0.4 says so of each of its functions
             data = {name: value for name, value in data.items() if name != "trusted"}
+        name = data.get("name") if isinstance(data, Mapping) else None
+        if isinstance(name, str) and ".py" in name and not data.get("code") and not os.environ.get(SHIPPED_ONLY):
+            assert hooks.reward_in_file is not None  # the package's root has filled it in
+            found = hooks.reward_in_file(name)
+            data = {**found, **data, "name": found["name"]}
         is_function = isinstance(data, Mapping) and not any(
             data.get(part) for part in ("model", "judge", "monte_carlo", "belief")
         )

@@ -38,13 +38,10 @@ from workbench.data.kinds import (
 )
 from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows, row_of
 from workbench.errors import TaskError, did_you_mean, shown
-from workbench.places import local_path
+from workbench.places import SHIPPED_ONLY, local_path
 from workbench.rewards.builtin import BUILTINS
 from workbench.schema import EXTRACTED, Example, counted
 from workbench.steps import PRESETS, StepPattern
-
-SHIPPED_ONLY = "WORKBENCH_SHIPPED_TASKS"
-"""Environment variable; where it is set, no task but the shipped ones is read: no file, nothing of the Hub."""
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,14 @@ def preview_state(max_steps: int = 1) -> SimpleNamespace:
 
 @dataclass
 class Log:
-    """What one call of a reward function logged; ``extra[column]`` has a value, or a list of them, a completion."""
+    """What one call of a reward function logged; ``extra[column]`` has a value, or a list of them, a completion.
+
+    ``read_as`` says how one that was written for another tool, or other data, was called.
+    """
 
     extra: dict[str, list[Any]] = field(default_factory=dict)
     metrics: list[tuple[str, float]] = field(default_factory=list)
+    read_as: str = ""
 
     def arguments(self, state: Any, count: int) -> dict[str, Any]:
         """TRL's arguments for a function that sees ``count`` completions at once."""

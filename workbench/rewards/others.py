@@ -8,18 +8,19 @@
   ``info`` and ``task``, and a ``Rubric`` of ``funcs`` and ``weights`` (``verifiers/rubrics/rubric.py``).
 - ms-swift: a class whose ``__call__(completions, **columns)`` scores (``swift/plugin/orm.py``).
 
-The right answer is the column of the name that is asked for, or else ``answer`` and what data sets call it instead.
+The right answer is the column of the name that is asked for, or else ``answer`` and what data sets call it instead
+(``with_answers``), for functions of ours and TRL's as well: open-r1's want ``solution``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from typing import Any
 
-from workbench.rewards.logged import ARGUMENTS
+from workbench.rewards.logged import ARGUMENTS, as_list
 
 VERL, VERL_BATCH = "verl's compute_score", "verl's compute_score of a batch"
 OPENRLHF, VERIFIERS = "OpenRLHF's reward_func", "a function of a verifiers rubric"
@@ -29,7 +30,9 @@ _ASKED = {
     OPENRLHF: {"queries", "prompts"},
     VERIFIERS: {"completion"},
 }
-_ANSWERS = ("ground_truth", "answer", "solution", "label", "labels")
+_ANSWER_OF = {VERL: "ground_truth", VERL_BATCH: "ground_truth", OPENRLHF: "labels", VERIFIERS: "answer"}
+"""What a tool calls the right answer."""
+_ANSWERS = ("answer", "ground_truth", "solution", "label", "labels", "target")
 _OURS = {"completions", "step", "steps"}
 
 
@@ -56,23 +59,40 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else "\n".join(str(message.get("content") or "") for message in value)
 
 
-def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def answer_column(name: str, columns: Collection[str]) -> str | None:
+    """Return the column that is given for ``name``: itself, or if it means the right answer, another one that does."""
+    if name in columns or name not in _ANSWERS:
+        return name if name in columns else None
+    return next((other for other in _ANSWERS if other in columns), None)
+
+
+def with_answers(asked: Iterable[str], columns: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the columns with the right answer under every name that is asked for, and what says so of each."""
+    there, said = dict(columns), []
+    for name in asked:
+        nested = columns.get("reward_model")  # verl's own data
+        if name in columns or name not in _ANSWERS:
+            continue
+        if name == "ground_truth" and isinstance(nested, list) and all("ground_truth" in (row or ()) for row in nested):
+            there[name] = [row["ground_truth"] for row in nested]
+            said.append("ground_truth is the column reward_model.ground_truth")
+        elif other := answer_column(name, columns):
+            there[name] = columns[other]
+            said.append(f"{name} is the column {other}")
+    return there, said
+
+
+def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Any:
     """Return a function of one of these tools as an outcome reward; it may name what is in ``more``, a parser say."""
     signature = inspect.signature(function)
-    tool = tool_of(signature)
+    tool = tool_of(signature) or VERIFIERS  # whose rubric may hold functions of the answer alone
     takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
     def row_of(prompt: Any, completion: Any, columns: dict[str, Any]) -> dict[str, Any]:
-        answer = {name: columns[name] for name in _ANSWERS if name in columns}
-        if "ground_truth" in (nested := columns.get("reward_model") or {}):  # verl's own data
-            answer = {"ground_truth": nested["ground_truth"], **answer}
         text = text_of(completion[-1:] if isinstance(completion, list) else completion)
         row = {"data_source": "", "extra_info": columns, "info": {}, "task": "", **columns, **(more or {})}
         row |= {"solution_str": text, "queries": text_of(prompt) + text, "prompts": text_of(prompt)}
         row |= {"prompt": prompt, "completion": completion}
-        if answer:
-            first = next(iter(answer.values()))
-            row |= {name: answer.get(name, first) for name in ("ground_truth", "answer", "labels")}
         row["state"] = {name: row[name] for name in ("prompt", "completion", "answer", "info", "task") if name in row}
         return row
 
@@ -100,10 +120,13 @@ def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None
         rows = rows_of(prompts, completions, columns)
         return [_number(value) for value in await asyncio.gather(*(function(**named(row)) for row in rows))]
 
-    return awaited if inspect.iscoroutinefunction(function) else scored
+    reward: Any = wraps(function)(awaited if inspect.iscoroutinefunction(function) else scored)
+    reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
+    reward.read_as, reward.answers = tool, (_ANSWER_OF[tool],)
+    return reward
 
 
-def rubric_reward(rubric: Any) -> Callable[..., Any]:
+def rubric_reward(rubric: Any) -> Any:
     """Return a verifiers rubric as an outcome reward: the weighted sum of its functions, None where one gives None."""
     more = {"parser": getattr(rubric, "parser", None), **getattr(rubric, "class_objects", {})}
     parts = [called_as_there(function, more) for function in rubric.funcs]
@@ -119,7 +142,9 @@ def rubric_reward(rubric: Any) -> Callable[..., Any]:
             for scores in zip(*gave, strict=True)
         ]
 
-    return scored
+    reward: Any = scored
+    reward.read_as, reward.answers = "a verifiers rubric, the weighted sum of its functions", ("answer",)
+    return reward
 
 
 def _is_column(name: str, values: Any) -> bool:
@@ -127,4 +152,7 @@ def _is_column(name: str, values: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    return value["score"] if isinstance(value, Mapping) and "score" in value else value
+    """Return the score: verl's functions may return a mapping that has it, or a tuple that begins with it."""
+    if isinstance(value, Mapping):
+        return value.get("score", value)
+    return listed[0] if (listed := as_list(value)) else value

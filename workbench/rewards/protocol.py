@@ -38,7 +38,7 @@ from typing import Any, Literal
 
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
 from workbench.rewards.logged import ARGUMENTS, Log, as_list, preview_state
-from workbench.rewards.others import as_messages, as_texts, called_as_there, rubric_reward, tool_of
+from workbench.rewards.others import as_messages, as_texts, called_as_there, rubric_reward, tool_of, with_answers
 from workbench.schema import RewardKind
 
 Form = Literal["outcome", "step", "steps"]
@@ -105,8 +105,9 @@ def as_reward(function: Any) -> Any:
     what another tool calls in its own way becomes ``f(prompts, completions, **columns)``, and a class an object of it.
     Anything else is returned as it is.
     """
-    if inspect.isclass(function) and "__call__" in vars(function):
+    if is_reward_class(function):
         function = function()
+        function.read_as = "a class whose objects score, as ms-swift's ORM"
     if hasattr(function, "funcs") and hasattr(function, "weights"):
         return rubric_reward(function)
     called = getattr(function, "forward", function)
@@ -115,9 +116,7 @@ def as_reward(function: Any) -> Any:
     except (TypeError, ValueError):
         return function
     if called is function and tool_of(signature):
-        reward: Any = wraps(called)(called_as_there(called))
-        reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
-        return reward
+        return called_as_there(called)
     is_model = called is not function and callable(function)  # whose two arguments may be ids and a mask
     if not is_prompt_and_step(signature, by_name=is_model):
         return function if callable(function) else called
@@ -132,9 +131,15 @@ def as_reward(function: Any) -> Any:
     async def awaited(prompt: Any, step: str, **columns: Any) -> Any:
         return await called(prompt, step, **arguments(columns))
 
-    reward = wraps(called)(awaited if is_async(called) else scored)
+    reward: Any = wraps(called)(awaited if is_async(called) else scored)
     reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
     return reward
+
+
+def is_reward_class(value: Any) -> bool:
+    """Return whether it is a class whose objects are called with completions."""
+    call = vars(value).get("__call__") if inspect.isclass(value) else None
+    return inspect.isfunction(call) and "completions" in inspect.signature(call).parameters
 
 
 def is_prompt_and_step(signature: inspect.Signature, *, by_name: bool = False) -> bool:
@@ -237,6 +242,10 @@ def call_reward(
     signature = inspect.signature(function)
     form, named = form_of(signature), signature.parameters.keys()
     columns = {column: values for column, values in batch.columns.items() if column not in RESERVED}
+    columns, said = with_answers(getattr(function, "answers", columns_of(signature)), columns)
+    if read_as := getattr(function, "read_as", ""):
+        said = [f"read as {read_as}" + (": " + "; ".join(said) if said else "")]
+    batch.log.read_as = "; ".join(said)
     of_turns = {asked: batch.of_turns(asked) for asked in _OF_TURNS if asked in named}
     if form == "step":
         return _call_for_steps(name, function, batch, columns, of_turns, catch)
@@ -267,6 +276,8 @@ def call_reward(
                 returned = run(arguments | other)
             except Exception:
                 raise error from None
+            given = "chat messages" if wanted == "messages" else "texts"
+            batch.log.read_as = "; ".join([*said, f"given {given}, for which it is written"])
     return check_steps(name, returned, batch.steps) if form == "steps" else check_outcome(name, returned, len(batch))
 
 

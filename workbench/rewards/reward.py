@@ -108,7 +108,7 @@ def load_reward(
     models: Models | None = None,
     pattern: StepPattern | None = None,
 ) -> Reward:
-    """A built-in reward by name, a function of yours, or what a configuration describes.
+    """A built-in reward by name, a function of yours, or of a file (``FILE.py::NAME``), or what a configuration says.
 
     A sequence classifier (``nn.Module``) is an outcome reward, with the tokenizer of where it was loaded from, as in
     TRL. A function's kind is read from its signature. Code in a configuration runs in ``worker``, by default one
@@ -121,7 +121,7 @@ def load_reward(
     if isinstance(spec, Reward):
         return spec
     if isinstance(spec, str):
-        spec = RewardConfig(name=spec, kind=find_builtin(spec).kind)
+        spec = RewardConfig(name=spec) if ".py" in spec else RewardConfig(name=spec, kind=find_builtin(spec).kind)
     if isinstance(spec, RewardConfig):
         reward = _of_config(spec, worker, models, pattern)
         return replace(reward, schedule=spec.points).at(0) if spec.schedule else reward

@@ -265,6 +265,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 raise
         batch.log.extra.update(reply["logged"]["extra"])
         batch.log.metrics.extend((metric, value) for metric, value in reply["logged"]["metrics"])
+        batch.log.read_as = reply["logged"]["read_as"]
         return reply["scores"], printed
 
     def _run(self, request: dict[str, Any], limit: float, doing: str) -> tuple[dict[str, Any], str]:

@@ -38,6 +38,7 @@ from workbench.rewards.protocol import (
     as_reward,
     call_reward,
     is_async,
+    is_reward_class,
     line_of,
     message_of,
     read_signature,
@@ -116,7 +117,7 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
     batch = Batch(**{**sent, **turns, "steps": steps, "trainer_state": state})
     # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
     scores = call_reward(name, function, batch, catch=BaseException)
-    return {"scores": scores, "logged": {"extra": batch.log.extra, "metrics": batch.log.metrics}}
+    return {"scores": scores, "logged": vars(batch.log)}
 
 
 @lru_cache(LOADED)
@@ -311,7 +312,7 @@ def _choose(module: ModuleType, name: str) -> Any:
 def _is_function(value: Any) -> bool:
     """Return whether it is a function, an object that can be called or scores, or a class of such (ms-swift's)."""
     if inspect.isclass(value):
-        return "__call__" in vars(value)
+        return is_reward_class(value)
     return callable(value) or hasattr(value, "forward") or (hasattr(value, "funcs") and hasattr(value, "weights"))
 
 

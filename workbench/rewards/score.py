@@ -220,7 +220,7 @@ def _call(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> _Scored:
     for name, value in batch.log.metrics:
         metrics.setdefault(name, []).append(value)
     summary = RewardSummary(
-        reward.name, reward.kind, reward.weight, seconds, printed, metrics, judges_all=reward.judges_all
+        reward.name, reward.kind, reward.weight, seconds, printed, metrics, reward.judges_all, batch.log.read_as
     )
     return _Scored(scores, batch.log, summary)
 

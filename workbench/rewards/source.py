@@ -13,8 +13,10 @@ import threading
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from workbench.errors import RewardCodeError
+from workbench.config.reading import read_text
+from workbench.errors import ConfigError, RewardCodeError, cut
 from workbench.files import replace_file
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.others import tool_of
@@ -30,7 +32,7 @@ _PARSING = threading.Lock()
 def functions_in(code: str) -> Functions:
     """The functions at the top level of the code, in order; none where it does not parse.
 
-    A class whose objects are called is one, too: its ``__call__`` under the class's name.
+    A class whose objects are called with completions is one, too: its ``__call__`` under the class's name.
     """
     try:
         body = _parse(code).body
@@ -45,7 +47,8 @@ def functions_in(code: str) -> Functions:
                 if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == "__call__":
                     called = deepcopy(method)
                     called.name, called.args.args = node.name, called.args.args[1:]
-                    found.append(called)
+                    if "completions" in _signature(called).parameters:
+                        found.append(called)
     return tuple(found)
 
 
@@ -85,6 +88,23 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
     raise RewardCodeError("it defines no function; write 'def reward(prompt, step, **columns)' that returns a score")
 
 
+def reward_in_file(text: str) -> dict[str, Any]:
+    """Return the name, kind, code and folder of the reward that ``FILE.py`` or ``FILE.py::NAME`` names.
+
+    Raises ConfigError for a file that cannot be read, and where it defines no such function.
+    """
+    path, _, wanted = text.partition("::")
+    file = Path(path).expanduser()
+    code = read_text(file, f"the reward's file {cut(path, 300)}")
+    try:
+        name = function_of_file(code, file, wanted)
+    except RewardCodeError as error:
+        raise ConfigError(f"{cut(path, 300)}: {error}") from error
+    folder = file.resolve().parent
+    beside = {"folder": str(folder)} if imports_beside(code, folder) else {}
+    return {"name": name, "kind": kind_in(code, name) or "step", "code": code, **beside}
+
+
 def imports_beside(code: str, folder: Path) -> bool:
     """Return whether the code imports a module that lies in ``folder``."""
     names = set[str]()
@@ -99,7 +119,9 @@ def imports_beside(code: str, folder: Path) -> bool:
 def kind_in(code: str, name: str) -> RewardKind | None:
     """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
     function = _choose(code, name)
-    return None if function is None else kind_of(form_of(_signature(function)))
+    if function is None:  # of verifiers, or a class of one's own that is called so
+        return "outcome" if re.search(rf"(?m)^{re.escape(name)}\s*=.*Rubric\(", code) else None
+    return kind_of(form_of(_signature(function)))
 
 
 def kind_of_reward(name: str, code: str | None) -> RewardKind:
@@ -110,12 +132,6 @@ def kind_of_reward(name: str, code: str | None) -> RewardKind:
         return find_builtin(name).kind
     except RewardCodeError:
         return "step"  # it is refused where it is loaded
-
-
-def written_for(code: str, name: str) -> str:
-    """Say as which tool's function a reward's code is read, "" for one of ours."""
-    function = _choose(code, name)
-    return "" if function is None else tool_of(_signature(function))
 
 
 def chosen_function(code: str, name: str) -> str | None:

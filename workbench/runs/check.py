@@ -27,6 +27,7 @@ from workbench.policies.find import check_section
 from workbench.rewards import Sandbox, find_builtin, load_reward
 from workbench.rewards.judges import key_of, reach, rubric_columns
 from workbench.rewards.models.formats import model_path
+from workbench.rewards.others import answer_column
 from workbench.rewards.protocol import columns_of
 from workbench.rewards.sandbox import DEADLINE
 from workbench.runs import devices
@@ -194,7 +195,7 @@ def _check_reward(reward: RewardConfig, config: RunConfig, columns: frozenset[st
     elif reward.model is None and reward.judge is None:
         loaded = load_reward(reward, worker)
         needed = columns_of(loaded.signature) if reward.code is not None else find_builtin(reward.name).columns
-    missing = [] if columns is None else [name for name in needed if name not in columns]
+    missing = [] if columns is None else [name for name in needed if answer_column(name, columns) is None]
     if columns is not None and missing:
         raise ConfigError(
             f"reward {reward.name!r} needs the column {missing[0]!r}, which no row of task {config.task.name!r} has"

@@ -117,6 +117,7 @@ class RewardSummary:
 
     ``seconds`` is what calling it took, ``printed`` what its code printed and ``metrics`` what it logged as numbers.
     ``judges_all``: it was asked about every step, so that a None of it is a step it could not judge.
+    ``read_as`` says how one that was written for another tool, or other data, was called.
     """
 
     name: str
@@ -126,6 +127,7 @@ class RewardSummary:
     printed: str = ""
     metrics: Mapping[str, Sequence[float]] = field(default_factory=dict)
     judges_all: bool = False
+    read_as: str = ""
 
 
 @dataclass(frozen=True, repr=False)

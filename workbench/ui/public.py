@@ -30,9 +30,8 @@ from workbench.assets import EMBEDDED
 from workbench.config import EnvironmentSection, JudgeConfig, RewardConfig, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.data import TASKS
-from workbench.data.tasks import SHIPPED_ONLY
 from workbench.errors import ConfigError, PolicyError, RewardError, RunError, shown
-from workbench.places import RUN, is_of_run
+from workbench.places import RUN, SHIPPED_ONLY, is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, Sandbox

@@ -15,18 +15,10 @@ from workbench.assets import EMBEDDED
 from workbench.checks import split_step_demo
 from workbench.checks.difficulty import auc
 from workbench.config import EnvironmentSection, PolicySection
-from workbench.config.reading import read_text
 from workbench.data import Task
 from workbench.errors import WorkbenchError, cut, redact
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.source import (
-    function_of_file,
-    imports_beside,
-    kind_in,
-    save_reward,
-    saved_rewards,
-    written_for,
-)
+from workbench.rewards.source import kind_in, reward_in_file, save_reward, saved_rewards
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup
 from workbench.schema.numbers import counted, two_places, whole_percent
@@ -115,17 +107,13 @@ def add_file(draft: PageState, text: str, workspace: Path) -> PageState | Note:
     ``text`` is the name of a function saved in the workspace, or a path, with ``::NAME`` where the file has several.
     """
     path, _, function = text.strip().partition("::")
-    file = Path(path).expanduser()
     if path in saved_rewards(workspace):
-        file = workspace / "rewards" / f"{path}.py"
+        path = str(workspace / "rewards" / f"{path}.py")
     try:
-        code = read_text(file, "the reward's file")
-        name = function_of_file(code, file, function)
+        fields = reward_in_file(f"{path}::{function}" if function else path)
     except WorkbenchError as error:
         return Note(str(error))
-    row, folder = code_row(name, kind_in(code, name) or "step", code), file.resolve().parent
-    if imports_beside(code, folder):
-        row = row.but(fields={**row.fields, "folder": str(folder)})
+    row, name = RewardRow(fields), fields["name"]
     before = next((other for other in draft.rows if other.name == name), None)
     if before is None:
         return draft.with_row(row)
@@ -262,13 +250,13 @@ def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[st
     function = next((one for one in watched.functions if one.name == row.name), None) if row.on else None
     if function is None:
         return Note(f"{scores_what} · off", level="plain", detail=about)
-    if text := next(reward.printed for reward in scored.rewards if reward.name == row.name).rstrip():
+    summary = next(reward for reward in scored.rewards if reward.name == row.name)
+    if text := summary.printed.rstrip():
         about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
     said, why = unused.get(row.name, ("", ""))
-    tool = written_for(row.code, row.name) if row.has_editor and not row.is_builtin else ""
     parts = [
         scores_what,
-        f"read as {tool}" if tool else "",
+        summary.read_as,
         _gave(function, row.name in (scored.judge("step"), scored.judge("outcome"))),
         f"{function.scores.unscored} unscored" if function.scores.unscored else "",
         _told_apart(scored, row.name) if row.belief else "",
