@@ -1,7 +1,7 @@
 """Which scheme: the default run under every scheme, with step labels that are right, partly wrong, or a model's.
 
 A cell is ``labels/scheme``: ``right`` is step_correctness, ``noise10`` and ``noise30`` the same with that share of the
-labels turned (``with_wrong_labels``), ``prm`` an implicit process reward model (``implicit_prm``) trained here on
+labels turned (``rewards.noise``), ``prm`` an implicit process reward model (``implicit_prm``) trained here on
 Monte-Carlo labels of the policy's own steps, one for each seed. Every run is the default one in all else and has
 answer_correctness beside the steps. Schemes that credit outcomes alone do not see the labels, and have one cell. A
 probe is an edit without content of the group that comes along; it pays where it gains in any of the answers.
@@ -13,7 +13,6 @@ What finished is a line of ``RESULTS``, from which the documentation's table is 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -31,9 +30,8 @@ from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
 from workbench.data import load_task
 from workbench.data.made import planted_errors
-from workbench.errors import RewardError, shown
 from workbench.rewards import score_group
-from workbench.rewards.builtin import find_builtin
+from workbench.rewards.noise import with_wrong_labels
 from workbench.runs import Run, label_steps, list_runs, train_to_end
 from workbench.runs.run import default_workspace
 from workbench.schema import Group, ScoredGroup
@@ -245,42 +243,3 @@ def probes_that_pay(scheme: str) -> str:
     results = [row[scheme] for row in report.results.values() if scheme in row]
     made = [result for result in results if result.worst is not None]
     return f"{sum(result.pays for result in made)} of {len(made)}"
-
-
-# --- a judge that errs --------------------------------------------------------------------------------------------
-
-_WRAPPED = '''
-
-def {name}(prompts, completions, steps, **columns):
-    """``{right}`` with the label of {share:.0%} of the steps turned, 1 - score, as seed {seed} has it."""
-    import random
-
-    turned = []
-    for prompt, row, scores in zip(prompts, steps, {right}(prompts, completions, steps, **columns)):
-        read, judged = str(prompt), []
-        for text, score in zip(row, scores):
-            read += text
-            turn = score is not None and random.Random("{seed} " + read).random() < {share!r}
-            judged.append(1 - score if turn else score)
-        turned.append(judged)
-    return turned
-'''
-
-
-def with_wrong_labels(reward: str, share: float, *, seed: int = 0, weight: float = 1.0) -> RewardConfig:
-    """The built-in step reward ``reward`` with a ``share`` of its labels turned from r to 1 - r.
-
-    The wrong labels are those of a judge, not of a coin that is thrown anew at every look: whether a step's label is
-    turned follows from the prompt, the text up to the step's end and a seed, so that the same answer is always judged
-    alike.
-
-    Raises RewardError for a reward that does not score steps from 0 to 1, and for a share that is none.
-    """
-    builtin = find_builtin(reward)
-    if builtin.kind != "step" or (builtin.low, builtin.high) != (0, 1):
-        raise RewardError(f"{reward!r} scores no steps from 0 to 1, so that no label can be turned; give another")
-    if not (math.isfinite(share) and 0 <= share <= 1):
-        raise RewardError(f"share is {shown(share)}; give the part of the labels that are wrong, from 0 to 1")
-    name = f"wrong_{reward}"
-    wrapped = _WRAPPED.format(name=name, right=reward, share=float(share), seed=int(seed))
-    return RewardConfig(name=name, kind="step", weight=weight, code=builtin.source + wrapped)

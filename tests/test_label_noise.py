@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.schemes import with_wrong_labels
 from workbench.errors import RewardError
+from workbench.rewards.noise import with_wrong_labels
 
 
 def scorer(share: float, seed: int = 0):
