@@ -13,12 +13,11 @@ from tests.drafts import draft_of
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.credit import credit_section, with_settings
-from workbench.ui.handlers.example import choose_example
+from workbench.ui.handlers.example import choose_example, preview, read_as
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import dump, restore
-from workbench.ui.handlers.task_rows import preview, read_as
 
 COLUMNS = "prompt=q,answer=truth.value"
 

@@ -49,8 +49,7 @@ from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn, facts_value
 from workbench.ui.tabs.form import LAST, Updates, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect, opening, opening_outputs, wire_inspect
-from workbench.ui.tabs.run_actions import wire_run_actions
-from workbench.ui.tabs.runs import build_runs
+from workbench.ui.tabs.runs import build_runs, wire_run_actions
 from workbench.ui.tabs.share import READ_KEPT
 from workbench.ui.tabs.train import build_train, wire_train
 from workbench.ui.tabs.widgets import Form, UndoWidgets

@@ -1,8 +1,13 @@
-"""Choice of task and example on Inspect, edits of the prompt, and pattern presets."""
+"""Task, example and step pattern on Inspect: how a task's rows are read, which one is shown, edits of its prompt.
+
+Of the pattern: its presets, and what it and each of them find in the group on screen.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import islice
@@ -11,17 +16,34 @@ from typing import Any, cast
 from workbench.assets import FIRST_GROUP
 from workbench.config import TaskSection
 from workbench.config.run import RunConfig
-from workbench.data import HUB, TASKS, Task, load_task
+from workbench.data import HUB, TASKS, Task, load_task, preview_of
 from workbench.data.conversations import is_messages
 from workbench.data.records import prompt_text as checked_prompt
-from workbench.errors import PatternError, TaskError
+from workbench.errors import PatternError, PatternTooSlow, TaskError, WorkbenchError, cut, redact
+from workbench.files import encode
 from workbench.places import local_path
+from workbench.rewards import Sandbox
 from workbench.schema import Example, Group, Prompt
-from workbench.steps import NUMBERS, PRESETS, PatternKind, StepPattern
+from workbench.schema.numbers import counted
+from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
+from workbench.ui.handlers.fields import label_of, task_form
 from workbench.ui.handlers.page_state import PageState, with_path
+from workbench.ui.handlers.rewards import with_task
+from workbench.ui.handlers.scoring import Note, ScoringView, split
+from workbench.ui.payloads import Pairs, RowsPayload
+from workbench.views.heatmap import to_json
 
 CUSTOM = "custom"
 _MOST_FILES = 1000  # of a folder, looked at for changes
+PRESET_HEADINGS = {"preset": False, "finds": False, "first step": False, "last step": False, "used by": False}
+"""Of the table of presets; none is a column of plain numbers."""
+SHOWN_CHARACTERS = 20
+"""Characters of a step."""
+SHOWN_ROWS = 3
+LONGEST = 400
+"""Characters of a value that are shown."""
+_LABELS = {leaf.name: label_of(leaf) for _, part in task_form() for leaf in part}
+_FIELDS = re.compile("|".join(re.escape(path) for path in sorted(_LABELS, reverse=True)))
 
 
 @cache
@@ -162,3 +184,95 @@ def regex_for(kind: str, regex: str) -> str:
     if kind in NUMBERS:
         return regex if kind in numeric else PRESETS[kind].pattern.regex
     return StepPattern().regex if numeric else regex
+
+
+def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
+    """What is wrong with the pattern, or else how many steps it finds and how an answer's first and last begin."""
+    group = draft.group
+    if view.pattern is not None or group is None or not any(cut.matched for cut in view.splits):
+        return view.pattern
+    first, last = _ends(group, view.splits)
+    found = f"finds {_counts(view.splits, ' per answer')}: “{first}” to “{last}”"
+    if draft.pattern().is_separator:
+        return Note(f"{found}; text before the first white space is in no step", level="warning")
+    return Note(found, level="plain")
+
+
+def preset_rows(draft: PageState, worker: Sandbox) -> list[list[str]]:
+    """A row a preset, those that match first: what it finds in the draft's group, or why it finds nothing there."""
+    if draft.group is None:
+        return []
+    rows = []
+    for name, preset in PRESETS.items():
+        pattern = draft.with_pattern(preset.pattern.regex, preset.pattern.kind).pattern()
+        rows.append([name, *_found(draft.group, pattern, worker), preset.used_by])
+    return sorted(rows, key=lambda row: not row[2])  # only one that matches has a first step
+
+
+def _found(group: Group, pattern: StepPattern, worker: Sandbox) -> tuple[str, str, str]:
+    try:
+        splits = split(group, pattern, worker)
+    except PatternTooSlow:
+        return "too slow", "", ""
+    except PatternError:
+        return "not on this group", "", ""
+    return (_counts(splits), *_ends(group, splits)) if any(cut.matched for cut in splits) else ("no match", "", "")
+
+
+def _counts(splits: Sequence[Split], each: str = "") -> str:
+    """ "6 steps", "4 to 7 steps", and in how many answers if not in all."""
+    counts = [len(cut.steps) for cut in splits if cut.matched]
+    least, most = min(counts), max(counts)
+    steps = counted(most, "step") if least == most else f"{least} to {counted(most, 'step')}"
+    return f"{steps}{each}" + (f" in {len(counts)} of {len(splits)}" if len(counts) < len(splits) else "")
+
+
+def _ends(group: Group, splits: Sequence[Split]) -> tuple[str, str]:
+    """How the first and the last step begin, of the first answer that the pattern matches in."""
+    rollout, cut = next(pair for pair in zip(group.rollouts, splits, strict=True) if pair[1].matched)
+    ends = []
+    for step in (cut.steps[0], cut.steps[-1]):
+        text = rollout.text[step.start : step.end].strip().partition("\n")[0]
+        ends.append(text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1].rstrip()}…")
+    return ends[0], ends[1]
+
+
+# ── how rows are read ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def preview(draft: PageState) -> str:
+    """The first rows of the draft's task, as the page's script draws them, or why they cannot be read."""
+    try:
+        found = preview_of(find_task(draft.task_section()), SHOWN_ROWS)
+    except WorkbenchError as error:
+        return refused(error)
+    rows: list[Pairs] = []
+    for row in found.rows:
+        texts = {name: value if isinstance(value, str) else encode(value).decode() for name, value in row.items()}
+        columns = [(name, cut(text, LONGEST)) for name, text in texts.items() if name != "columns"]
+        rows.append([*columns, ("other columns", cut(", ".join(row["columns"]) or "none", LONGEST))])
+    return to_json(RowsPayload(text=found.said, level="info", rows=rows))
+
+
+def refused(error: WorkbenchError) -> str:
+    """In place of rows, why there are none."""
+    return to_json(RowsPayload(text=redact(in_page_words(error)), level="error", rows=[]))
+
+
+def in_page_words(error: WorkbenchError) -> str:
+    """Return an error's text with fields that say how rows are read called as on the page."""
+    return _FIELDS.sub(lambda match: f"{_LABELS[match[0]]} (under Rows)", str(error))
+
+
+def read_as(draft: PageState, name: str, before: PageState) -> PageState | None:
+    """The draft with an example of the task ``name``, read as its fields say; None where ``before`` was read like that.
+
+    Another task brings its own pattern, rewards and length. Raises WorkbenchError.
+    """
+    section = draft.task_section(name)
+    if section == before.task_section():
+        return None
+    task = find_task(section)
+    if section.name == before.task:
+        return choose_example(draft, draft.index, task=task)
+    return with_task(choose_example(draft, 0, task=task), task)

@@ -28,12 +28,11 @@ from workbench.schema.numbers import counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
 from workbench.ui.handlers.credit import for_scheme, with_settings
-from workbench.ui.handlers.example import choose_example, find_task, with_group
+from workbench.ui.handlers.example import choose_example, find_task, in_page_words, with_group
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.rewards import task_rows, with_task
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import BackgroundWork, Kept
-from workbench.ui.handlers.task_rows import in_page_words
 
 AUTO = "found out"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")

@@ -16,7 +16,7 @@ import gradio as gr
 
 from workbench.config import Leaf
 from workbench.steps import NUMBERS
-from workbench.ui.handlers.example import columns_text, preset_of
+from workbench.ui.handlers.example import columns_text, preset_of, preview
 from workbench.ui.handlers.fields import (
     METHOD,
     REGEX,
@@ -33,7 +33,6 @@ from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.rewards import listed
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.task_rows import preview
 from workbench.ui.tabs.common import PRIVATE, hidden, note_value
 from workbench.ui.tabs.widgets import Form
 

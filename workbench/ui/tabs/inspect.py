@@ -20,6 +20,15 @@ from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.checks import try_clinic
 from workbench.ui.handlers.credit import scheme_form
+from workbench.ui.handlers.example import (
+    PRESET_HEADINGS,
+    in_page_words,
+    pattern_note,
+    preset_rows,
+    preview,
+    read_as,
+    refused,
+)
 from workbench.ui.handlers.fields import (
     COMPARE,
     CREDIT,
@@ -34,8 +43,6 @@ from workbench.ui.handlers.fields import (
 )
 from workbench.ui.handlers.hand_labels import labelling
 from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.presets import HEADINGS as PRESET_HEADINGS
-from workbench.ui.handlers.presets import pattern_note, preset_rows
 from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.rewards import listed, with_task
 from workbench.ui.handlers.sampling import Sampled, adopt, sample
@@ -52,7 +59,6 @@ from workbench.ui.handlers.scoring import (
 )
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import restore
-from workbench.ui.handlers.task_rows import in_page_words, preview, read_as, refused
 from workbench.ui.tabs.checks import build_clinic, build_probes, wire_findings, wire_probes
 from workbench.ui.tabs.common import (
     PRIVATE,
