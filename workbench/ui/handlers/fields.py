@@ -175,6 +175,7 @@ OPTION_LABELS = {
     "clip": "Largest advantage",
     "drop_duplicates": "Drop exact copies",
     "each_reward": "Normalise each reward",
+    "merge_equal": "Merge equal steps",
 }
 
 
