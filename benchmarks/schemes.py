@@ -1,7 +1,7 @@
 """Which scheme: the default run under every scheme, with step labels that are right, partly wrong, or a model's.
 
 A cell is ``labels/scheme``: ``right`` is step_correctness, ``noise10`` and ``noise30`` the same with that share of the
-labels turned (``rewards.noise``), ``prm`` an implicit process reward model (``implicit_prm``) trained here on
+labels turned (``rewards.noise``), ``prm`` an implicit process reward model trained here on
 Monte-Carlo labels of the policy's own steps, one for each seed. Every run is the default one in all else and has
 answer_correctness beside the steps. Schemes that credit outcomes alone do not see the labels, and have one cell. A
 probe is an edit without content of the group that comes along; it pays where it gains in any of the answers.
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.trained import Rows, Where, last_mean, mean, say
-from workbench.assets import EMBEDDED, FIRST_GROUP
+from workbench.assets import FIRST_GROUP
 from workbench.checks import probe
 from workbench.checks.difficulty import auc
 from workbench.config import ModelConfig, RewardConfig
@@ -55,7 +55,7 @@ MONTE_CARLO: dict[str, Any] = {
 }
 """What the process reward model learns from: 1,280 completions of the base policy, of prompts that no run trains on."""
 JUDGE: dict[str, Any] = {
-    "method": {"name": "prm", "batch_size": 16},
+    "method": {"name": "prm", "format": "implicit", "batch_size": 16},
     "optimiser": {"learning_rate": 1e-4, "warmup_steps": 20},
     "run": {"steps": 120, "save_steps": 60, "eval_steps": 60, "watch_prompts": 0},
 }
@@ -135,7 +135,7 @@ def _trained(cell: str, seed: int, where: Where) -> RunResult | None:
     if labels in NOISE:
         rewards = [step_reward(labels), OUTCOME]
     elif (judge := _judge(seed, where)) is not None:
-        model = {"path": f"run:{judge.name}", "format": "stepwise", "trust_remote_code": True}
+        model = {"path": f"run:{judge.name}", "format": "implicit"}
         rewards = [RewardConfig.parse({"name": "judge", "kind": "step", "model": model}), OUTCOME]
     else:
         return None
@@ -166,19 +166,13 @@ def step_reward(labels: str) -> RewardConfig:
 @cache
 def _judge(seed: int, where: Where) -> Run | None:
     """The run of a seed's process reward model, trained on Monte-Carlo labels; None unless it finished."""
-    from benchmarks.implicit_prm import save_implicit_prm
-
     name, workspace = f"schemes-prm.{seed}.judge", (where.workspace or default_workspace()).resolve()
     if where.stored:
         there = next((run for run in list_runs(workspace) if run.name == name), None)
         return there if there is not None and there.status().state == "finished" else None
-    folder = workspace / "implicit-prm"
-    if not folder.exists():
-        save_implicit_prm(EMBEDDED["tiny"], folder)
     labels = workspace / "made" / f"schemes-prm.{seed}.jsonl"
     label_steps(RunConfig(seed=seed), labels, workspace=workspace, again=True, **MONTE_CARLO)
-    policy = {"path": str(folder), "trust_remote_code": True}
-    judge = {**JUDGE, "seed": seed, "policy": policy, "task": {"data": str(labels)}}
+    judge = {**JUDGE, "seed": seed, "task": {"data": str(labels)}}
     run = train_to_end(RunConfig.parse({"name": name, **judge}), workspace)
     say(f"{name}: AUC of planted errors {auc_of_errors(run.dir.checkpoints / 'final'):.3f}")
     return run
@@ -189,7 +183,7 @@ def auc_of_errors(folder: Path) -> float:
     from workbench.rewards.models.load import load_model
     from workbench.rewards.models.model import ProcessModel
 
-    judge = load_model(ModelConfig(path=str(folder), format="stepwise", trust_remote_code=True), "cpu")
+    judge = load_model(ModelConfig(path=str(folder), format="implicit"), "cpu")
     assert isinstance(judge, ProcessModel)
     groups = planted_errors(load_task("chain-arithmetic"), 100, seed=1)
     answers = [(group.prompt, rollout.columns) for group in groups for rollout in group.rollouts]

@@ -1,7 +1,7 @@
 """Process supervision without human labels: Math-Shepherd (arXiv 2312.08935).
 
 1. Sample answers, and from the end of each step continuations: a step's label is the share of them that end right.
-2. Train a process reward model on these labels.
+2. Train an implicit process reward model (arXiv 2412.01981) on these labels.
 3. Train the policy by GRPO with that model's score of each step.
 
     python -m workbench prm
@@ -31,7 +31,7 @@ def supervise(stages: Stages) -> None:
     rows = stages.made("labels", labels)
     judge = stages.train(
         "judge",
-        method={"name": "prm", "batch_size": 16},
+        method={"name": "prm", "format": "implicit", "batch_size": 16},
         task={**stages.base["task"], "data": str(rows)},
         optimiser={"learning_rate": 5e-4},
         run={"steps": 60, "save_steps": 20, "eval_steps": 20},
@@ -41,7 +41,7 @@ def supervise(stages: Stages) -> None:
         method={
             "name": "grpo",
             "credit": {"scheme": "process"},
-            "rewards": [{"name": "judge", "kind": "step", "model": {"path": judge, "format": "stepwise"}}],
+            "rewards": [{"name": "judge", "kind": "step", "model": {"path": judge, "format": "implicit"}}],
         },
         optimiser={"learning_rate": 5e-5},
         run={"steps": 20, "save_steps": 10, "eval_steps": 10},

@@ -25,7 +25,7 @@ FORGETFUL = (  # like templates that drop what earlier turns of the assistant sa
     "{% for m in messages %}{% if m['role'] != 'assistant' %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ messages | length }}<|start|>assistant\n{% endif %}"
 )
-KINDS = {"stepwise": "token", "ki": "causal", "extra-0": "qwen", "turns": "causal"}
+KINDS = {"stepwise": "token", "ki": "causal", "extra-0": "qwen", "turns": "causal", "implicit": "implicit"}
 """Format → the kind of model that is read in it."""
 PROMPT = "Start with 7, add 5, subtract 2.\n"
 STEPS = (["Step 1: 7 + 5 = 12\n", "Step 2: 12 - 2 = 10\n", "Answer: 10"], ["Step 1: 7 + 5 = 13\n"], ["Answer: 9"])
@@ -66,7 +66,7 @@ def _sizes(vocabulary: int, **more: object) -> dict[str, object]:
 
 
 def save(kind: str, folder: Path, *, seed: int = 0, template: str | None = CHAT, **config: object) -> str:
-    """Save a model of ``kind`` (token, sequence, causal, qwen, bert) with its tokenizer; returns the folder."""
+    """Save a model of ``kind`` (token, sequence, causal, implicit, qwen, bert) and its tokenizer; return the folder."""
     from workbench.rewards.models.load import Qwen2ForProcessRewardModel
 
     torch.manual_seed(seed)
@@ -82,9 +82,12 @@ def save(kind: str, folder: Path, *, seed: int = 0, template: str | None = CHAT,
             "token": LlamaForTokenClassification,
             "sequence": LlamaForSequenceClassification,
             "causal": LlamaForCausalLM,
+            "implicit": LlamaForCausalLM,
         }
-        labels = {} if kind == "causal" else {"num_labels": 2}
-        model = known[kind](LlamaConfig(**_sizes(len(words), **(labels | config))))
+        settings = {"token": {"num_labels": 2}, "sequence": {"num_labels": 2}, "implicit": {"step_beta": 0.25}}
+        if kind == "implicit":
+            known[kind](LlamaConfig(**_sizes(len(words), **config))).save_pretrained(folder / "reference")
+        model = known[kind](LlamaConfig(**_sizes(len(words), **(settings.get(kind, {}) | config))))
     model.eval().save_pretrained(folder)
     words.save_pretrained(folder)
     return str(folder)
@@ -101,6 +104,18 @@ def reference(form: str, model, words, prompt: str, steps: list[str]) -> list[fl
     from workbench.rewards.models.formats import QWEN_SYSTEM
 
     match form:
+        case "implicit":  # sigmoid of beta times the sum of log pi - log pi_ref, a prefix at a time
+            before = LlamaForCausalLM.from_pretrained(model.config._name_or_path, subfolder="reference")
+            ids = [words.bos_token_id, *words(prompt, add_special_tokens=False)["input_ids"]]
+            total, scores = 0.0, []
+            for step in steps:
+                for token in words(step, add_special_tokens=False)["input_ids"] + words.encode("\n"):
+                    with torch.no_grad():
+                        after, ref = (m(torch.tensor([ids])).logits[0, -1].log_softmax(-1) for m in (model, before))
+                    total += (after[token] - ref[token]).item()
+                    ids.append(token)
+                scores.append(torch.sigmoid(torch.tensor(model.config.step_beta * total)).item())
+            return scores
         case "stepwise":  # TRL's PRMTrainer.tokenize_row; the label is on the last token of step + separator
             ids = [words.bos_token_id, *words(prompt, add_special_tokens=False)["input_ids"]]
             ends = []

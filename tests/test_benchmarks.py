@@ -6,19 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from benchmarks import BENCHES, Measure, schemes
 from benchmarks.__main__ import main
-from benchmarks.implicit_prm import save_implicit_prm
 from benchmarks.trained import Where
 from tests.stored_runs import store
-from workbench.assets import EMBEDDED
-from workbench.config import ModelConfig
 from workbench.errors import ConfigError
-from workbench.rewards.models.load import load_model
-from workbench.rewards.models.model import ProcessModel
 
 
 def test_a_benchmark_prints_its_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,26 +49,3 @@ def test_cells_are_chosen_by_name_and_only_what_finished_is_read(
     (row,) = schemes.measure(2, Where(tmp_path, only=("noise30/process",), stored=True))
     assert (row.seeds, row.base, row.final, row.steps_per_answer, row.probes) == (1, 0.0, 0.5, 7.0, "")
     assert 0.2 < (row.agreement or 0) < 0.5
-
-
-def test_an_implicit_prm_scores_a_step_by_how_the_likelihood_of_the_answer_moved(tmp_path: Path) -> None:
-    """The trained part's embedding of "2" is moved, and the same one of a language model, whose likelihoods tell p."""
-    save_implicit_prm(EMBEDDED["tiny"], tmp_path)
-    prompt, steps = "Start with 1, add 1.\n", ["Step 1: 1 + 1 = 2", "Answer: 2"]
-    judge = load_model(ModelConfig(path=str(tmp_path), format="stepwise", trust_remote_code=True), "cpu")
-    assert isinstance(judge, ProcessModel)
-    assert judge.score([prompt], [steps]) == [[0.5, 0.5]]
-    before, after = (AutoModelForCausalLM.from_pretrained(EMBEDDED["tiny"]) for _ in range(2))
-    ids = judge.tokenizer(prompt + "\n".join([*steps, ""]), return_tensors="pt", add_special_tokens=False)["input_ids"]
-    (two,) = judge.tokenizer("2", add_special_tokens=False)["input_ids"]
-    with torch.no_grad():
-        for embeddings in (after.get_input_embeddings(), judge.model.policy.embed_tokens):
-            embeddings.weight[two] *= 1.1
-        likelihoods = [model(ids).logits[0, :-1].log_softmax(-1) for model in (after, before)]
-    moved = (likelihoods[0] - likelihoods[1]).gather(-1, ids[0, 1:, None])[:, 0]  # of token 1 and those after it
-    begins, *ends = (ids[0] == ids[0, -1]).nonzero()[:, 0].tolist()  # line breaks: of the prompt, of each step
-    expected = [torch.sigmoid(moved[begins:end].sum()).item() for end in ends]
-    assert ProcessModel(judge.model, judge.tokenizer, judge.form).score([prompt], [steps]) == [
-        pytest.approx(expected, abs=1e-5)
-    ]
-    assert abs(expected[0] - 0.5) > 0.01

@@ -52,7 +52,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
-    return {kind: reward_models.save(kind, root / kind) for kind in ("token", "causal", "qwen")}
+    return {kind: reward_models.save(kind, root / kind) for kind in ("token", "causal", "implicit", "qwen")}
 
 
 def configuration(task: Any, policy: Any, run: Mapping[str, Any] | None = None, **method: Any) -> RunConfig:
@@ -127,7 +127,8 @@ def test_a_batch_is_read_and_scored_in_training_as_it_is_later(
             batches.append(batch)
             return super()._forward(batch)
 
-    later = Watched(trainer.model, trainer.processing_class, FORMATS[form], batch_size=16)
+    reference = trainer.head.reference
+    later = Watched(trainer.model, trainer.processing_class, FORMATS[form], batch_size=16, reference=reference)
     order = [2, 1, 0]  # by length, as a batch that scores is
     scores = later.score([PROMPT] * 3, [list(STEPS[i]) for i in order])
     rows = trainer_rows(trainer, form, [list(LABELS[i]) for i in range(3)])
@@ -199,7 +200,13 @@ def test_metrics_of_steps_by_hand() -> None:
 @pytest.mark.training
 @pytest.mark.parametrize(
     ("form", "kind", "lora"),
-    [("stepwise", "causal", None), ("ki", "causal", {"r": 2, "alpha": 4}), ("extra-0", "qwen", {"r": 2, "alpha": 4})],
+    [
+        ("stepwise", "causal", None),
+        ("ki", "causal", {"r": 2, "alpha": 4}),
+        ("extra-0", "qwen", {"r": 2, "alpha": 4}),
+        ("implicit", "causal", None),
+        ("implicit", "implicit", {"r": 2, "alpha": 4}),
+    ],
 )
 def test_a_resumed_run_has_the_identical_curve_and_its_model_scores_as_it_did(
     tmp_path: Path, folders: dict[str, str], labelled: str, form: Any, kind: str, lora: dict[str, int] | None
@@ -233,32 +240,38 @@ def test_a_resumed_run_has_the_identical_curve_and_its_model_scores_as_it_did(
 
 
 @pytest.mark.training
-def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "rows", "rate", "steps", "auc_after", "f1"),
+    [("stepwise", 4200, 2e-3, 70, 0.85, 0.65), ("implicit", 2000, 3e-4, 30, 0.9, 0.65)],
+)
+def test_a_model_learns_which_sums_are_wrong(
+    tmp_path: Path, form: str, rows: int, rate: float, steps: int, auc_after: float, f1: float
+) -> None:
     """Chains of one small sum by the noisy teacher, of which held-out answers are told right or wrong.
 
     Guessing has AUC 0.5; saying of every answer that it is right, or wrong, has a first-error F1 of 0.
     """
     rng = random.Random(0)
-    rows = []
-    for _ in range(4200):
+    written_rows = []
+    for _ in range(rows):
         chain = Chain(rng.randint(2, 5), (("add", rng.randint(2, 5)),))
-        steps, right = labelled_answer(chain, noisy_results(chain, rng, wrong=0.4))
-        rows.append({"prompt": chain.prompt(), "completions": steps[:1], "labels": right[:1]})
+        texts, right = labelled_answer(chain, noisy_results(chain, rng, wrong=0.4))
+        written_rows.append({"prompt": chain.prompt(), "completions": texts[:1], "labels": right[:1]})
     config = RunConfig.parse(
         {
             "policy": "tiny",
-            "task": written(tmp_path, *rows),
-            "method": {"name": "prm", "batch_size": 48},
-            "optimiser": {"learning_rate": 2e-3, "warmup_steps": 10, "adam_beta2": 0.98},
-            "run": {"steps": 70, "eval_steps": 70, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
+            "task": written(tmp_path, *written_rows),
+            "method": {"name": "prm", "format": form, "batch_size": 48},
+            "optimiser": {"learning_rate": rate, "warmup_steps": steps // 7, "adam_beta2": 0.98},
+            "run": {"steps": steps, "eval_steps": steps, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
         }
     )
     run = RunDir.create(tmp_path, config)
     train(run)
     before, *_, after = numbers(run)
     assert before["auc"] < 0.7
-    assert after["auc"] > 0.85
-    assert after["first_error_f1"] > 0.65
+    assert after["auc"] > auc_after
+    assert after["first_error_f1"] > f1
 
 
 @pytest.mark.training

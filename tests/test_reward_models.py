@@ -33,7 +33,7 @@ LINES = StepPattern(r"\n+", kind="ends")
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("reward-models")
-    kinds = ("token", "causal", "qwen", "bert")
+    kinds = ("token", "causal", "implicit", "qwen", "bert")
     saved = {kind: reward_models.save(kind, root / kind) for kind in kinds}
     saved["sequence-1"] = reward_models.save("sequence", root / "sequence-1", num_labels=1)
     saved["sequence-2"] = reward_models.save("sequence", root / "sequence-2")

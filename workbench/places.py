@@ -112,7 +112,7 @@ def hub_problem(
 
 # --- what a local folder's config.json says of its model, before anything is loaded -----------------------------------
 
-STEP_FORMAT, STEP_SEPARATOR = "step_format", "step_separator"
+STEP_FORMAT, STEP_SEPARATOR, STEP_BETA = "step_format", "step_separator", "step_beta"
 """Settings of a process reward model that was trained here, which say what it reads; public models have neither."""
 END_TOKEN = "end_token"
 """Setting of a classifier that was trained here: whether plain text ends with the end-of-sequence token."""
@@ -134,6 +134,4 @@ def check_language_model(path: str, *, may_judge: bool = False) -> None:
     if kind.endswith(_SCORERS):
         raise PolicyError(f"policy {path!r} is a {kind}, which scores text and writes none; {advice}")
     if not may_judge and (form := config.get(STEP_FORMAT)) is not None:
-        raise PolicyError(
-            f"policy {path!r} is a process reward model of format {form!r}, trained to judge steps by signs; {advice}"
-        )
+        raise PolicyError(f"policy {path!r} is a process reward model of format {form!r}, which judges steps; {advice}")

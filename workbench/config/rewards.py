@@ -48,7 +48,7 @@ def read_schedule(text: str) -> list[Any]:
     return points
 
 
-ModelFormat = Literal["classifier", "stepwise", "ki", "extra-0", "turns"]
+ModelFormat = Literal["classifier", "stepwise", "ki", "extra-0", "turns", "implicit"]
 Reduction = Literal["last", "min", "product"]
 LabelFormat = Literal["trl", "math-shepherd", "processbench"]
 

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from workbench.checks.difficulty import auc, calibration_error
 from workbench.checks.reward_check import Chain, first_error
 from workbench.data.kinds import LabelledSteps, first_wrong, is_right
 from workbench.rewards.models.formats import Format, Reading, question_of, read_steps
+from workbench.rewards.models.load import REFERENCE
 from workbench.rewards.models.model import StepHead, step_batch
 from workbench.schema import Step, TokenMeasure
 from workbench.steps import token_texts
@@ -49,7 +51,10 @@ def token_rows(
     read = [(read_steps(tokenizer, form, row.prompt, row.steps, separator), row.labels) for row in rows]
     return [
         {
-            "readings": [{"ids": list(reading.ids), "positions": list(reading.positions)} for reading in readings],
+            "readings": [
+                {"ids": list(reading.ids), "positions": list(reading.positions), "begins": reading.begins}
+                for reading in readings
+            ],
             "labels": [UNKNOWN if label is None else label for label in labels],
         }
         for readings, labels in read
@@ -65,7 +70,9 @@ class Collator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         readings = [
-            Reading(tuple(reading["ids"]), tuple(reading["positions"])) for row in rows for reading in row["readings"]
+            Reading(tuple(reading["ids"]), tuple(reading["positions"]), reading["begins"])
+            for row in rows
+            for reading in row["readings"]
         ]
         return {
             **step_batch(readings, self.pad),
@@ -107,6 +114,11 @@ class ProcessTrainer(MergedAtTheEnd):
         share = known.sum() if num_items_in_batch is None else num_items_in_batch / self.accelerator.num_processes
         loss = step_losses(logits, labels).sum() / share
         return (loss, logits) if return_outputs else loss
+
+    def seal(self, draft: Path, target: Path) -> None:
+        if self.head.reference is not None:
+            self.head.reference.save_pretrained(draft / REFERENCE)
+        super().seal(draft, target)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         means = {name: sum(values) / len(values) for name, values in self._metrics["train"].items()}

@@ -8,14 +8,16 @@ stepwise    prompt ids, then each step's ids and the separator's ("\\\\n"), each
 ki          ``question step ки`` newline ``step ки`` … (Math-Shepherd)                   P(+) of {+, −} on ки
 extra-0     chat: system, question, ``step<extra_0>step<extra_0>`` (Qwen2.5-Math-PRM)    softmax(2 logits)[1] on it
 turns       chat: each step a user turn, each answered "+" (RLHFlow)                     P(+) of {+, −} before the "+"
+implicit    the policy's own prompt, then steps and separators as in stepwise            σ(β Σ log π/π_ref)
 =========== ============================================================================ =========================
 
-Steps are shown without the white space around them, as all four were trained; text outside every step is not shown.
-A separator that the policy itself wrote is taken out first: it is the judge's mark, and no way to be scored twice.
+Steps are shown without the white space around them, as the public models were trained; text outside every step is not
+shown. A separator that the policy wrote itself is taken out first: it is the judge's mark, no way to be scored twice.
 
 Sources: TRL's ``prm_trainer.py`` (``tokenize_row``; gone from TRL 1.16, its data format is not); the model card of
 peiyi9979/math-shepherd-mistral-7b-prm; that of Qwen/Qwen2.5-Math-PRM-7B; RLHFlow/RLHF-Reward-Modeling,
-``math-rm/prm_evaluate.py``. This module knows tokenizers only by what it calls on them, and no torch.
+``math-rm/prm_evaluate.py``; for ``implicit`` the Q-value of arXiv 2412.01981, proposition 3.1. This module knows
+tokenizers only by what it calls on them, and no torch.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from workbench.config import ModelFormat
 from workbench.errors import RewardError, shown
@@ -37,10 +39,11 @@ QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\bo
 
 @dataclass(frozen=True)
 class Reading:
-    """One pass of the model: token ids, and the positions after which the steps' scores stand, one a step."""
+    """One pass of the model: token ids, the positions after which the steps' scores stand, where the answer begins."""
 
     ids: tuple[int, ...]
     positions: tuple[int, ...]
+    begins: int = 0
 
 
 Encode = Callable[[Any, Prompt, Sequence[str], str], list[Reading]]
@@ -49,11 +52,13 @@ Encode = Callable[[Any, Prompt, Sequence[str], str], list[Reading]]
 
 @dataclass(frozen=True)
 class Format:
-    """``signs``: whether the score is P(+) of a language model, and not the second of a head's two logits."""
+    """``answer``: what a score is: P(+) of a language model (signs), the second of a head's two logits, or how far a
+    language model's likelihood of the answer has moved from its reference's.
+    """
 
     name: ModelFormat
     separator: str
-    signs: bool
+    answer: Literal["signs", "head", "likelihood"]
     encode: Encode
 
 
@@ -96,11 +101,24 @@ def _stepwise(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: s
     texts = (question_of(prompt), separator, *steps)
     first, after, *rows = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     ids = first if tokenizer.bos_token_id is None else [tokenizer.bos_token_id, *first]
-    positions = []
+    return [_in_rows(ids, after, rows)]
+
+
+def _implicit(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
+    if isinstance(prompt, str):
+        return _stepwise(tokenizer, prompt, steps, separator)
+    ids = _template(tokenizer, list(prompt), tokenize=True, add_generation_prompt=True)
+    after, *rows = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (separator, *steps))
+    return [_in_rows(ids, after, rows)]
+
+
+def _in_rows(prompt: list[int], after: list[int], rows: Sequence[list[int]]) -> Reading:
+    """The ids of the prompt, then each row's and ``after``, on whose last token the row's score stands."""
+    ids, positions = list(prompt), []
     for row in rows:
         ids += row + after
         positions.append(len(ids) - 1)
-    return [Reading(tuple(ids), tuple(positions))]
+    return Reading(tuple(ids), tuple(positions), begins=len(prompt))
 
 
 def _ki(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
@@ -148,10 +166,11 @@ def _template(tokenizer: Any, messages: Sequence[dict[str, str]], *, tokenize: b
 FORMATS: dict[ModelFormat, Format] = {
     format.name: format
     for format in (
-        Format("stepwise", "\n", False, _stepwise),
-        Format("ki", "ки", True, _ki),
-        Format("extra-0", "<extra_0>", False, _extra_0),
-        Format("turns", "", True, _turns),
+        Format("stepwise", "\n", "head", _stepwise),
+        Format("ki", "ки", "signs", _ki),
+        Format("extra-0", "<extra_0>", "head", _extra_0),
+        Format("turns", "", "signs", _turns),
+        Format("implicit", "\n", "likelihood", _implicit),
     )
 }
 """Name → format of process reward models."""

@@ -8,6 +8,7 @@ head is not among transformers' own, needs no such consent: ``Qwen2ForProcessRew
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,9 @@ from workbench.weights import (
     quiet_loading,
     with_merged_adapter,
 )
+
+REFERENCE = "reference"
+"""The folder inside an implicit process reward model's that holds the model it is compared with."""
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
@@ -95,7 +99,29 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
         )
     form = FORMATS[config.format]
     separator = getattr(model.config, STEP_SEPARATOR, None) if config.separator is None else config.separator
-    return ProcessModel(model, tokenizer, form, separator=separator, batch_size=config.batch_size)
+    reference = None
+    if form.answer == "likelihood":
+        with _refusals(f"{config.path}/{REFERENCE}"), quiet_loading(where):
+            reference = _read_reference(where, model)
+    return ProcessModel(model, tokenizer, form, separator=separator, batch_size=config.batch_size, reference=reference)
+
+
+def reference_of(where: str, model: Any) -> Any:
+    """The frozen reference of an implicit reward model that begins as ``model``, loaded from ``where``.
+
+    It is the one that was saved with it, or ``model`` as it is now.
+    """
+    if (Path(where) / REFERENCE).is_dir():
+        return _read_reference(where, model)
+    return copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
+
+
+def _read_reference(where: str, model: Any) -> Any:
+    options = _OPTIONS | {"dtype": model.dtype, "subfolder": REFERENCE}
+    reference, info = AutoModelForCausalLM.from_pretrained(where, **options)
+    check_loaded(reference, info)
+    check_finite(reference)
+    return reference.to(model.device).eval().requires_grad_(requires_grad=False)
 
 
 def _ends(model: Any, where: str) -> bool:
@@ -146,7 +172,7 @@ def load_trained(
         published = described.architectures == [Qwen2ForProcessRewardModel.__name__]
         kind, labels = Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification, 2
         settings = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
-        if FORMATS[name].signs:
+        if FORMATS[name].answer != "head":
             kind, labels = AutoModelForCausalLM, 0
     options = _OPTIONS | ({"num_labels": labels} if labels else {})
     options |= {} if attention == "auto" else {"attn_implementation": attention}
@@ -225,7 +251,7 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     kind: Any = AutoModel if config.trust_remote_code else AutoModelForTokenClassification
     if config.format == "classifier":
         kind = AutoModelForSequenceClassification
-    elif FORMATS[config.format].signs:
+    elif FORMATS[config.format].answer != "head":
         kind = AutoModelForCausalLM
     elif published:
         kind = Qwen2ForProcessRewardModel

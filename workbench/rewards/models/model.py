@@ -13,13 +13,14 @@ import inspect
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
 from workbench.errors import RewardError
+from workbench.places import STEP_BETA
 from workbench.rewards.models.formats import Format, Reading, read_steps, sign_ids
 from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
@@ -54,12 +55,13 @@ def _key(ids: Sequence[int], position: int = -1) -> bytes:
 def step_batch(readings: Sequence[Reading], pad: int, device: Any = "cpu") -> dict[str, torch.Tensor]:
     """``input_ids`` and ``attention_mask``, (B, T), and where the S steps' scores stand: ``rows``, ``positions``, (S,).
 
-    Right-padded; steps are in the readings' order.
+    ``begins`` (B,) is the first token of each answer. Right-padded; steps are in the readings' order.
     """
     ids, mask = padded([reading.ids for reading in readings], pad, device)
     at = [(row, position) for row, reading in enumerate(readings) for position in reading.positions]
     rows, positions = torch.tensor(at, dtype=torch.long, device=device).reshape(-1, 2).unbind(1)
-    return {"input_ids": ids, "attention_mask": mask, "rows": rows, "positions": positions}
+    begins = torch.tensor([reading.begins for reading in readings], device=device)
+    return {"input_ids": ids, "attention_mask": mask, "rows": rows, "positions": positions, "begins": begins}
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,21 @@ class StepHead:
     """How two logits a step, wrong and right, are read off a model in ``form``, whether it is trained or scores.
 
     ``signs``: the ids of "+" and "-", of a format that asks a language model. ``accepts``: what its forward takes.
+    ``reference``: the frozen model whose likelihood an implicit reward model is compared with, and ``beta`` its weight.
     """
 
     form: Format
     signs: tuple[int, int] | None
     accepts: frozenset[str]
+    reference: Any = None
+    beta: float = 1.0
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, form: Format) -> StepHead:
+    def of(cls, model: Any, tokenizer: Any, form: Format, reference: Any = None) -> StepHead:
         """Raises RewardError for a tokenizer that does not fit the format."""
-        signs = sign_ids(tokenizer, form) if form.signs else None
-        return cls(form, signs, frozenset(inspect.signature(model.forward).parameters))
+        signs = sign_ids(tokenizer, form) if form.answer == "signs" else None
+        accepts = frozenset(inspect.signature(model.forward).parameters)
+        return cls(form, signs, accepts, reference, getattr(model.config, STEP_BETA, 1.0))
 
     def __call__(self, model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """(S, 2) float32 of a ``step_batch``; ``model`` may be wrapped. Raises RewardError for another kind of head."""
@@ -85,6 +91,14 @@ class StepHead:
         if "use_cache" in self.accepts:
             inputs["use_cache"] = False
         rows, positions = batch["rows"], batch["positions"]
+        if self.reference is not None:
+            with torch.no_grad():
+                before = _log_probs(self.reference.to(batch["input_ids"].device), inputs)
+            moved = _log_probs(model, inputs) - before  # (B, T - 1), of token 1 and those after it
+            in_answer = torch.arange(1, moved.shape[1] + 1, device=moved.device) >= batch["begins"][:, None]
+            sums = torch.nn.functional.pad((moved * in_answer).cumsum(-1), (1, 0))
+            value = self.beta * sums[rows, positions]
+            return torch.stack([torch.zeros_like(value), value], dim=-1)
         if "logits_to_keep" in self.accepts:  # a language model's logits are large; most positions need none
             inputs["logits_to_keep"], positions = positions.unique(return_inverse=True)
         logits = logits_of(model(**inputs))[rows, positions].float()  # (S, V or labels)
@@ -100,14 +114,28 @@ class StepHead:
         return logits
 
 
+def _log_probs(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
+    """log p of each token but the first, (B, T - 1) float32."""
+    logits = logits_of(model(**inputs))[:, :-1].float()
+    chosen = logits.gather(-1, inputs["input_ids"][:, 1:, None])[..., 0]
+    return chosen - logits.logsumexp(-1)
+
+
 class ProcessModel:
     """A process reward model in one of ``formats.FORMATS``, in evaluation mode on its device."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, form: Format, *, separator: str | None = None, batch_size: int = 16
+        self,
+        model: Any,
+        tokenizer: Any,
+        form: Format,
+        *,
+        separator: str | None = None,
+        batch_size: int = 16,
+        reference: Any = None,
     ) -> None:
         self.model, self.tokenizer, self.form = model.eval(), tokenizer, form
-        self.separator, self.batch_size = separator, batch_size
+        self.separator, self.batch_size, self.reference = separator, batch_size, reference
         self.memory = Memory()
 
     def score(self, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]) -> list[list[Score]]:
@@ -149,12 +177,16 @@ class ProcessModel:
         return known
 
     def _key(self, reading: Reading, at: int) -> bytes:
-        return _key(reading.ids[: at + 1]) if self.is_causal else _key(reading.ids, at)
+        return _key(reading.ids[: at + 1], reading.begins) if self.is_causal else _key(reading.ids, at)
 
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
         within = [
-            Reading(reading.ids[: self.limit], tuple(at for at in reading.positions if at < self.limit))
+            replace(
+                reading,
+                ids=reading.ids[: self.limit],
+                positions=tuple(at for at in reading.positions if at < self.limit),
+            )
             for reading in batch
         ]
         inputs = step_batch(within, self.tokenizer.pad_token_id, self.model.device)
@@ -163,7 +195,7 @@ class ProcessModel:
 
     @cached_property
     def _head(self) -> StepHead:
-        return StepHead.of(self.model, self.tokenizer, self.form)
+        return StepHead.of(self.model, self.tokenizer, self.form, self.reference)
 
     @cached_property
     def limit(self) -> int:

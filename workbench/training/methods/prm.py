@@ -6,8 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from workbench.config import ModelFormat, SharedConfig
-from workbench.places import check_language_model
+from workbench.places import STEP_BETA, check_language_model
 from workbench.policies.find import base_and_adapters
 from workbench.rewards.models.formats import FORMATS
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
@@ -19,8 +21,11 @@ class PRMSection(StoredSection):
     kind = "labelled_steps"
     name: Literal["prm"] = "prm"
     """The training method."""
-    format: Literal["stepwise", "ki", "extra-0", "turns"] = "stepwise"
-    """What the model reads and where its scores stand: that of TRL, Math-Shepherd, Qwen2.5-Math-PRM or RLHFlow."""
+    format: Literal["stepwise", "ki", "extra-0", "turns", "implicit"] = "stepwise"
+    """What the model reads and where its scores stand: that of TRL, Math-Shepherd, Qwen2.5-Math-PRM or RLHFlow;
+    implicit has no head, a step is judged by how far the answer's likelihood has moved (arXiv 2412.01981)."""
+    beta: float = Field(default=1.0, gt=0)
+    """Of the format implicit: the weight of log π − log π_ref, summed over the answer so far, in a step's logit."""
     separator: str | None = None
     """What stands after each step; None for the format's own."""
     until_first_error: bool = False
@@ -42,14 +47,15 @@ class PRMSection(StoredSection):
         super().check(config)
         if self.separator is not None and self.format == "turns":
             raise ValueError("method.separator: format 'turns' has turns in place of a separator; leave it out")
-        if self.separator is not None and not self.separator.strip() and self.format != "stepwise":
+        if self.format == "implicit" and config.policy.quantisation != "none":
+            raise ValueError("method.format: 'implicit' compares two models in full; set policy.quantisation to none")
+        if self.separator is not None and not self.separator.strip() and self.format not in ("stepwise", "implicit"):
             raise ValueError(
                 f"method.separator: format {self.format!r} needs one with a visible mark, {self.separator!r} has none"
             )
 
     def check_model(self, config: SharedConfig) -> None:
-
-        if FORMATS[self.format].signs:
+        if FORMATS[self.format].answer != "head":
             check_language_model(config.policy.path, may_judge=True)
 
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from trl.trainer.utils import disable_dropout_in_model
 
     from workbench.policies.load import prepared
-    from workbench.rewards.models.load import load_trained
+    from workbench.rewards.models.load import load_trained, reference_of
     from workbench.rewards.models.model import StepHead, context_of
     from workbench.training import labelled
     from workbench.training.building import held_weights, in_full, stored_trainer, with_lora
@@ -86,6 +92,10 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     model, tokenizer = load(**held_weights(config))
     disable_dropout_in_model(model)
     form, longest = FORMATS[method.format], min(method.max_length, context_of(model))
+    reference = None
+    if form.answer == "likelihood":
+        setattr(model.config, STEP_BETA, method.beta)
+        reference = reference_of(where, model)
     trainer: Any = stored_trainer(
         labelled.ProcessTrainer,
         TrainingArguments,
@@ -93,7 +103,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         output_dir,
         listeners,
         model=with_lora(prepared(model), config.policy),
-        head=StepHead.of(model, tokenizer, form),
+        head=StepHead.of(model, tokenizer, form, reference),
         tokenizer=tokenizer,
         data_collator=labelled.Collator(tokenizer.pad_token_id),
         tokens=partial(labelled.token_rows, tokenizer, form=form, separator=method.separator, max_length=longest),

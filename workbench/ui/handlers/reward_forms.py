@@ -54,6 +54,7 @@ FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
     ("ки: P(+) of {+, −} (Math-Shepherd)", "ki"),
     ("<extra_0> after each step (Qwen2.5-Math-PRM)", "extra-0"),
     ("chat turns answered + or − (RLHFlow)", "turns"),
+    ("implicit: how the likelihood of the answer moved", "implicit"),
 )
 """Label and value of each choice of format."""
 REDUCE_CHOICES: tuple[tuple[str, str], ...] = (
