@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, drop_file, open_by_name
+from tests.browsing import App, add_reward, drop_file, open_by_name
 from workbench.data import load_task
 
 pytestmark = pytest.mark.browser
@@ -29,6 +29,30 @@ def test_own_files_become_coloured_groups(page: Page, app: App, tmp_path: Path) 
     a_column_that_nothing_names_is_chosen_beside_the_error(page, tmp_path)
     what_a_file_says_is_shown_as_text(page, tmp_path)
     a_configuration_opens_through_the_same_door(page, tmp_path)
+
+
+def test_logs_without_rewards_are_coloured_once_one_is_added(page: Page, app: App, tmp_path: Path) -> None:
+    prompt, user = "3 trays of 402?", {"role": "user", "content": "3 trays of 402?"}
+    thinking = {"type": "thinking", "thinking": "3*402"}
+    logs = {
+        "ended": [{"prompt": prompt, "completion": f"So {text}.<|im_end|>"} for text in ("12", "1206")],
+        "reasoning": [
+            {"messages": [user, {"role": "assistant", "content": text, "reasoning_content": "3*402"}]}
+            for text in ("12", "1206")
+        ],
+        "parts": [
+            {"messages": [user, {"role": "assistant", "content": [thinking, {"type": "text", "text": text}]}]}
+            for text in ("12", "1206")
+        ],
+        "padded": [{"prompt": prompt, "token_ids": ids} for ids in ([43, 44, 2, 0, 0], [43, 44, 45, 46, 2])],
+    }
+    for name, rows in logs.items():
+        drop_file(page, write(tmp_path / f"{name}.jsonl", *rows))
+        if name == "ended":  # for the others it is in the list by then
+            expect(page.locator("#door-note")).to_contain_text("add a reward")
+            add_reward(page, "length_and_mistake")
+        expect(page.locator("#title")).to_contain_text(f"{name}.jsonl")
+        page.wait_for_function(COLOURED)
 
 
 def test_groups_of_a_file_are_looked_through_and_rewards_checked(page: Page, app: App) -> None:
