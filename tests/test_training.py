@@ -283,7 +283,7 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"credit_scheme": "process", "loss_type": "vespo"}, "loss_type: 'vespo' .* 'outcome' or 'sum'"),
+        ({"credit_scheme": "process", "loss_type": "vespo"}, "loss_type: 'vespo' .* 'outcome'.* 'sum'"),
         ({"credit_scheme": "step", "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold: 0.5"),
         ({"credit_scheme": "min", "importance_sampling_level": "sequence"}, "importance_sampling_level: 'sequence'"),
         ({"multi_objective_aggregation": "normalize_then_sum", "credit_scheme": "step"}, "multi_objective_aggregation"),
