@@ -39,6 +39,7 @@ export function spansOf(rollout) {
 
 /** @param {Credited} rollout @param {HandLabel[]} labels @returns {(Label | null)[]} One a step, null for none. */
 export function labelsOfSteps(rollout, labels) {
+  if (!labels.length) return (rollout.steps ?? []).map(() => null);
   const at = new Map(labels.map(({ start, end, label }) => [`${start} ${end}`, /** @type {Label} */ (label)]));
   return spansOf(rollout).map((span) => at.get(span.join(" ")) ?? null);
 }
