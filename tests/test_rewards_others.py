@@ -35,6 +35,7 @@ def reward_func(queries, prompts, labels, **kwargs):
     rewards = numpy.array([len(q) - len(p) if q.endswith(a) else -1 for q, p, a in zip(queries, prompts, labels)])
     return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 """
+OPENRLHF_AWAITED = OPENRLHF.replace("def reward_func", "async def reward_func")
 SWIFT = """class ORM:
     pass
 
@@ -57,6 +58,7 @@ CODES = {  # scores of both completions; the prompt has 6 characters
     "gsm8k": (GSM8K, [1.0, 0.25]),
     "batch": (BATCH, [1.0, 0.0]),
     "openrlhf": (OPENRLHF, [8.0, -1.0]),
+    "openrlhf awaited": (OPENRLHF_AWAITED, [8.0, -1.0]),
     "swift": (SWIFT, [1.5, 0.5]),
     "awaited": (AWAITED, [1.0, 0.0]),
 }

@@ -105,20 +105,26 @@ def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None
     def named(row: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in row.items() if takes_all or name in signature.parameters}
 
-    def scored(prompts: Any, completions: Any, **columns: Any) -> Any:
+    def calls(prompts: Any, completions: Any, columns: dict[str, Any]) -> list[dict[str, Any]]:
         rows = rows_of(prompts, completions, columns)
         if tool in (VERIFIERS, VERL):
-            return [_number(function(**named(row))) for row in rows]
+            return [named(row) for row in rows]
         ending = "s" if tool == VERL_BATCH else ""
-        together = {f"{name}{ending}": [row.get(name) for row in rows] for name in rows[0]} if rows else {}
-        returned = function(**named(together))
-        if isinstance(returned, Mapping) and "rewards" in returned:
-            return returned["rewards"]
-        return [_number(value) for value in returned] if tool == VERL_BATCH else returned
+        return [named({f"{name}{ending}": [row.get(name) for row in rows] for name in rows[0]})]
+
+    def scores(returned: list[Any]) -> Any:
+        if tool in (VERIFIERS, VERL):
+            return [_number(value) for value in returned]
+        (batch,) = returned
+        if isinstance(batch, Mapping) and "rewards" in batch:
+            return batch["rewards"]
+        return [_number(value) for value in batch] if tool == VERL_BATCH else batch
+
+    def scored(prompts: Any, completions: Any, **columns: Any) -> Any:
+        return scores([function(**given) for given in calls(prompts, completions, columns)])
 
     async def awaited(prompts: Any, completions: Any, **columns: Any) -> Any:
-        rows = rows_of(prompts, completions, columns)
-        return [_number(value) for value in await asyncio.gather(*(function(**named(row)) for row in rows))]
+        return scores(await asyncio.gather(*(function(**given) for given in calls(prompts, completions, columns))))
 
     reward: Any = wraps(function)(awaited if inspect.iscoroutinefunction(function) else scored)
     reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
