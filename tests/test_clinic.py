@@ -165,6 +165,12 @@ def test_weights_are_seen_in_the_sum() -> None:
     assert [report.totals[name] for name in STRATEGIES] == [-1, -1, -1, 0, 0, 0, 0]
 
 
+def test_a_reward_that_no_row_fits_is_not_called_right() -> None:
+    both = check_rewards(["step_correctness", "answer_correctness"])
+    assert both.headline == "Nothing wrong found in 1 reward; not tried: step_correctness."
+    assert check_rewards(["step_correctness"]).headline == "Not tried: step_correctness."
+
+
 def test_ci_fails_with_a_junit_report_and_passes_for_a_right_reward(tmp_path, capsys) -> None:
     path = tmp_path / "report.xml"
     faulty = ["check-reward", "--clinic", f"{RECIPE}::strict_format_reward_func", "--ci", "--report", str(path)]

@@ -168,7 +168,11 @@ class ClinicReport:
             if (count := sum(finding.level != "ok" for finding in report.findings))
         ]
         said += [f"{counted(amiss, 'thing')} amiss with all together"] if amiss else []
-        return f"{'; '.join(said)}." if said else f"Nothing wrong found in {counted(len(self.rewards), 'reward')}."
+        untried = [r.name for r in self.rewards if any((f.name, f.level) == ("not tried", "ok") for f in r.findings)]
+        if not said and len(untried) < len(self.rewards):
+            said = [f"Nothing wrong found in {counted(len(self.rewards) - len(untried), 'reward')}"]
+        said += [f"{'not' if said else 'Not'} tried: {', '.join(untried)}"] if untried else []
+        return f"{'; '.join(said)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
@@ -604,7 +608,7 @@ def _compose(patients: Sequence[_Patient]) -> tuple[list[Finding], str | None]:
         name, weight, board = patient.reward.name, patient.reward.weight, patient.board(form or "tags")
         known = [score for score in board.values() if score is not None]
         if not weight:
-            say("zero weight", "ok", "0", f"{name} has weight 0: it is shown and not counted")
+            say("zero weight", "ok", "0", f"{name} has weight 0: it is watched, not trained on")
             continue
         if weight < 0 and patient.looks_at != "something else":
             meaning = f"{name} scores good answers higher and its weight is {weight:g}, so they are pushed down"
