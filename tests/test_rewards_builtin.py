@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from workbench.data import chain_arithmetic
+from workbench.errors import RewardError
 from workbench.rewards.builtin import answer_correctness, length_and_mistake, step_correctness, tag_format
+from workbench.rewards.protocol import Batch, call_reward
 from workbench.steps import PRESETS, StepPattern, split_steps
 from workbench.ui.handlers.example import first_group
 
@@ -28,9 +30,17 @@ WENT_ON_TAGGED = "<reasoning>\n" + WENT_ON.replace("Answer: 21", "</reasoning>\n
 TAGGED = "<reasoning>\n" + ONE + TWO + THREE + "</reasoning>\n<answer>20</answer>"
 
 
+def cut(text: str, pattern: StepPattern) -> list[str]:
+    return [text[step.start : step.end] for step in split_steps(text, pattern)]
+
+
+def judged(completions: list[Any], steps: list[list[str]], **columns: list[Any]) -> list[list[float | None]]:
+    """What ``step_correctness`` gives each step of these completions."""
+    return call_reward("steps", step_correctness, Batch(["p"] * len(steps), completions, columns, steps))
+
+
 def scores(text: str, pattern: StepPattern = LABELS_AND_ANSWER, operations: Any = OPERATIONS) -> list[float | None]:
-    steps = [text[step.start : step.end] for step in split_steps(text, pattern)]
-    return step_correctness(["p"], [text], [steps], start=[7], operations=[operations], answer=["20"])[0]
+    return judged([text], [cut(text, pattern)], start=[7], operations=[operations], answer=["20"])[0]
 
 
 @pytest.mark.parametrize(
@@ -159,13 +169,12 @@ def test_a_skipped_operation_is_blamed_once() -> None:
 def test_text_that_is_not_the_expected_format_scores_nothing(junk: str) -> None:
     for pattern in (LABELS, StepPattern("no such text")):
         assert not any(scores(junk, pattern))
-    assert not any(step_correctness(["p"], [junk], [[junk]], start=[7], operations=[OPERATIONS])[0])
+    assert not any(judged([junk], [[junk]], start=[7], operations=[OPERATIONS])[0])
 
 
 def test_each_completion_of_a_batch_is_judged_by_its_own_row_and_chat_is_read_too() -> None:
     chat = [{"role": "assistant", "content": TAGGED}]
-    given = step_correctness(
-        ["p", "q", "r"],
+    given = judged(
         ["Step 1: 2 * 3 = 6", chat, "anything"],
         [["Step 1: 2 * 3 = 6"], [TAGGED], ["anything"]],
         start=[2, 7, None],
@@ -180,8 +189,8 @@ def test_results_below_zero_are_read() -> None:
 
 
 def test_missing_columns_are_named() -> None:
-    with pytest.raises(ValueError, match="'start' and 'operations' are missing"):
-        step_correctness(["p"], ["c"], [["c"]], answer=["20"])
+    with pytest.raises(RewardError, match="'start' and 'operations'; the data has the columns answer"):
+        judged(["c"], [["c"]], answer=["20"])
     with pytest.raises(ValueError, match="'answer' is missing"):
         answer_correctness(["p"], ["c"])
 
@@ -203,8 +212,7 @@ def test_the_tasks_own_answers_are_right_and_its_noisy_ones_blamed_once_each(sty
             wrong += slip
             results.append(value)
         text = chain_arithmetic.render(chain, results, style)
-        steps = [text[step.start : step.end] for step in split_steps(text, pattern)]
-        given = step_correctness(["p"], [text], [steps], start=[chain.start], operations=[operations])[0]
+        given = judged([text], [cut(text, pattern)], start=[chain.start], operations=[operations])[0]
         assert len(given) == len(results) + 1
         assert given.count(0.0) == wrong
         assert given.count(1.0) == len(given) - wrong
@@ -268,11 +276,28 @@ def test_tag_format_wants_each_tag_once_in_order_and_filled(text: str, expected:
 def test_the_first_screens_rewards_are_short_and_score_its_group_as_they_always_did() -> None:
     group = first_group()
     texts = [rollout.text for rollout in group.rollouts]
-    steps = [[text[step.start : step.end] for step in split_steps(text, LABELS_AND_ANSWER)] for text in texts]
     columns = {name: [value] * 8 for name, value in group.columns.items()}
-    wrong = [(2, 0), (3, 3), (5, 4), (6, 1), (6, 2), (7, 0), (7, 3)]
-    given = step_correctness([group.prompt] * 8, texts, steps, **columns)
-    assert given == [[0.0 if (g, k) in wrong else 1.0 for k in range(6)] for g in range(8)]
+    whole = [
+        "1",
+        "1",
+        "0",
+        "0",
+        "1",
+        "0",
+        "0",
+        "0",
+    ]  # by patterns that cut nothing: right from its first line to its last
+    of_steps = ["11111", "11111", "01111", "11101", "11111", "11110", "10011", "01101"]
+    of_lines = ["111111", "111111", "011111", "111011", "111111", "111101", "100111", "011011"]
+    without_first = [row[1:] for row in of_lines]
+    found = {"step-n-answer": of_lines, "line": of_lines} | dict.fromkeys(
+        ("step-n", "any-label", "mixed-list"), of_steps
+    )
+    found |= {"\\n": without_first, "(?m)^(?:Step \\d+|<answer>)": of_steps}
+    for name in (*found, "paragraph", "sentence", "numbered", "reasoning-answer", "turns"):
+        pattern = PRESETS[name].pattern if name in PRESETS else StepPattern(name)
+        given = judged(texts, [cut(text, pattern) for text in texts], **columns)
+        assert ["".join(f"{score:g}" for score in row) for row in given] == found.get(name, whole), name
     assert answer_correctness([group.prompt] * 8, texts, **columns) == [1, 1, 0, 0, 1, 0, 1, 0]
     for function in (step_correctness, answer_correctness):
         assert len(getsource(function).splitlines()) <= 25

@@ -83,7 +83,8 @@ def test_a_builtins_source_needs_nothing_around_it(name: str) -> None:
     exec(BUILTINS[name].source, pasted)
     arguments: dict[str, Any] = dict(BATCH.columns)
     if "step" in inspect.signature(BUILTINS[name].called).parameters:
-        arguments |= {"prompt": "p", "step": "a"}
+        arguments = {column: values[0] for column, values in BATCH.columns.items()}
+        arguments |= {"prompt": "p", "step": "a", "text_before": ""}
     else:
         arguments |= {"prompts": BATCH.prompts, "completions": BATCH.completions, "steps": BATCH.steps}
         arguments |= {"completion_ids": BATCH.completion_ids, "trainer_state": object()}
@@ -103,7 +104,7 @@ def test_a_builtin_says_what_it_is_where_it_comes_from_and_how_far_it_goes(name:
 
 
 def test_an_error_names_the_line_of_the_source_that_is_shown(worker: Sandbox) -> None:
-    for name in ("gsm8k_correctness", "step_correctness", "math_equality"):
+    for name in ("gsm8k_correctness", "answer_correctness", "math_equality"):
         reward = load_reward(name, worker)
         bare = Batch(["p"], ["c"], steps=[["c"]])
         with pytest.raises(RewardError, match="missing") as caught:

@@ -405,9 +405,10 @@ LONGEST_ATTEMPT = 200
 class ChainLine:
     """A line ``left operation = result`` of a chain of arithmetic, ``Step 2: 10 * 8 = 80``, or its answer.
 
-    The answer has no ``operation`` and no ``left``. ``before`` is the result that the line before claims (the start,
-    for the first), ``due`` the operation of the prompt that is next, if any is left. ``in_place``: the line is written
-    as it is to be, has the next number, and an answer comes once, after all operations, in tags if the reasoning is.
+    An answer has no ``operation``; ``left`` and ``result`` are both its number. ``before`` is the result that the line
+    before claims (the start, for the first), ``due`` the operation of the prompt that is next, None after the last.
+    ``in_place``: the line is written as it is to be, has the next number, and an answer comes once, after all
+    operations, in tags if the reasoning is.
     """
 
     in_place: bool
@@ -417,26 +418,26 @@ class ChainLine:
     operation: tuple[str, int] | None = None
     result: int | None = None
 
+    @property
+    def sum(self) -> str:
+        """What the line works out: ``10 * 8``, or an answer's number."""
+        return " ".join(str(part) for part in (self.left, *(self.operation or ())))
+
 
 def read_chain(
-    completion: object, steps: Sequence[str], start: int | None, operations: Sequence[Sequence[object]] | None
-) -> list[list[ChainLine]]:
-    """Return the lines of each step of one completion; a line that only opens or closes the reasoning is none.
+    text_before: str, step: str, start: int | None, operations: Sequence[Sequence[object]] | None
+) -> list[ChainLine]:
+    """Return the lines of a step; a line that only opens or closes the reasoning is none.
 
-    ``operations`` are the prompt's, as (symbol, operand). Text between steps is read as well: the next line goes on
-    from it. Without a ``start`` or operations, of another task, no step has lines.
+    ``text_before`` is the completion's text before the step, ``operations`` are the prompt's, as (symbol, operand).
+    Without a ``start`` or operations, of another task, a step has no lines.
     """
     if start is None or operations is None:
-        return [[] for _ in steps]
-    (text,) = texts_of([completion])
-    chain = _Chain(text, int(start), [(str(symbol), int(str(operand))) for symbol, operand in operations])
-    at, read = 0, list[list[ChainLine]]()
-    for step in steps:
-        begin = max(text.find(step, at), at)
-        chain.read(text[at:begin])
-        read.append(chain.read(step))
-        at = begin + len(step)
-    return read
+        return []
+    todo = [(str(symbol), int(str(operand))) for symbol, operand in operations]
+    chain = _Chain(text_before + step, int(start), todo)
+    chain.read(text_before)
+    return chain.read(step)
 
 
 class _Chain:
@@ -462,7 +463,8 @@ class _Chain:
         if match := _ANSWER.fullmatch(text):
             in_place = worked and not self.answered and (self.untagged if match[1] else self.tagged)
             self.answered = True
-            return ChainLine(in_place, self.value, result=int(match[1] or match[2]))
+            number = int(match[1] or match[2])
+            return ChainLine(in_place, self.value, left=number, result=number)
         return amiss if self.closed or self.answered else self.operation(text)
 
     def operation(self, text: str) -> ChainLine:

@@ -19,8 +19,11 @@ def {name}(prompts, completions, steps, **columns):
     """``{right}`` with the label of {share:.0%} of the steps turned, 1 - score, as seed {seed} has it."""
     import random
 
+    from workbench.rewards.protocol import Batch, call_reward
+
     turned = []
-    for prompt, row, scores in zip(prompts, steps, {right}(prompts, completions, steps, **columns)):
+    right = call_reward("{right}", {right}, Batch(prompts, completions, columns, steps))
+    for prompt, row, scores in zip(prompts, steps, right):
         read, judged = str(prompt), []
         for text, score in zip(row, scores):
             read += text

@@ -12,7 +12,8 @@ steps      ``f(prompts, completions, steps, **columns)``        for each complet
 value a completion, or that completion's own value in the ``step`` form. Where a prompt is chat messages its completion
 is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids. One that scores steps and names
 ``observation`` gets what was written before the step's turn ("" in a first one), one that names ``turn`` that turn's
-number, 0 for the first: a value in the ``step`` form, lists like ``steps`` in the other. ``trainer_state``,
+number, 0 for the first, and one that names ``text_before`` the completion's text before the step: a value in the
+``step`` form, lists like ``steps`` in the other. ``trainer_state``,
 ``log_extra`` and ``log_metric`` are TRL's (``logged``): an ``outcome`` function gets them always, the other two where
 they name them. Any of the three may be ``async def``; one that scores single steps is then awaited for many of them at
 once. A step function may also be written ``f(prompt, step_text)``, whatever the two are called, and be the method
@@ -36,6 +37,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from typing import Any, Literal
 
+from workbench.answers import texts_of
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
 from workbench.rewards.logged import ARGUMENTS, Log, as_list, preview_state
 from workbench.rewards.others import as_messages, as_texts, called_as_there, rubric_reward, tool_of, with_answers
@@ -48,16 +50,16 @@ EXPECTED: dict[Form, str] = {
     "steps": "{}(prompts, completions, steps, **columns)",
 }
 _OF_TRL = frozenset(ARGUMENTS)
-_OF_TURNS = {"observation": "", "turn": 0}
+_OF_STEPS = {"observation": "", "turn": 0, "text_before": ""}
 """What a step reward may name beside its columns, and its value in a completion of one turn."""
 RESERVED = (
-    _OF_TRL | _OF_TURNS.keys() | {"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"}
+    _OF_TRL | _OF_STEPS.keys() | {"prompt", "prompts", "completion", "completions", "completion_ids", "step", "steps"}
 )
 """Column names that would hide an argument; such columns are not passed on, as in TRL."""
 _GIVEN: dict[Form, frozenset[str]] = {
     "outcome": _OF_TRL | {"prompts", "completions", "completion_ids"},
-    "step": _OF_TRL | _OF_TURNS.keys() | {"prompt", "step"},
-    "steps": _OF_TRL | _OF_TURNS.keys() | {"prompts", "completions", "steps", "completion_ids"},
+    "step": _OF_TRL | _OF_STEPS.keys() | {"prompt", "step"},
+    "steps": _OF_TRL | _OF_STEPS.keys() | {"prompts", "completions", "steps", "completion_ids"},
 }
 _BY_THE_CALLER = frozenset({"step_ends", "environments"})
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -89,13 +91,25 @@ class Batch:
         """What a function gets as ``trainer_state``."""
         return preview_state() if self.trainer_state is None else self.trainer_state
 
-    def of_turns(self, name: str) -> list[list[Any]]:
-        """``turn`` or ``observation`` of each step."""
+    def of_steps(self, name: str) -> list[list[Any]]:
+        """``turn``, ``observation`` or ``text_before`` of each step."""
+        if name == "text_before":
+            return [texts_before(text, row) for text, row in zip(texts_of(self.completions), self.steps, strict=True)]
         values = {"turn": self.turn, "observation": self.observation}[name]
-        return [[_OF_TURNS[name]] * len(row) for row in self.steps] if values is None else [list(row) for row in values]
+        return [[_OF_STEPS[name]] * len(row) for row in self.steps] if values is None else [list(row) for row in values]
 
     def __len__(self) -> int:
         return len(self.completions)
+
+
+def texts_before(text: str, steps: Sequence[str]) -> list[str]:
+    """Return the text before each of the steps that ``text`` was cut into."""
+    before, end = list[str](), 0
+    for step in steps:
+        begin = max(text.find(step, end), end)
+        before.append(text[:begin])
+        end = begin + len(step)
+    return before
 
 
 def as_reward(function: Any) -> Any:
@@ -246,9 +260,9 @@ def call_reward(
     if read_as := getattr(function, "read_as", ""):
         said = [f"read as {read_as}" + (": " + "; ".join(said) if said else "")]
     batch.log.read_as = "; ".join(said)
-    of_turns = {asked: batch.of_turns(asked) for asked in _OF_TURNS if asked in named}
+    of_steps = {asked: batch.of_steps(asked) for asked in _OF_STEPS if asked in named}
     if form == "step":
-        return _call_for_steps(name, function, batch, columns, of_turns, catch)
+        return _call_for_steps(name, function, batch, columns, of_steps, catch)
     # Lists of its own, so that a function that sorts or pops does no harm to the next one.
     arguments: dict[str, Any] = {"prompts": list(batch.prompts), "completions": list(batch.completions)}
     arguments |= {column: list(v) if isinstance(v, list | tuple) else v for column, v in columns.items()}
@@ -257,7 +271,7 @@ def call_reward(
             arguments[asked] = [list(row) for row in rows]
     logs = batch.log.arguments(batch.state, len(batch))
     if form == "steps":
-        arguments |= {"steps": [list(texts) for texts in batch.steps], **of_turns}
+        arguments |= {"steps": [list(texts) for texts in batch.steps], **of_steps}
         logs = {asked: logs[asked] for asked in logs if asked in named}
 
     def run(given: dict[str, Any]) -> Any:
@@ -286,7 +300,7 @@ def _call_for_steps(
     function: Callable[..., Any],
     batch: Batch,
     columns: Mapping[str, Any],
-    of_turns: Mapping[str, Sequence[Sequence[Any]]],
+    of_steps: Mapping[str, Sequence[Sequence[Any]]],
     catch: type[BaseException],
 ) -> list[list[Score]]:
     """Call a function of one step for each step; many calls of a coroutine function are awaited at once."""
@@ -297,7 +311,7 @@ def _call_for_steps(
         for k, text in enumerate(texts):
             logs = batch.log.arguments_of_step(batch.state, batch.steps, (i, k)) if named else {}
             row |= {"prompt": batch.prompts[i], "step": text, **{each: logs[each] for each in named}}
-            asked[i, k] = row | {each: values[i][k] for each, values in of_turns.items()}
+            asked[i, k] = row | {each: values[i][k] for each, values in of_steps.items()}
 
     async def awaited(place: tuple[int, int]) -> Any:
         with _errors_named(name, function, catch, asked[place], at=place):

@@ -24,6 +24,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from workbench.errors import RewardCodeError, did_you_mean
+from workbench.rewards.protocol import columns_of
 from workbench.schema import RewardKind
 
 OptionValue = bool | int | float | str
@@ -83,9 +84,12 @@ class Builtin:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the data that it needs: its parameters whose default is None, token ids apart."""
-        parameters = () if self.function is None else inspect.signature(self.function).parameters.values()
-        return tuple(parameter.name for parameter in parameters if parameter.default is None and parameter.name != _IDS)
+        """The columns of the data that it needs: its parameters without a default or with None, token ids apart."""
+        if self.function is None:
+            return ()
+        signature = inspect.signature(self.function)
+        none = [one.name for one in signature.parameters.values() if one.default is None and one.name != _IDS]
+        return (*columns_of(signature), *none)
 
     @property
     def range(self) -> str:

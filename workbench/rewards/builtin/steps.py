@@ -9,29 +9,25 @@ return what imported completions bring along, in the columns that ``rollouts`` g
 from __future__ import annotations
 
 
-def step_correctness(prompts, completions, steps, start=None, operations=None, **columns):
+def step_correctness(prompt, step, text_before, start, operations, **columns):
     """Chain arithmetic: 1 for a step that is right given the line before it, else 0. A tag alone has no score.
 
-    `workbench.answers.read_chain` reads each step's lines: `Step k: a op b = c`, and `Answer: c` as the last one.
+    A line is `Step k: a op b = c`, the last one `Answer: c`. `text_before` is the answer's text before this step,
+    `start` and `operations` are those of the prompt.
     """
-    from workbench.answers import read_chain
+    from workbench.answers import read_chain, work_out
 
-    if start is None or operations is None:
-        raise ValueError("the columns 'start' and 'operations' are missing; this reward needs chain-arithmetic")
-
-    def is_right(line):
-        if not line.in_place:  # badly written, or not the one that is due
-            return False
-        if line.operation is None:  # the answer
-            return line.result == line.before
-        symbol, operand = line.operation
-        result = {"+": line.left + operand, "-": line.left - operand, "*": line.left * operand}[symbol]
-        return (line.left, line.operation, line.result) == (line.before, line.due, result)
-
-    scores = []
-    for row in zip(completions, steps, start, operations, strict=True):
-        scores.append([float(all(map(is_right, lines))) if lines else None for lines in read_chain(*row)])
-    return scores
+    lines = read_chain(text_before, step, start, operations)
+    if not lines:
+        return None
+    for line in lines:
+        if not line.in_place:  # badly written, or not the line that is due
+            return 0
+        if line.left != line.before or line.operation != line.due:
+            return 0
+        if line.result != work_out(line.sum):
+            return 0
+    return 1
 
 
 def answer_correctness(prompts, completions, answer=None, **columns):
