@@ -26,7 +26,7 @@ from workbench.policies.prompts import (
 )
 from workbench.policies.sampler import sample_group
 from workbench.rewards import score_group, split_group
-from workbench.rundir.rollouts import read, write
+from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Example, Group, Rollout
 from workbench.schema.rollouts import answer_span
 from workbench.steps import StepPattern
@@ -179,8 +179,9 @@ def test_the_tokens_of_a_stop_string_have_steps_and_advantages(plain: Policy, tm
     for i, rollout in enumerate(group.rollouts):
         assert credit.scored.scored[i].spans[-1][1] == len(rollout) - 1  # the stop's tokens are the second step
         assert credit.of(i)[-1] != 0
-    write(tmp_path / "group.parquet", [credit])
-    assert read(tmp_path / "group.parquet")[0].scored.group.rollouts == group.rollouts
+    stored = Rollouts(tmp_path, "a")
+    stored.write(1, [credit])
+    assert stored.read(1)[0].scored.group.rollouts == group.rollouts
     assert Group.from_json(group.to_json()).rollouts == group.rollouts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workbench.config.run import RunConfig
-from workbench.rundir import rollouts
+from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Credit
 from workbench.training.methods import grpo
 from workbench.training.methods.base import Listeners
@@ -49,8 +49,9 @@ def test_log_probs_of_another_engine_are_kept_beside_the_trainers(tmp_path: Path
         assert rollout.raw_logprobs is not None
         off = [ours - theirs for ours, theirs in zip(rollout.raw_logprobs, rollout.logprobs, strict=True)]
         assert off == pytest.approx([0.0, *[OFF] * (len(rollout) - 1)], abs=1e-4)
-    rollouts.write(tmp_path / "step.parquet", told)
-    (again,) = rollouts.read(tmp_path / "step.parquet")
+    stored = Rollouts(tmp_path / "stored", "a")
+    stored.write(1, told)
+    (again,) = stored.read(1)
     assert again.scored.group.rollouts == credit.scored.group.rollouts
     drawn = credit_payload(again)["rollouts"][0]
     assert drawn["raw"][1] - drawn["logprobs"][1] == pytest.approx(OFF, abs=1e-4)

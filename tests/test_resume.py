@@ -161,13 +161,13 @@ def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_i
     assert status.reason == f"after step {newest.step} of 1000"
     names = set(os.listdir(newest.path))
     assert {"rng-0.safetensors", "rng-1.safetensors", "model.safetensors", "manifest.json"} <= names
-    assert not [name for name in names if name.endswith(checkpoints.PICKLES)]
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
     (newest.path / "optimizer.safetensors").write_bytes(b"")
     run.resume()
     _reached(run, newest.step + 1)
     status = run.stop(timeout=120)
     assert (status.state, status.resumed_from) == ("stopped", before.step), "\n".join(run.log_tail())
-    assert status.warnings[0].startswith(f"skipped {newest.name}: optimizer.safetensors has 0 bytes")
+    assert status.warnings[0].startswith(f"skipped {newest.name}: optimizer.safetensors is not what was saved")
     steps = [row["step"] for row in run.metrics_rows()[0]]
     assert steps == list(range(1, len(steps) + 1))
     assert run.resumable

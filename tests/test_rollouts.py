@@ -19,7 +19,7 @@ from tests.credits import worked_credit
 from workbench.data import read_groups, rollouts
 from workbench.data.tokens import Words, cut_by_offsets
 from workbench.errors import TaskError
-from workbench.rundir import rollouts as run_rollouts
+from workbench.rundir.rollouts import Rollouts
 from workbench.steps import PRESETS
 
 
@@ -279,8 +279,8 @@ def test_a_group_may_list_plain_completions(tmp_path):
 
 def test_a_runs_own_rollouts_come_back_as_they_were(tmp_path):
     credit = worked_credit()
-    run_rollouts.write(tmp_path / "step.parquet", [credit])
-    found = read_groups(tmp_path / "step.parquet")
+    Rollouts(tmp_path, "a").write(1, [credit])
+    found = read_groups(tmp_path / "step-000001.parquet")
     assert found.facts.format == "run"
     assert found.groups[0].rollouts == credit.scored.group.rollouts
 

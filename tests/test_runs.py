@@ -17,13 +17,11 @@ import pytest
 
 from workbench import runs
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, CreditError, RunError
+from workbench.errors import ConfigError, RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, entrypoint, list_runs, open_run, processes, spawn
-from workbench.runs.compare import summarise
 from workbench.runs.spawn import Standby
-from workbench.sandbox.child import child_environment
 
 FAKE = "tests.fake_run"
 ROOM = "MemoryError: no room"
@@ -134,15 +132,6 @@ def test_a_rank_of_a_launcher_starts_no_run(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RunError, match="is rank 1 of 2 of torchrun or accelerate"):
         runs.start(RunConfig(), tmp_path, module=FAKE)
     assert list_runs(tmp_path) == []
-
-
-def test_a_run_inherits_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
-    for name in (*names, "MY_RANK"):
-        monkeypatch.setenv(name, "1")
-    environment = child_environment()
-    assert not set(names) & set(environment)
-    assert environment["MY_RANK"] == "1"
 
 
 def test_ranks_are_started_by_torchrun() -> None:
@@ -256,12 +245,6 @@ def test_a_run_is_stopped_from_another_process(begin: Start) -> None:
     assert elsewhere(run, "run.stop(timeout=1.0).state") == "stopped"
     assert run.wait().state == "stopped"
     assert gone(child)
-
-
-def test_a_run_is_stopped_while_it_starts(begin: Start) -> None:
-    run = begin("obey")
-    assert run.stop().state == "stopped"
-    assert processes.members(run.path) == set()
 
 
 def test_a_held_run_is_stopped_by_an_interrupt(under_way: Start) -> None:
@@ -419,9 +402,9 @@ def test_without_a_good_checkpoint_each_bad_one_is_named(begin: Start) -> None:
     status = run.resume(module=FAKE).wait()
     assert status.state == "failed"
     assert status.reason == (
-        "run 'save' has no checkpoint to resume from (checkpoint-4: has no manifest.json: it was not written to its "
-        "end; checkpoint-2: has no manifest.json: it was not written to its end); "
-        "start it again with: train --from save"
+        "run 'save' has no checkpoint to resume from (checkpoint-4: has no whole manifest.json: it was not written to "
+        "its end; checkpoint-2: has no whole manifest.json: it was not written to its end); start it again with: "
+        "train --from save"
     )
     assert len(run.metrics_rows()[0]) == 5
 
@@ -507,7 +490,6 @@ def test_runs_are_listed_newest_first_and_only_runs(tmp_path: Path) -> None:
         os.utime(path / "run.yaml", (number, number))
     (tmp_path / "runs" / "no-run").mkdir()
     (tmp_path / "runs" / "file").touch()
-    (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs" / "a")
     assert [run.name for run in list_runs(tmp_path)] == ["c", "a", "b"]
 
 
@@ -535,22 +517,6 @@ def test_the_default_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RunError, match="cannot be a run's name"):
         open_run(name, tmp_path)
-
-
-def test_a_run_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"no run 'b' in the workspace .*; it has no runs yet"):
-        open_run("b", tmp_path)
-    RunDir.create(tmp_path, RunConfig(name="a"))
-    with pytest.raises(RunError, match="the newest there are a"):
-        open_run("b", tmp_path)
-
-
-def test_a_link_is_not_followed_out_of_the_workspace(tmp_path: Path) -> None:
-    outside = RunDir.create(tmp_path / "outside", RunConfig(name="a")).path
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "a").symlink_to(outside)
-    with pytest.raises(RunError, match="outside the workspace"):
-        open_run("a", tmp_path)
 
 
 def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,17 +573,3 @@ def test_a_failed_run_does_not_end_the_comparison(tmp_path: Path) -> None:
     assert [run.status().state for run, _ in compared] == ["failed", "failed"]
     assert compared[0][1].base_accuracy == 0.3
     assert compared[0][1].rollouts is None
-
-
-def test_an_unknown_scheme_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(CreditError, match="magic"):
-        list(compare(RunConfig(task="finish"), ["process", "magic"], 1, tmp_path, module=FAKE))
-    assert list_runs(tmp_path) == []
-
-
-def test_nothing_measured_comes_to_nothing() -> None:
-    assert asdict(summarise("process", 0, [{"step": 1, "accuracy": None}])) == {
-        "scheme": "process",
-        "seed": 0,
-        **dict.fromkeys(("base_accuracy", "final_accuracy", "seconds", "rollouts", "rollouts_to_65")),
-    }

@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders, reads that end, and the JSON of rows and status. Knows nothing of runs."""
+"""Atomic writes of files and folders, and the JSON of rows and status. Knows nothing of runs."""
 
 from __future__ import annotations
 
@@ -8,53 +8,23 @@ import json
 import math
 import os
 import secrets
-import stat
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from io import BufferedReader
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
 
-MOST_BYTES = 64 * 2**20
-"""Of a file that is read whole. The largest that is written, 500 held-out answers, takes 48 MB at most."""
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
-    """A regular file, open for reading.
-
-    Raises OSError for anything else: a pipe that nobody writes to would be waited for, a device may have no end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path.name} is no regular file")
-        yield file
-
-
-def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file. Raises OSError, also for one of over ``most`` bytes."""
-    with opened(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) > most:
-            raise OSError(f"{path.name} has {size:,} bytes; the limit is {most:,}")
-        return file.read(most)
-
 
 def sha256(path: Path) -> str:
-    """Return the hash of a regular file's content. Raises OSError."""
-    with opened(path) as file:
+    """Return the hash of a file's content. Raises OSError."""
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_json(path: Path, most: int = MOST_BYTES) -> Any:
-    """Return the value that a JSON file holds. Raises OSError as ``read_file``, ValueError for what is no JSON."""
-    try:
-        return json.loads(read_file(path, most))
-    except RecursionError as error:
-        raise ValueError(f"{path.name} is nested too deeply") from error
+def read_json(path: Path) -> Any:
+    """Return the value that a JSON file holds. Raises OSError and ValueError."""
+    return json.loads(path.read_bytes())
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -65,6 +35,7 @@ def replace_file(path: Path, data: bytes) -> None:
         sync(draft)
         os.replace(draft, path)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         raise RunError(f"{path} cannot be written: {error}") from error
 
 
@@ -120,24 +91,6 @@ def sync(path: Path) -> None:
 def encode(data: Any) -> bytes:
     """One line of ASCII JSON (so that no character in a text can end a row), with null for what is not finite."""
     return json.dumps(_finite(data), allow_nan=False).encode("ascii")
-
-
-_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
-
-
-def decode(line: bytes) -> dict[str, Any]:
-    """Read one JSON object. Raises ValueError, saying what is wrong, for anything else."""
-    try:
-        row = _DECODER.decode(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} of it is not UTF-8") from error
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    except json.JSONDecodeError as error:  # whose own message speaks of "line 1"
-        raise ValueError(f"{error.msg} at column {error.colno}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"not a JSON object but {type(row).__name__}")
-    return row
 
 
 def plain(value: Any) -> Any:

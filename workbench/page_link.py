@@ -29,8 +29,6 @@ from workbench.schema import Group
 
 GROUPS = "groups"
 PAGES = ".pages"
-MOST_GROUP = 512 * 2**20
-"""Bytes of a stored group."""
 _SAME_START = 5.0  # seconds by which a process's start time may drift when the system's clock is set
 
 
@@ -54,12 +52,10 @@ def write_group(folder: Path, name: str, group: Group) -> Path:
 
 
 def read_group(folder: Path, name: str) -> Group | None:
-    """The group of that name; None where the file holds no group. Raises FileNotFoundError where there is no file."""
+    """Return the group of that name; None where there is no file, or it holds no group."""
     try:
-        return Group.from_json(read_json(folder / f"{name}.json", MOST_GROUP))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Group.from_json(read_json(folder / f"{name}.json"))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import BaseModel, model_validator
 
 from workbench.errors import ConfigError, TaskError, WorkbenchError, shown
-from workbench.files import encode, read_file, replace_file
+from workbench.files import encode, replace_file
 
 Label = Literal[1, 0, -1]
 """PRM800K's ratings: right, neutral, wrong."""
@@ -86,7 +86,7 @@ class HandLabels:
     def of(self, prompt: str, completion: str) -> HandLabelled | None:
         """Return a completion's labels; None where it has none, or its file is damaged."""
         try:
-            return HandLabelled.model_validate_json(read_file(self._path(prompt, completion)))
+            return HandLabelled.model_validate_json(self._path(prompt, completion).read_bytes())
         except (OSError, ValueError, WorkbenchError):
             return None
 
@@ -109,7 +109,7 @@ class HandLabels:
         """Yield every completion that has a label on a step as it was cut last, in the order of their files' names."""
         for path in sorted(self._folder.glob("*.json")):
             try:
-                labelled = HandLabelled.model_validate_json(read_file(path))
+                labelled = HandLabelled.model_validate_json(path.read_bytes())
             except (OSError, ValueError, WorkbenchError):
                 continue  # one damaged file hides no other
             if any(rating is not None for rating in labelled.ratings):

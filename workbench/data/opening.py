@@ -22,8 +22,8 @@ from workbench.data.formats import FORMATS
 from workbench.data.kinds import PROMPTS, columns_of, names_of, recognised, value_at
 from workbench.data.read import EVERY, resolve, rows_and_faults
 from workbench.data.records import is_number
+from workbench.data.rollouts import is_of_a_run
 from workbench.errors import TaskError
-from workbench.files import opened
 from workbench.schema import Group
 
 Role = Literal["prompt", "completion", "answer", "reward"]
@@ -63,7 +63,7 @@ def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
     Raises TaskError for a file without a row that can be read, and for a chosen column that is not there.
     """
     file, chosen = resolve(path), chosen or {}
-    if _is_of_a_run(file):
+    if is_of_a_run(file):
         return Look("rollouts")
     read = [row for row in islice(rows_and_faults(file, EVERY), LOOKED_AT) if not row.left_out]
     rows = [row for row in read if not row.fault]
@@ -107,17 +107,6 @@ def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
         return Look("problems", names, columns, mapping)
     guess("reward")
     return Look("rollouts", names, columns, columns)
-
-
-def _is_of_a_run(file: Path) -> bool:
-    """Whether it is the rollouts that a run of this workbench stored."""
-    import pyarrow.parquet as pq
-
-    try:
-        with opened(file) as stream:
-            return stream.read(4) == b"PAR1" and b"groups" in (pq.read_schema(file).metadata or {})
-    except (OSError, ValueError):
-        return False
 
 
 def _guessed(role: Role, values: Mapping[str, Any], taken: Collection[str]) -> str | None:

@@ -27,7 +27,6 @@ from workbench.data.read import EVERY, MAX_BYTES, Lazy, Row, resolve, rows_and_f
 from workbench.data.records import Record
 from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, Words, load_tokeniser
 from workbench.errors import PatternError, TaskError, cut
-from workbench.files import opened
 from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn, counted, sampled_runs
 from workbench.steps import PRESETS, split_steps
 
@@ -143,9 +142,11 @@ def read_groups(
     report = on_event or (lambda event: None)
     is_cancelled = cancelled or (lambda: False)
     report({"phase": "reading"})
-    if format in (None, "run") and not columns and (stored := _groups_of_run(file, max_bytes)) is not None:
-        facts = Facts("run", sum(map(len, stored[:limit])), tokenizer="the run's own")
-        return Imported(stored[:limit], facts)
+    if format in (None, "run") and not columns and is_of_a_run(file):
+        from workbench.rundir.rollouts import read
+
+        groups: Sequence[Group] = [credit.scored.group for credit in read(file)[:limit]]
+        return Imported(groups, Facts("run", sum(map(len, groups)), tokenizer="the run's own"))
 
     def rows() -> Iterator[Row]:
         for number, row in enumerate(rows_and_faults(file, EVERY, max_bytes=max_bytes), start=1):
@@ -196,21 +197,14 @@ def keep_on_disk(groups: Iterable[Group]) -> Sequence[Group]:
     return kept
 
 
-def _groups_of_run(path: Path, max_bytes: int) -> list[Group] | None:
-    """Return the groups of a run's own rollouts file, or None where it is something else."""
+def is_of_a_run(file: Path) -> bool:
+    """Return whether it is the rollouts that a run of this workbench stored."""
     import pyarrow.parquet as pq
 
-    from workbench.rundir.rollouts import read
-
     try:
-        with opened(path) as stream:
-            if stream.read(4) != b"PAR1" or path.stat().st_size > max_bytes:
-                return None
-        if b"groups" not in (pq.read_schema(path).metadata or {}):
-            return None
-        return [credit.scored.group for credit in read(path)]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # read as any other file, which says what is wrong with it
+        return b"groups" in (pq.read_schema(file).metadata or {})
+    except (OSError, ValueError):  # no file, or no Parquet
+        return False
 
 
 # --- rows → groups without tokens ------------------------------------------------------------------------------------

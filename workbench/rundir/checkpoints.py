@@ -42,11 +42,8 @@ from workbench.files import encode, read_json, replace_file, sha256, sync
 
 MANIFEST = "manifest.json"
 SAVING = ".saving"
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-"""Endings of formats that can run code when they are read."""
 
 _NAME = re.compile(r"checkpoint-(\d+)")
-_REMOVED = ".removed-"
 
 
 @dataclass(frozen=True)
@@ -84,28 +81,17 @@ def seal(draft: Path, target: Path, about: Mapping[str, Any]) -> None:
 def problem(path: Path) -> str | None:
     """Say what is wrong with the checkpoint at ``path``; None if it is valid. Reads every byte of it."""
     try:
-        files = read_json(path / MANIFEST)["files"]
-        listed = {name: (entry["size"], entry["sha256"]) for name, entry in files.items()}
-    except FileNotFoundError:
-        return f"has no {MANIFEST}: it was not written to its end"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"has no readable {MANIFEST}: {type(error).__name__}: {error}"
-    for name, (size, digest) in listed.items():
-        file = path / name
+        listed = read_json(path / MANIFEST)["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"has no whole {MANIFEST}: it was not written to its end"
+    for name, entry in listed.items():
         try:
-            actual = file.stat().st_size
-            if actual != size:
-                return f"{name} has {actual} bytes where {size} were saved"
-            if sha256(file) != digest:
+            if sha256(path / name) != entry["sha256"]:
                 return f"{name} is not what was saved: its SHA-256 differs"
-        except FileNotFoundError:
-            return f"{name} is missing"
         except OSError as error:
             return f"{name} cannot be read: {error}"
     there = {str(file.relative_to(path)) for file in _files(path)} - {MANIFEST}
     if strange := sorted(there - listed.keys()):
-        if pickles := [name for name in strange if name.endswith(PICKLES)]:
-            return f"{pickles[0]} is a pickle, which can run code when read, and was not saved here; use safetensors"
         return f"{strange[0]} was not saved here"
     return None
 
@@ -129,20 +115,15 @@ def newest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all but the ``keep`` newest, and what removals before left."""
+    """Remove all but the ``keep`` newest."""
     for checkpoint in saved(folder)[keep:]:
         remove(checkpoint.path)
-    for left in folder.glob(f"{_REMOVED}*"):
-        shutil.rmtree(left)
 
 
 def remove(path: Path) -> None:
-    """Remove a folder; if this is cut short, what is left no longer has a checkpoint's name."""
-    aside = path.with_name(f"{_REMOVED}{path.name}")
-    if aside.exists():
-        shutil.rmtree(aside)
-    path.rename(aside)
-    shutil.rmtree(aside)
+    """Remove a checkpoint; if this is cut short, what is left has no manifest."""
+    (path / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(path)
 
 
 def nothing_usable(run: str, skipped: Sequence[str], *, save_steps: int, step: int) -> RunError:
@@ -191,28 +172,16 @@ def differences(folder: Path, config: SharedConfig) -> list[str]:
     """In what this process differs from the one that ran the run in ``folder``, in words; none if that is unknown."""
     try:
         then = read_json(folder / ENVIRONMENT_FILE)
-    except (OSError, ValueError, RecursionError):
-        return []
-    if not isinstance(then, dict):
+    except (OSError, ValueError):
         return []
     now = environment(config)
-    sentences = []
-    for name in ("python", "task_sha256", "git"):
-        before, after = then.get(name), now[name]
-        if before != after:
-            said = []
-            for value in (before, after):
-                if isinstance(value, dict):
-                    changes = value.get("changes")
-                    said.append(
-                        str(value.get("commit"))[:10] + (f" with changes {str(changes)[:10]}" if changes else "")
-                    )
-                else:
-                    said.append("unknown" if value is None else str(value)[:20])
-            sentences.append(f"{_LABELS[name]} was {said[0]} and is {said[1]}")
-    packages = then.get("packages", {})
-    for name in sorted(packages.keys() | now["packages"].keys()):
-        before, after = packages.get(name), now["packages"].get(name)
+    sentences = [
+        f"{label} was {str(then.get(name) or 'unknown')[:80]} and is {str(now[name] or 'unknown')[:80]}"
+        for name, label in _LABELS.items()
+        if then.get(name) != now[name]
+    ]
+    for name in sorted(then["packages"].keys() | now["packages"].keys()):
+        before, after = then["packages"].get(name), now["packages"].get(name)
         if before != after:
             sentences.append(f"{name} was {before or 'not installed'} and is {after or 'not installed'}")
     return sentences
@@ -231,16 +200,14 @@ def peak_memory_mb() -> float:
         return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit, and whether tracked files differ from it (``changes`` is their diff's SHA-256); None outside git."""
+def git_state(folder: Path) -> str | None:
+    """Commit, and the SHA-256 of the diff if tracked files differ from it; None outside git."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
     changes = _git(folder, "diff", "HEAD", "--no-ext-diff", "--binary")
-    return {
-        "commit": commit.decode().strip(),
-        "changes": hashlib.sha256(changes).hexdigest() if changes else None,
-    }
+    digest = f" with changes {hashlib.sha256(changes).hexdigest()[:10]}" if changes else ""
+    return commit.decode().strip()[:10] + digest
 
 
 _LABELS = {"python": "Python", "task_sha256": "the SHA-256 of the task's file", "git": "the project's git state"}

@@ -16,11 +16,11 @@ is UTF-8; and columns, options and sampling come back as JSON has them (a tuple 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from workbench.errors import RunError
-from workbench.files import encode, opened, plain, read_json, sync
+from workbench.files import encode, plain, read_json, replace_file
 from workbench.schema import (
     Credit,
     CreditPart,
@@ -82,17 +82,9 @@ class _StepFiles:
             if (match := _FILE.fullmatch(path.name)) and int(match[2]) > after:
                 path.unlink(missing_ok=True)
 
-    def _store(self, path: Path, write: Callable[[Path], object]) -> None:
-        draft = path.with_name(f".{path.name}.tmp")
-        try:
-            self._folder.mkdir(exist_ok=True)
-            write(draft)
-            sync(draft)
-            os.replace(draft, path)
-        except OSError as error:
-            with suppress(OSError):
-                draft.unlink()
-            raise RunError(f"{self.what} of run {self._run!r} cannot be written ({path.name}): {error}") from error
+    def _store(self, path: Path, data: bytes) -> None:
+        self._folder.mkdir(exist_ok=True)
+        replace_file(path, data)
 
     def _load(self, step: int, read: Callable[[Path], T], watched: bool = False) -> T:
         path = self._path(step, watched)
@@ -115,11 +107,26 @@ class Rollouts(_StepFiles):
 
     def write(self, step: int, credits: Sequence[Credit], *, watched: bool = False) -> None:
         """Store the groups of one generation; ``read`` gives them back equal, floats bit for bit. Raises RunError."""
-        self._store(self._path(step, watched), lambda path: write(path, credits))
+        packed = pack([_head(credit) for credit in credits], [_credit_rows(credit) for credit in credits])
+        self._store(self._path(step, watched), packed)
 
     def write_rows(self, step: int, rows: Sequence[WatchedRow]) -> None:
         """Store what the model makes of the watched rows after a step; ``read_rows`` gives it back equal."""
-        self._store(self._path(step, watched=True), lambda path: write_watched(path, rows))
+        heads = [
+            {
+                "prompt": row.prompt,
+                "step": row.step,
+                "numbers": dict(row.numbers),
+                "measures": [dataclasses.asdict(measure) for measure in row.measures],
+                "texts": [{"name": text.name, "numbers": dict(text.numbers)} for text in row.texts],
+            }
+            for row in rows
+        ]
+        texts = [
+            [{**_row(text.rollout, text.scored), "values": list(text.values.items())} for text in row.texts]
+            for row in rows
+        ]
+        self._store(self._path(step, watched=True), pack(heads, texts))
 
     def written(self, step: int, *, watched: bool = False) -> int:
         """Return when a step's rollouts were last written, in nanoseconds; 0 if never. A resume writes again."""
@@ -135,15 +142,15 @@ class Rollouts(_StepFiles):
     def table(self, step: int, columns: Sequence[str]) -> pa.Table:
         """Some columns of a step's rollouts, one row a rollout, without the others being read. Raises RunError."""
 
-        def read(path: Path) -> pa.Table:
-            with opened(path) as file:
-                return pq.ParquetFile(file).read(columns=list(columns))
-
-        return self._load(step, read)
+        return self._load(step, lambda path: pq.ParquetFile(path).read(columns=list(columns)))
 
     def read_rows(self, step: int) -> list[WatchedRow]:
         """Return the watched rows stored after one training step. Raises RunError."""
-        return self._load(step, read_watched, watched=True)
+        return self._load(
+            step,
+            lambda path: [_watched_row(*row) for row in _read(path, "measures", "watched rows; read rollouts")],
+            watched=True,
+        )
 
 
 class Answers(_StepFiles):
@@ -164,7 +171,7 @@ class Answers(_StepFiles):
             for row in answers[:MOST_ANSWERS]
         ]
         data = encode([vars(row) for row in rows])
-        self._store(self._path(step), lambda path: path.write_bytes(data))
+        self._store(self._path(step), data)
         for between in self.steps()[1:]:
             if between != step:
                 self._path(between).unlink(missing_ok=True)
@@ -184,7 +191,7 @@ class Passes(_StepFiles):
         head = {name: getattr(seen, name) for name in _PASS_HEAD} | {"settings": dataclasses.asdict(seen.settings)}
         schema = _PASS_SCHEMA.with_metadata({b"pass": json.dumps(head).encode()})
         table = pa.Table.from_pylist([vars(row) for row in seen.rollouts], schema=schema)
-        self._store(self._path(seen.step), lambda path: _write_table(table, path))
+        self._store(self._path(seen.step), _parquet(table))
 
     def read(self, step: int) -> LossPass:
         """Return a stored step. Raises RunError where there is none, or the file is damaged."""
@@ -202,14 +209,11 @@ class Passes(_StepFiles):
         return passes
 
 
-def _write_table(table: pa.Table, path: Path) -> None:
+def _parquet(table: pa.Table) -> bytes:
+    file = io.BytesIO()
     # No dictionaries: they compare floats by value, and -0.0 == 0.0.
-    pq.write_table(table, path, use_dictionary=False, compression="zstd")
-
-
-def _read_table(path: Path) -> pa.Table:
-    with opened(path) as file:
-        return pq.ParquetFile(file).read()
+    pq.write_table(table, file, use_dictionary=False, compression="zstd")
+    return file.getvalue()
 
 
 # -- passes ------------------------------------------------------------------------------------------------------------
@@ -220,7 +224,7 @@ _PASS_SCHEMA = pa.schema([("micro_batch", pa.int32()), *((name, pa.list_(pa.floa
 
 
 def _read_pass(path: Path) -> LossPass:
-    table = _read_table(path)
+    table = pq.ParquetFile(path).read()
     head: dict[str, Any] = json.loads((table.schema.metadata or {})[b"pass"])
     rows = [
         RolloutPass(
@@ -274,48 +278,22 @@ SCHEMA = pa.schema(
 )
 
 
-def write(path: Path, credits: Sequence[Credit]) -> None:
-    _write(path, [_head(credit) for credit in credits], [_credit_rows(credit) for credit in credits])
-
-
-def write_watched(path: Path, rows: Sequence[WatchedRow]) -> None:
-    heads = [
-        {
-            "prompt": row.prompt,
-            "step": row.step,
-            "numbers": dict(row.numbers),
-            "measures": [dataclasses.asdict(measure) for measure in row.measures],
-            "texts": [{"name": text.name, "numbers": dict(text.numbers)} for text in row.texts],
-        }
-        for row in rows
-    ]
-    texts = [
-        [{**_row(text.rollout, text.scored), "values": list(text.values.items())} for text in row.texts] for row in rows
-    ]
-    _write(path, heads, texts)
-
-
 def read(path: Path) -> list[Credit]:
-    """Raises OSError or ValueError for a file that ``write`` did not make."""
+    """Raises OSError or ValueError for a file that ``Rollouts.write`` did not make."""
     return [_credit(head, rows) for head, rows in _read(path, "scheme", "credited groups; read watched_rows")]
 
 
-def read_watched(path: Path) -> list[WatchedRow]:
-    """Read watched rows. Raises OSError or ValueError for a file that ``write_watched`` did not make."""
-    return [_watched_row(head, rows) for head, rows in _read(path, "measures", "watched rows; read rollouts")]
-
-
-def _write(path: Path, heads: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+def pack(heads: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[Mapping[str, Any]]]) -> bytes:
     rows = [
         {"group": number, "rollout": i, **row} for number, group in enumerate(groups) for i, row in enumerate(group)
     ]
     schema = SCHEMA.with_metadata({b"groups": json.dumps(heads, default=plain).encode()})
-    _write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return _parquet(pa.Table.from_pylist(rows, schema=schema))
 
 
 def _read(path: Path, key: str, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Return the heads, which must have ``key``, each with its rows."""
-    table = _read_table(path)
+    table = pq.ParquetFile(path).read()
     metadata = table.schema.metadata or {}
     if b"groups" not in metadata:
         raise ValueError("its metadata describe no groups")

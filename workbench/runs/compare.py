@@ -118,12 +118,8 @@ def _tell_of_earlier(config: RunConfig, workspace: Path, tell: Tell) -> None:
         return
     check_same(run, config, workspace)
     status = run.status()
-    if status.state == "finished":
-        tell(f"{run.name}: finished before")
-    elif not status.final:
-        tell(f"{run.name}: is {status.state}, and is followed")
-    else:
-        tell(f"{run.name}: {status.state} before, and goes on")
+    goes_on = "" if status.state == "finished" else ", and goes on"
+    tell(f"{run.name}: {status.state} before{goes_on}")
 
 
 def summarise(scheme: str, seed: int, rows: Iterable[Mapping[str, Any]]) -> ComparedRun:

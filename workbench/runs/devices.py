@@ -97,42 +97,31 @@ def take(
 ) -> Held:
     """Wait for ``count`` of the devices ``names`` (the one lock there is where they have no names), and hold them.
 
-    Once ``hurried`` it waits no longer (``take_now``). ``since`` is when the run began to wait (unix nanoseconds): its
-    place in the queue. Raises RunError where there are fewer GPUs than that.
+    Once ``hurried`` it waits no longer: it takes free ones, or else the first, beside whoever holds them. ``since`` is
+    when the run began to wait (unix nanoseconds): its place in the queue. Raises RunError where there are fewer GPUs.
     """
     check_count(names, count)
     folder = locks_folder()
     reported: tuple[Path | None, str] | None = None
     with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since or time.time_ns()) as earlier:
         while True:
-            ahead = earlier()
-            held, busy = ([], None) if ahead else _try(folder, names, min(count, len(names)), run)
+            ahead, is_hurried = earlier(), hurried()
+            if is_hurried or not ahead:
+                held, busy = _try(folder, names, min(count, len(names)), run)
+            else:
+                held, busy = [], names[0]
             if held:
                 return Held(tuple(name for name, _ in held), tuple(path for _, path in held if path))
-            device = busy or names[0]
+            if is_hurried:
+                return Held(tuple(names[:count]), ())
             holder = ahead[-1] if ahead else None
             with contextlib.suppress(OSError):
-                if not ahead and (text := _lock(folder, device).read_bytes()):
+                if not ahead and (text := _lock(folder, busy).read_bytes()):
                     holder = Path(os.fsdecode(text))
-            news = (holder, device)
-            if news != reported:
-                reported = news
-                on_wait(*news)
-            if hurried():
-                return take_now(names, count, run)
+            if reported != (holder, busy):
+                reported = holder, busy
+                on_wait(holder, busy)
             time.sleep(_POLL)
-
-
-def take_now(names: list[str], count: int, run: Path) -> Held:
-    """``count`` of the devices ``names`` without a queue: free ones, or else the first, beside whoever holds them.
-
-    Raises RunError where there are fewer GPUs than that.
-    """
-    check_count(names, count)
-    held, _ = _try(locks_folder(), names, min(count, len(names)), run)
-    if not held:
-        return Held(tuple(names[:count]), ())
-    return Held(tuple(name for name, _ in held), tuple(path for _, path in held if path))
 
 
 def locks_folder() -> Path:
@@ -149,10 +138,10 @@ def locks_folder() -> Path:
     return folder
 
 
-def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tuple[str, Path | None]], str | None]:
-    """Return all ``count`` devices, each with the run that held it last, or none and the name of a busy one."""
+def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tuple[str, Path | None]], str]:
+    """Return all ``count`` devices, each with the run that held it last, or none; and the name of a busy one."""
     held: list[tuple[str, int]] = []
-    busy = None
+    busy = names[0]
     for name in names:
         descriptor = os.open(_lock(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -163,7 +152,7 @@ def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tu
             continue
         held.append((name, descriptor))
         if len(held) == count:
-            return [(name, _sign(descriptor, run)) for name, descriptor in held], None
+            return [(name, _sign(descriptor, run)) for name, descriptor in held], busy
     for _, descriptor in held:
         os.close(descriptor)
     return [], busy

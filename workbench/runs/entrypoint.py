@@ -49,11 +49,7 @@ def main(arguments: list[str]) -> None:
     try:
         config = RunConfig.from_yaml(run.config_text())
         check_origins(config)
-        if args.now:
-            pool = devices.pool(config.run.device)
-            held = devices.take_now(pool, _device_count(config, pool), run.path)
-        else:
-            held = _wait_for_device(run, config, args.queued, is_standby=tag is not None)
+        held = _wait_for_device(run, config, args.queued, now=args.now, is_standby=tag is not None)
         for (
             before
         ) in held.before:  # end what it left behind, ranks whose launcher was killed say, unless it lives again
@@ -84,11 +80,6 @@ def _exec(command: Sequence[str]) -> NoReturn:
     os.execv(command[0], list(command))
 
 
-def _device_count(config: RunConfig, pool: list[str]) -> int:
-    """Return how many devices a run holds: one a rank, or all if one process spreads its weights."""
-    return config.run.ranks if config.policy.device_map == "none" else len(pool)
-
-
 def seen_by_the_run(held: devices.Held) -> dict[str, str]:
     """Environment that limits CUDA to the devices held: to none on the CPU, and as it is where they have no names."""
     if held.devices == ("cpu",):
@@ -97,7 +88,7 @@ def seen_by_the_run(held: devices.Held) -> dict[str, str]:
     return {devices.VISIBLE: ",".join(held.devices)} if named else {}
 
 
-def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, is_standby: bool) -> devices.Held:
+def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, now: bool, is_standby: bool) -> devices.Held:
     def waits(behind: Path | None, device: str) -> None:
         if is_standby:
             raise _HasToWaitError
@@ -106,14 +97,9 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, is_standby: 
         print(reason, flush=True)
 
     pool = devices.pool(config.run.device)
-    return devices.take(
-        pool,
-        _device_count(config, pool),
-        run.path,
-        waits,
-        since=since,
-        hurried=lambda: run.status().now,
-    )
+    one_each = config.policy.device_map == "none"  # else one process spreads its weights over all
+    count = config.run.ranks if one_each else len(pool)
+    return devices.take(pool, count, run.path, waits, since=since, hurried=lambda: now or run.status().now)
 
 
 def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str, str | None]:

@@ -57,15 +57,10 @@ def members(path: Path, known: Iterable[psutil.Process] = ()) -> set[psutil.Proc
         tags |= {RunDir(path).status().tag or str(path)}
     belonging = {process for process in everyone if (_environ(process) or {}).get(TAG) in tags}
     belonging |= {process for process in known if not _gone(process)}
-    parents = {process: _parent(process) for process in everyone}
+    parents = {process: parent_of(process) for process in everyone}
     while more := {process for process in everyone if process not in belonging and parents[process] in belonging}:
         belonging |= more
     return belonging
-
-
-def heads(processes: set[psutil.Process]) -> set[psutil.Process]:
-    """Return those whose parent is not among them: the run or its launcher, which passes a stop on."""
-    return {process for process in processes if _parent(process) not in processes}
 
 
 def kill_all(path: Path, known: Iterable[psutil.Process] = (), *, unless: Callable[[], bool] = lambda: False) -> None:
@@ -133,7 +128,8 @@ def _environ(process: psutil.Process) -> dict[str, str] | None:
     return cast(dict[str, str] | None, _asked(process.environ))
 
 
-def _parent(process: psutil.Process) -> psutil.Process | None:
+def parent_of(process: psutil.Process) -> psutil.Process | None:
+    """Return the process that started it; None if that cannot be told."""
     return cast(psutil.Process | None, _asked(process.parent))
 
 

@@ -22,11 +22,11 @@ import psutil
 from workbench import hooks
 from workbench.config import RUN_NAME
 from workbench.config.run import METHODS, Method, RunConfig
-from workbench.errors import RunError, WorkbenchError, cut, did_you_mean, shown
+from workbench.errors import RunError, WorkbenchError, did_you_mean
 from workbench.places import RUN
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, saved
-from workbench.runs.processes import heads, kill_all, lives, members, wait_gone
+from workbench.runs.processes import kill_all, lives, members, parent_of, wait_gone
 from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
 from workbench.schema import Credit, LossPass, WatchedRow
 from workbench.sentences import Sentence, about_measures, about_run
@@ -211,7 +211,7 @@ class Run:
         self.dir.note(stop_requested=time.time())
         deadline = time.monotonic() + max(timeout - _FORCE_SECONDS, timeout / 2)
         processes = members(self.path)
-        signalled = heads(processes)
+        signalled = [process for process in processes if parent_of(process) not in processes]
         for process in signalled:
             with suppress(psutil.NoSuchProcess):  # it ended on its own, which is what was wanted
                 process.terminate()
@@ -394,14 +394,12 @@ def list_runs(workspace: Path | str | None = None) -> list[Run]:
 def open_run(name: str, workspace: Path | str | None = None) -> Run:
     """Return the run called ``name``, in the default workspace unless told another.
 
-    Raises RunError if the name could not be a run's, the workspace has no such run, or its folder is a link.
+    Raises RunError if the name could not be a run's, and if the workspace has no such run.
     """
     folder = _runs_folder(workspace)
     if not RUN_NAME.fullmatch(name):
         raise RunError(f"{name[:80]!r} cannot be a run's name: {RUN_NAME.pattern} is the pattern of one")
     path = folder / name
-    if path.is_symlink():
-        raise RunError(f"run {name!r} is a link that may lead outside the workspace {folder.parent}; it is not opened")
     if not _is_run(path):
         names = [run.name for run in list_runs(workspace)]
         there = f"the newest there are {', '.join(names[:5])}" if names else "it has no runs yet"
@@ -416,15 +414,7 @@ def _parsed_config(path: Path, written: tuple[int, int]) -> RunConfig:
 
 
 def _runs_folder(workspace: Path | str | None) -> Path:
-    folder = default_workspace() if workspace is None else Path(workspace)
-    try:
-        runs = folder.resolve() / "runs"
-        runs.is_dir()
-    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a circle of links
-        raise RunError(
-            f"the workspace {shown(str(folder))} cannot be used ({cut(str(error))}); name another"
-        ) from error
-    return runs
+    return (default_workspace() if workspace is None else Path(workspace)).resolve() / "runs"
 
 
 def _made(path: Path) -> int:
@@ -435,11 +425,7 @@ def _made(path: Path) -> int:
 
 
 def _is_run(path: Path) -> bool:
-    return (
-        RUN_NAME.fullmatch(path.name) is not None
-        and not path.is_symlink()
-        and any(os.path.lexists(path / file) for file in _OF_A_RUN)
-    )
+    return RUN_NAME.fullmatch(path.name) is not None and any(os.path.lexists(path / file) for file in _OF_A_RUN)
 
 
 @dataclass(frozen=True)

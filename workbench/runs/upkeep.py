@@ -6,8 +6,7 @@ again::
 
     <workspace>/trash/1763730000123456789-9f3a/<run id>/
 
-Nothing is erased here, and nothing follows a link: a run, or a trash folder, that is one is refused. A run that is not
-over is neither moved nor, while it moves, resumed.
+Nothing is erased here. A run that is not over is neither moved nor, while it moves, resumed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import secrets
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from workbench.config import RUN_NAME, run_name_of
 from workbench.errors import RunError
@@ -45,28 +43,22 @@ def about(run: Run) -> About:
     """Read what is said of a run; nothing if its file is missing or damaged."""
     try:
         values = read_json(run.path / FILE)
-        return _checked(values["note"], values["tags"])
-    except (OSError, ValueError, KeyError, TypeError, RunError):
+        return About(values["note"], tuple(values["tags"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return About()
 
 
 def describe(name: str, note: str, tags: list[str], workspace: Path | str | None = None) -> About:
     """Say something of a run, whatever its state. Raises RunError for what is too long."""
     run = open_run(name, workspace)
-    said = _checked(note, tags)
-    replace_file(run.path / FILE, encode(asdict(said)))
-    return said
-
-
-def _checked(note: Any, tags: Any) -> About:
-    if not isinstance(note, str) or not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise RunError("a note is a text and tags are a list of texts")
     cleaned = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.strip()))
     if len(note) > LONGEST_NOTE:
         raise RunError(f"the note has {len(note):,} characters; {LONGEST_NOTE:,} are the most")
     if len(cleaned) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in cleaned):
         raise RunError(f"at most {MOST_TAGS} tags of {LONGEST_TAG} characters are kept; take fewer or shorter ones")
-    return About(note.strip(), cleaned)
+    said = About(note.strip(), cleaned)
+    replace_file(run.path / FILE, encode(asdict(said)))
+    return said
 
 
 def rename(name: str, new: str, workspace: Path | str | None = None) -> Run:
@@ -113,12 +105,12 @@ def discard(name: str, workspace: Path | str | None = None) -> Trashed:
     entry = f"{time.time_ns():019d}-{secrets.token_hex(4)}"
     try:
         with RunDir(run.path).lock_finished():
-            home = _trash(workspace, make=True) / entry
-            home.mkdir()
+            home = _trash(workspace) / entry
+            home.mkdir(parents=True)
             run.path.rename(home / name)
     except OSError as error:
         raise RunError(f"run {name!r} cannot be moved to the trash: {error}") from error
-    return _trashed(entry, name)
+    return Trashed(entry, name, time.time())
 
 
 def restore(entry: str, workspace: Path | str | None = None) -> Run:
@@ -143,25 +135,13 @@ def restore(entry: str, workspace: Path | str | None = None) -> Run:
 
 def trashed(workspace: Path | str | None = None) -> list[Trashed]:
     """List the trash, the last deleted first."""
-    folder = _trash(workspace)
-    if not folder.is_dir():
-        return []
-    entries = []
-    for home in folder.iterdir():
-        if _ENTRY.fullmatch(home.name) and home.is_dir() and not home.is_symlink():
-            runs = [path for path in home.iterdir() if RUN_NAME.fullmatch(path.name) and not path.is_symlink()]
-            entries += [_trashed(home.name, path.name) for path in runs[:1]]
-    return sorted(entries, key=lambda entry: entry.entry, reverse=True)
+    homes = sorted(_trash(workspace).glob("*-*/*"), reverse=True)
+    return [
+        Trashed(home.parent.name, home.name, int(match[1]) / 1e9)
+        for home in homes
+        if (match := _ENTRY.fullmatch(home.parent.name))
+    ]
 
 
-def _trashed(entry: str, name: str) -> Trashed:
-    return Trashed(entry, name, int(entry.partition("-")[0]) / 1e9)
-
-
-def _trash(workspace: Path | str | None, *, make: bool = False) -> Path:
-    folder = (default_workspace() if workspace is None else Path(workspace)).resolve() / "trash"
-    if folder.is_symlink():
-        raise RunError(f"{folder} is a link that may lead outside the workspace; it is not used")
-    if make:
-        folder.mkdir(exist_ok=True)
-    return folder
+def _trash(workspace: Path | str | None) -> Path:
+    return (default_workspace() if workspace is None else Path(workspace)).resolve() / "trash"

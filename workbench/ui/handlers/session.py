@@ -327,9 +327,4 @@ class GroupStore:
         """The group of that name; None where there is none (any more), or its file is no group."""
         if not NAME.fullmatch(name):
             return None
-        for folder in (self.folder, self.folder / "recent"):
-            try:
-                return read_group(folder, name)
-            except FileNotFoundError:
-                continue
-        return None
+        return read_group(self.folder, name) or read_group(self.folder / "recent", name)
