@@ -27,8 +27,7 @@ from workbench.policies.prompts import (
 from workbench.policies.sampler import sample_group
 from workbench.rewards import score_group, split_group
 from workbench.rundir.rollouts import Rollouts
-from workbench.schema import Example, Group, Rollout
-from workbench.schema.rollouts import answer_span
+from workbench.schema import Example, Group, Rollout, answer_span
 from workbench.steps import StepPattern
 from workbench.ui.handlers.notebook import can_sample_again
 from workbench.views.heatmap import group_payload

@@ -17,8 +17,7 @@ from tests.configs import config_of
 from workbench import runs
 from workbench.cli import main, show
 from workbench.config.run import RunConfig
-from workbench.credit import SCHEMES, Normalise, Scheme
-from workbench.credit.schemes.scheme import Range
+from workbench.credit import SCHEMES, Normalise, Range, Scheme
 from workbench.errors import ConfigError
 from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs

@@ -16,6 +16,9 @@ from tests.slow_credit import SlowGroup, slow_credit
 from workbench.credit import (
     NORMALISATIONS,
     SCHEMES,
+    Batch,
+    Part,
+    Scheme,
     assign_credit,
     compare_credits,
     credit_group,
@@ -23,9 +26,8 @@ from workbench.credit import (
     explain,
     length_normalisers,
     loss_weights,
+    pooled,
 )
-from workbench.credit.batch import Batch
-from workbench.credit.schemes.scheme import Part, Scheme, pooled
 from workbench.errors import CreditError
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.credits import make_rollout
 from workbench.credit import credit_group
 from workbench.errors import CreditError
-from workbench.schema import RewardSummary, ScoredGroup, Step, StepScores
-from workbench.schema.rollouts import Group
+from workbench.schema import Group, RewardSummary, ScoredGroup, Step, StepScores
 
 WEIGHTS = {"right": 1.0, "short": 2.0}
 SUMMARIES = tuple(RewardSummary(name, "step", weight) for name, weight in WEIGHTS.items())

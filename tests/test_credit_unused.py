@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, make_credit, make_rollout
-from workbench.credit import SCHEMES, NoSpread, unused_rewards, why_no_spread
-from workbench.credit.explain import NO_SPREAD, what_counts
+from workbench.credit import NO_SPREAD, SCHEMES, NoSpread, unused_rewards, what_counts, why_no_spread
 from workbench.schema import Credit
 
 FLAT = [[1.0, 1.0, 1.0], [1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]

@@ -28,8 +28,7 @@ from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_ro
 from workbench.rewards import score_group, split_group
 from workbench.rundir import rollouts as stored
 from workbench.schema import Example, Group, Rollout
-from workbench.steps import StepPattern
-from workbench.steps.split import turn_texts
+from workbench.steps import StepPattern, turn_texts
 from workbench.ui.handlers.group_export import EXPORTS
 from workbench.views.heatmap import heatmap
 

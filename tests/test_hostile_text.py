@@ -19,8 +19,7 @@ from tests.credits import make_credit, make_rollout
 from tests.hostile import ALL, ONE_LINE, PAYLOADS, WATCH, check
 from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
-from workbench.schema import Credit, RewardSummary
-from workbench.schema.rollouts import Turn
+from workbench.schema import Credit, RewardSummary, Turn
 from workbench.views.heatmap import heatmap
 
 pytestmark = pytest.mark.browser

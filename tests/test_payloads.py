@@ -10,8 +10,7 @@ from typing import Any, NotRequired, get_args, get_origin
 from tests.credits import make_rollout, worked_credit
 from tests.payload_types import members
 from tests.watched import before_and_now
-from workbench.schema import Group
-from workbench.schema.rollouts import Turn
+from workbench.schema import Group, Turn
 from workbench.views import payloads as drawing
 from workbench.views.heatmap import credit_payload, group_payload, row_payload, why_payload
 

@@ -14,8 +14,7 @@ import workbench as wb
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.credit import SCHEMES
 from workbench.metrics import group_metrics
-from workbench.schema import Credit
-from workbench.schema.numbers import whole_percent
+from workbench.schema import Credit, whole_percent
 from workbench.sentences import (
     Sentence,
     about_comparison,

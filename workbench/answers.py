@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from workbench.schema.rollouts import answer_span
-from workbench.schema.scores import EXTRACTED
+from workbench.schema import EXTRACTED, answer_span
 
 Form = Literal["any", "gsm8k"]
 LONGEST_NUMBER = 200

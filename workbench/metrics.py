@@ -19,8 +19,7 @@ import numpy.typing as npt
 from workbench.credit import unused_rewards
 from workbench.rewards.score import texts_after_thinking
 from workbench.rewards.watch import Telling, correlate_with_trained, tell_apart
-from workbench.schema import Credit, Rollout, StepScores
-from workbench.schema.credit import Judged
+from workbench.schema import Credit, Judged, Rollout, StepScores
 from workbench.steps import StepPattern
 
 REWARD = "<name>"

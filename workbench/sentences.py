@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
 
-from workbench.schema import Credit
-from workbench.schema.credit import Explanation, Term
-from workbench.schema.numbers import counted, two_places, whole_percent
-from workbench.schema.scores import JUDGES, to_verdict
+from workbench.schema import JUDGES, Credit, Explanation, Term, counted, to_verdict, two_places, whole_percent
 
 EVEN = 0.05
 """An answer whose advantages sum to less than this share of the group's largest sum is not said to move."""

@@ -36,9 +36,7 @@ from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rewards.reward import Models
 from workbench.rewards.source import functions_in
-from workbench.schema import Group, Rollout
-from workbench.schema.numbers import counted, differ
-from workbench.schema.scores import EXTRACTED
+from workbench.schema import EXTRACTED, Group, Rollout, counted, differ
 from workbench.steps import PRESETS
 
 FAMILIES = ("format", "extraction", "numbers", "template", "environment", "output")

@@ -19,10 +19,8 @@ from itertools import pairwise
 
 from workbench.environments import ENVIRONMENTS, TextEnvironment
 from workbench.errors import PatternError
-from workbench.schema import Group, Rollout, Step, StepScores
-from workbench.schema.rollouts import prompt_text
-from workbench.steps import PatternKind, Split
-from workbench.steps.split import turn_texts
+from workbench.schema import Group, Rollout, Step, StepScores, prompt_text
+from workbench.steps import PatternKind, Split, turn_texts
 
 INSERTED = -1
 """The id of a token that no policy sampled."""

@@ -27,10 +27,8 @@ from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
 from workbench.rewards.watch import DROWNED, tell_apart
-from workbench.schema import Credit, Group, ScoredGroup
-from workbench.schema.numbers import differ
-from workbench.steps import StepPattern
-from workbench.steps.split import MAX_STEPS, turn_texts
+from workbench.schema import Credit, Group, ScoredGroup, differ
+from workbench.steps import MAX_STEPS, StepPattern, turn_texts
 
 Level = Literal["ok", "check", "stop"]
 _TAG_AT_END = re.compile(r"<([A-Za-z_][\w-]*)>\s*$")

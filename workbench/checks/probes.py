@@ -26,10 +26,8 @@ from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rewards.reward import Models
 from workbench.rewards.score import settle
-from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores
-from workbench.schema.numbers import counted, signed
-from workbench.steps import StepPattern, split_preview
-from workbench.steps.split import split_answers
+from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores, counted, signed
+from workbench.steps import StepPattern, split_answers, split_preview
 
 THRESHOLD = 0.25
 """What an edit must gain to count, in standard deviations of the group's own advantages under the scheme; less comes

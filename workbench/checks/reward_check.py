@@ -26,8 +26,7 @@ from workbench.rewards.builtin.steps import given_labels
 from workbench.rewards.reward import Models, Reward, load_reward
 from workbench.rewards.sandbox import Sandbox
 from workbench.rewards.score import score_completions
-from workbench.schema import Group, RewardKind, StepScores
-from workbench.schema.numbers import counted
+from workbench.schema import Group, RewardKind, StepScores, counted
 from workbench.steps import PRESETS, StepPattern
 
 Aggregate = Literal["min", "mean", "last"]

@@ -7,6 +7,7 @@ Importing any of this loads neither torch, TRL nor gradio.
 
 from workbench.config.credit import CreditConfig, Pattern
 from workbench.config.policy import LoraConfig, OptimiserSection, PolicySection, SamplingConfig
+from workbench.config.reading import write_yaml
 from workbench.config.rewards import (
     BeliefConfig,
     BeliefForm,
@@ -18,11 +19,12 @@ from workbench.config.rewards import (
     Reduction,
     RewardConfig,
 )
-from workbench.config.section import Leaf, Section, leaves
-from workbench.config.shared import RUN_NAME, MethodSection, Origin, RunSection, SharedConfig, run_name_of
+from workbench.config.section import OTHER_NAMES, Leaf, Section, leaves
+from workbench.config.shared import RUN_NAME, MethodSection, Origin, RunSection, Sharding, SharedConfig, run_name_of
 from workbench.config.task import EnvironmentSection, PromptSection, TaskSection
 
 __all__ = [
+    "OTHER_NAMES",
     "RUN_NAME",
     "BeliefConfig",
     "BeliefForm",
@@ -46,8 +48,10 @@ __all__ = [
     "RunSection",
     "SamplingConfig",
     "Section",
+    "Sharding",
     "SharedConfig",
     "TaskSection",
     "leaves",
     "run_name_of",
+    "write_yaml",
 ]

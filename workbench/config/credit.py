@@ -11,8 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from workbench.config.section import Section
 from workbench.credit import SCHEMES, SHARED, Normalise, check_options
 from workbench.errors import CreditError, did_you_mean, redact_known
-from workbench.steps import StepPattern
-from workbench.steps.pattern import MAX_BYTES
+from workbench.steps import MAX_BYTES, StepPattern
 
 
 class CreditConfig(Section):

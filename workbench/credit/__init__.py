@@ -1,10 +1,11 @@
 """Credit assignment: from step and outcome rewards of a group to token advantages and their explanations."""
 
 from workbench.credit.assign import assign_credit, credit_group, credit_groups
-from workbench.credit.batch import GroupRewards
+from workbench.credit.batch import Batch, GroupRewards
 from workbench.credit.critic import GAE, GAEOptions, Measured, credit_by_gae, gae
 from workbench.credit.explain import (
     LOGGED,
+    NO_SPREAD,
     Comparison,
     GradientShare,
     NoSpread,
@@ -14,6 +15,7 @@ from workbench.credit.explain import (
     gradient_shares,
     logged_credit,
     unused_rewards,
+    what_counts,
     why_no_spread,
 )
 from workbench.credit.loss import (
@@ -26,11 +28,12 @@ from workbench.credit.loss import (
     length_normalisers,
     loss_weights,
     pass_losses,
+    pass_normalisers,
     token_losses,
 )
 from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
-from workbench.credit.schemes.scheme import SHARED, Option
+from workbench.credit.schemes.scheme import SHARED, Option, Part, Range, pooled
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [
@@ -39,8 +42,10 @@ __all__ = [
     "LOGGED",
     "LOSS_TYPES",
     "NORMALISATIONS",
+    "NO_SPREAD",
     "SCHEMES",
     "SHARED",
+    "Batch",
     "Comparison",
     "Explanation",
     "GAEOptions",
@@ -51,6 +56,8 @@ __all__ = [
     "NoSpread",
     "Normalise",
     "Option",
+    "Part",
+    "Range",
     "Remedy",
     "Scheme",
     "StepDifference",
@@ -71,8 +78,11 @@ __all__ = [
     "logged_credit",
     "loss_weights",
     "pass_losses",
+    "pass_normalisers",
+    "pooled",
     "token_losses",
     "unused_rewards",
+    "what_counts",
     "why_no_spread",
 ]
 

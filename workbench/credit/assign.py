@@ -19,9 +19,7 @@ from workbench.credit.schemes import Part, find_scheme
 from workbench.credit.schemes.scheme import resolve
 from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
-from workbench.schema import Credit, CreditPart, ScoredGroup
-from workbench.schema.credit import Spans, token_spans
-from workbench.schema.numbers import counted
+from workbench.schema import Credit, CreditPart, ScoredGroup, Spans, counted, token_spans
 
 
 def assign_credit(

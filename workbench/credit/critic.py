@@ -18,8 +18,7 @@ import numpy.typing as npt
 from workbench.credit.assign import lay_out
 from workbench.credit.normalise import EPSILON
 from workbench.errors import CreditError, shown
-from workbench.schema import Credit, CreditPart, ScoredGroup
-from workbench.schema.credit import suffix_sums
+from workbench.schema import Credit, CreditPart, ScoredGroup, suffix_sums
 
 GAE = "gae"
 """What a credit made here has for its scheme's name."""

@@ -1,6 +1,7 @@
 """Data: tasks (prompts, answers, pairs, labelled steps) and other people's rollouts, read from files and the Hub."""
 
 from workbench.data.formats import FORMATS
+from workbench.data.kinds import Kind
 from workbench.data.made import LABELLED, labelled_groups, planted_errors
 from workbench.data.read import HUB, SHIPPED, Row, read_rows, row_of
 from workbench.data.rollouts import Facts, Imported, group_of, load_groups, read_groups
@@ -14,6 +15,7 @@ __all__ = [
     "TASKS",
     "Facts",
     "Imported",
+    "Kind",
     "Preview",
     "Row",
     "Task",

@@ -20,8 +20,7 @@ from workbench.environments.calculator import Calculator
 from workbench.environments.protocol import Reply, TextEnvironment, check_class
 from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
 from workbench.sandbox.child import is_json
-from workbench.schema import Prompt
-from workbench.schema.rollouts import state_of
+from workbench.schema import Prompt, state_of
 
 _numbers = itertools.count()
 _ALSO = 200  # characters of a message of the environment's

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from workbench.errors import EpisodeError, shown
-from workbench.schema import Prompt
-from workbench.schema.rollouts import prompt_text
+from workbench.schema import Prompt, prompt_text
 
 MOST_STOPS = 16
 

@@ -47,8 +47,7 @@ from workbench.policies.load import Policy, context_length, load_policy
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import encode_prompt, thinking_open
 from workbench.policies.step_values import StepValues, breakthroughs, differences
-from workbench.rewards import Reward, score_group
-from workbench.rewards.protocol import Score
+from workbench.rewards import Reward, Score, score_group
 from workbench.schema import Group, Prompt, prompt_text
 from workbench.steps import StepPattern, split_leniently, token_texts
 

@@ -25,11 +25,9 @@ from workbench.policies.load import Policy
 from workbench.policies.prompts import StopStrings, encode_prompt, thinking_open
 from workbench.policies.sampler import Sampled, ended, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, differences, estimate
-from workbench.rewards import Reward, load_reward, score_group
-from workbench.rewards.protocol import Batch, Score
+from workbench.rewards import Batch, Reward, Score, load_reward, score_group
 from workbench.schema import Group, Prompt, Rollout
-from workbench.steps import StepPattern
-from workbench.steps.split import answer_texts
+from workbench.steps import StepPattern, answer_texts
 
 ROWS = 256
 """Continuations sampled side by side."""

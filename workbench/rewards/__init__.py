@@ -1,6 +1,8 @@
 """Rewards: the protocol of reward functions, those built in, users' own in the sandbox, and scoring with them."""
 
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
+from workbench.rewards.logged import ARGUMENTS
+from workbench.rewards.protocol import Batch, Score, columns_left_out
 from workbench.rewards.reward import Reward, load_reward
 from workbench.rewards.sandbox import Sandbox, SandboxPool
 from workbench.rewards.score import (
@@ -9,21 +11,29 @@ from workbench.rewards.score import (
     score_completions,
     score_group,
     score_split,
+    settle,
     split_group,
+    texts_after_thinking,
 )
 
 __all__ = [
+    "ARGUMENTS",
     "BUILTINS",
+    "Batch",
     "Builtin",
     "ErrorBudget",
     "Reward",
     "Sandbox",
     "SandboxPool",
+    "Score",
+    "columns_left_out",
     "find_builtin",
     "load_reward",
     "score_both",
     "score_completions",
     "score_group",
     "score_split",
+    "settle",
     "split_group",
+    "texts_after_thinking",
 ]

@@ -38,8 +38,7 @@ from workbench.rewards.sandboxed import FILENAME, LOADED, pack_batch
 from workbench.sandbox.child import Child, child_environment
 from workbench.sandbox.limits import without_secrets
 from workbench.schema import Step
-from workbench.steps import Split, StepPattern, unsplit
-from workbench.steps.split import PREVIEW_TIMEOUT, TIMEOUT
+from workbench.steps import PREVIEW_TIMEOUT, TIMEOUT, Split, StepPattern, unsplit
 
 DEADLINE = 30.0
 """Seconds one call may take, loading of its code and start-up of the process apart: that of a run by default."""

@@ -27,8 +27,15 @@ from workbench.rewards.protocol import Batch, Score, form_of
 from workbench.rewards.reward import Models, Reward, load_reward
 from workbench.rewards.sandbox import Sandbox
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
-from workbench.steps import Split, StepPattern, split_leniently, split_preview
-from workbench.steps.split import align_rollout, rollout_texts, split_rollouts
+from workbench.steps import (
+    Split,
+    StepPattern,
+    align_rollout,
+    rollout_texts,
+    split_leniently,
+    split_preview,
+    split_rollouts,
+)
 
 Spec = str | Callable[..., Any] | RewardConfig | Reward
 """A built-in's name, a function, a configuration or a reward."""

@@ -15,8 +15,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from workbench.schema import RewardKind, RewardSummary, ScoredGroup, StepScores
-from workbench.schema.numbers import differ
+from workbench.schema import RewardKind, RewardSummary, ScoredGroup, StepScores, differ
 
 KEPT_CALLS = 500
 """Calls of a function whose times are remembered."""

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from workbench.errors import PatternError, PatternTooSlow, TooManySteps
-from workbench.schema import Rollout, Step
-from workbench.schema.rollouts import answer_span, ends_in_thinking
+from workbench.schema import Rollout, Step, answer_span, ends_in_thinking
 from workbench.steps.pattern import StepPattern
 from workbench.steps.tokens import align_steps
 

@@ -20,8 +20,7 @@ from datasets import Dataset, disable_progress_bars
 from pydantic import TypeAdapter, ValidationError
 
 from workbench.assets import EMBEDDED
-from workbench.config import MethodSection, PolicySection, SamplingConfig, SharedConfig
-from workbench.config.section import OTHER_NAMES
+from workbench.config import OTHER_NAMES, MethodSection, PolicySection, SamplingConfig, SharedConfig
 from workbench.data import load_task, prompted
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, did_you_mean, shown
@@ -30,9 +29,8 @@ from workbench.policies.episodes import Observations
 from workbench.policies.load import Policy, load_policy, pick_device, prepared
 from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.policies.stacked import local_adapter, read_lora
-from workbench.rewards import ErrorBudget, Sandbox, load_reward
+from workbench.rewards import ErrorBudget, Sandbox, columns_left_out, load_reward
 from workbench.rewards.models.load import LocalModels
-from workbench.rewards.protocol import columns_left_out
 from workbench.schema import Prompt
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.base import Listeners, SampledSection, StoredSection, Trainer, section_of

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from workbench.errors import RewardError, WorkbenchError
-from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions
-from workbench.rewards.score import settle
+from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions, settle
 from workbench.schema import Group, Prompt, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
 

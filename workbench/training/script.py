@@ -21,16 +21,13 @@ from typing import Any
 
 from workbench import answers
 from workbench.assets import EMBEDDED
-from workbench.config import SharedConfig
-from workbench.config.reading import write_yaml
-from workbench.config.shared import Sharding
+from workbench.config import Sharding, SharedConfig, write_yaml
 from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
 from workbench.policies.find import is_adapter, policy_path
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
-from workbench.schema.rollouts import CLOSE, OPEN, answer_span
-from workbench.schema.scores import EXTRACTED
+from workbench.schema import CLOSE, EXTRACTED, OPEN, answer_span
 from workbench.training.methods.base import SampledSection
 from workbench.training.methods.grpo import GRPOSection
 from workbench.weights import RENAMED

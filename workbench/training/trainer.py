@@ -53,8 +53,7 @@ from workbench.environments import Environment
 from workbench.errors import ConfigError
 from workbench.metrics import group_metrics
 from workbench.policies.sampler import Sampled, ended, to_rollout
-from workbench.rewards import ErrorBudget, Reward, Sandbox, load_reward
-from workbench.rewards.logged import ARGUMENTS
+from workbench.rewards import ARGUMENTS, ErrorBudget, Reward, Sandbox, load_reward
 from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, Example, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig

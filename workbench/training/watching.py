@@ -19,8 +19,7 @@ from workbench.checks.difficulty import calibration_error
 from workbench.config import RunSection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_rows, load_task, prompted
 from workbench.errors import PatternError, WorkbenchError
-from workbench.rewards import Reward, Sandbox, score_group
-from workbench.rewards.score import texts_after_thinking
+from workbench.rewards import Reward, Sandbox, score_group, texts_after_thinking
 from workbench.schema import (
     Group,
     HeldOutAnswer,
@@ -35,8 +34,7 @@ from workbench.schema import (
     WatchedText,
     prompt_text,
 )
-from workbench.steps import StepPattern, align_steps, split_leniently, token_texts, unsplit
-from workbench.steps.split import split_rollouts
+from workbench.steps import StepPattern, align_steps, split_leniently, split_rollouts, token_texts, unsplit
 from workbench.training.methods.base import StoredSection
 from workbench.training.sampling import PolicySampler
 from workbench.training.trainer import ProcessGRPOTrainer

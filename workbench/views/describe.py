@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.checks import Preflight, ProbeReport
-from workbench.checks.probes import ProbeResult
+from workbench.checks import Preflight, ProbeReport, ProbeResult
 from workbench.checks.reward_check import RewardCheck
 from workbench.credit import Comparison, why_no_spread
 from workbench.data.tasks import Task

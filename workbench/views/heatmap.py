@@ -36,13 +36,14 @@ from workbench.credit import (
     group_normalisers,
     logged_credit,
     pass_losses,
+    pass_normalisers,
+    what_counts,
     why_no_spread,
 )
 from workbench.credit.critic import FORMULA as GAE_FORMULA
-from workbench.credit.explain import what_counts
-from workbench.credit.loss import pass_normalisers
 from workbench.errors import CreditError
 from workbench.schema import (
+    ASSISTANT,
     Credit,
     Group,
     LossPass,
@@ -50,11 +51,13 @@ from workbench.schema import (
     Rollout,
     RolloutPass,
     StepScores,
+    Turn,
     WatchedRow,
     WatchedText,
+    prompt_text,
+    sampled_runs,
+    token_spans,
 )
-from workbench.schema.credit import token_spans
-from workbench.schema.rollouts import ASSISTANT, Turn, prompt_text, sampled_runs
 from workbench.sentences import (
     AS_LOGGED,
     about_comparison,

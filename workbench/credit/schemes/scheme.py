@@ -24,8 +24,7 @@ import numpy as np
 from workbench.credit.batch import Batch, Floats
 from workbench.credit.normalise import Normalise, Normalised, z_within
 from workbench.errors import CreditError, did_you_mean, shown
-from workbench.schema import Carry, CreditPart, PartKind
-from workbench.schema.credit import Unit
+from workbench.schema import Carry, CreditPart, PartKind, Unit
 
 # --- a scheme's options, from its own signature -----------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
-from workbench.data import HUB, Task, load_rows, load_task, prompted
-from workbench.data.kinds import Kind
+from workbench.data import HUB, Kind, Task, load_rows, load_task, prompted
 from workbench.errors import ConfigError
 from workbench.places import check_language_model
 from workbench.rewards.protocol import RESERVED

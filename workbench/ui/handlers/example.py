@@ -23,8 +23,7 @@ from workbench.errors import PatternError, PatternTooSlow, TaskError, WorkbenchE
 from workbench.files import encode
 from workbench.places import local_path
 from workbench.rewards import Sandbox
-from workbench.schema import Example, Group, Prompt
-from workbench.schema.numbers import counted
+from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
 from workbench.ui.handlers.fields import label_of, task_form
 from workbench.ui.handlers.page_state import PageState, with_path

@@ -23,8 +23,7 @@ from workbench.data.opening import LoggedAdvantages, Look, look_at, recognise_ad
 from workbench.data.rollouts import OWN
 from workbench.errors import TaskError, WorkbenchError, shown
 from workbench.rewards import find_builtin
-from workbench.schema import Prompt
-from workbench.schema.numbers import counted
+from workbench.schema import Prompt, counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
 from workbench.ui.handlers.credit import for_scheme, with_settings

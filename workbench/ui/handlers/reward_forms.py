@@ -36,8 +36,7 @@ from workbench.rewards import BUILTINS, split_group
 from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.runs import find_checkpoint, list_runs, open_run
-from workbench.schema import Group
-from workbench.schema.numbers import counted
+from workbench.schema import Group, counted
 from workbench.steps import StepPattern
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, row_of, set_fields

@@ -20,8 +20,7 @@ from workbench.errors import WorkbenchError, cut, redact
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import kind_in, reward_in_file, save_reward, saved_rewards
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
-from workbench.schema import RewardKind, ScoredGroup
-from workbench.schema.numbers import counted, two_places, whole_percent
+from workbench.schema import RewardKind, ScoredGroup, counted, two_places, whole_percent
 from workbench.ui.handlers.credit import for_scheme
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.reward_forms import free_name

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from workbench.credit import gradient_shares, pass_losses
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.runs import Run, open_run
-from workbench.schema import Credit, LossPass
-from workbench.schema.rollouts import prompt_text
+from workbench.schema import Credit, LossPass, prompt_text
 from workbench.ui.handlers.run_follow import Failed
 from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import Recent, Services

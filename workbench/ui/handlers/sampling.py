@@ -16,8 +16,7 @@ from workbench.errors import ChildDied, ConfigError, TaskError, WorkbenchError
 from workbench.places import is_of_run
 from workbench.policies.client import PolicyStatus
 from workbench.policies.prompts import known_chat_template, plain_prompt_note
-from workbench.schema import Example, Group, Prompt
-from workbench.schema.numbers import counted
+from workbench.schema import Example, Group, Prompt, counted
 from workbench.ui.handlers.example import edited_example
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.scoring import Note, message
