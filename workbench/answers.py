@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -433,18 +434,29 @@ def read_chain(
     """
     if start is None or operations is None:
         return []
-    todo = [(str(symbol), int(str(operand))) for symbol, operand in operations]
-    chain = _Chain(text_before + step, int(start), todo)
-    chain.read(text_before)
-    return chain.read(step)
+    task = int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations)
+    chain = copy(_read_last.get((*task, text_before.strip("\n"))))
+    starts_a_line = not text_before or text_before.endswith("\n")
+    if chain is None or not starts_a_line:
+        chain = _Chain(*task)
+        chain.read(text_before)
+    chain.text = text_before + step
+    lines = chain.read(step)
+    _read_last.clear()
+    if starts_a_line:
+        _read_last[(*task, chain.text.strip("\n"))] = chain
+    return lines
+
+
+_read_last: dict[tuple[Any, ...], _Chain] = {}
+"""The lines read by the last call: an answer's next step goes on from them."""
 
 
 class _Chain:
     """How far the lines read by now have come: a wrong result is blamed once, as the next line goes on from it."""
 
-    def __init__(self, text: str, value: int, todo: list[tuple[str, int]]) -> None:
-        self.untagged = not re.search("</?reasoning>", text)
-        self.tagged = text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>" in text
+    def __init__(self, value: int, todo: tuple[tuple[str, int], ...]) -> None:
+        self.text = ""  # that is read
         self.value, self.todo, self.done = value, todo, 0  # done: operations worked so far
         self.skipped = self.opened = self.closed = self.answered = False
 
@@ -460,7 +472,11 @@ class _Chain:
             self.opened, self.closed = self.opened or opens, self.closed or not opens
             return None if in_place else amiss
         if match := _ANSWER.fullmatch(text):
-            in_place = worked and not self.answered and (self.untagged if match[1] else self.tagged)
+            if match[1]:
+                is_styled = not re.search("</?reasoning>", self.text)
+            else:
+                is_styled = self.text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>" in self.text
+            in_place = worked and not self.answered and is_styled
             self.answered = True
             number = int(match[1] or match[2])
             return ChainLine(in_place, self.value, left=number, result=number)
