@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import workbench as wb
 from tests.credits import worked_credit
-from workbench.data import read_groups, rollouts
+from workbench.data import read_groups
 from workbench.data.tokens import Words, cut_by_offsets
 from workbench.errors import TaskError
 from workbench.rundir.rollouts import Rollouts
@@ -54,17 +53,6 @@ def test_chat_prompts_and_completions(tmp_path):
     file = jsonl(tmp_path, {"prompt": prompt, "completion": [{"role": "assistant", "content": "2"}]})
     [group] = wb.load_groups(file)
     assert (group.prompt, group.rollouts[0].text) == (prompt, "2")
-    two = [{"role": "assistant", "content": "2"}] * 2
-    with pytest.raises(TaskError, match="line 1: messages 2 and 3 are both the assistant's"):
-        wb.load_groups(jsonl(tmp_path, {"prompt": prompt, "completion": two}))
-
-
-def test_whether_a_completion_was_cut_off_is_read_where_the_file_says_it(tmp_path):
-    rows = [{"truncated": True}, {"finished": True}, {"finish_reason": "length"}, {"finish_reason": "stop"}]
-    found = read_groups(jsonl(tmp_path, *({"prompt": "a", "completion": "1 2", **row} for row in rows)))
-    assert [rollout.finished for rollout in found.groups[0].rollouts] == [False, True, False, True]
-    assert [rollout.text for rollout in found.groups[0].rollouts] == ["1 2"] * 4
-    assert not any("cut off" in note for note in found.facts.notes)
 
 
 def test_trls_log_is_grouped_by_step_and_prompt(tmp_path):
@@ -178,13 +166,6 @@ def test_prm800k_gives_a_completion_for_each_alternative_and_the_one_gone_on_fro
     assert task[0].columns["answer"] == "4"
 
 
-def test_processbench_says_nothing_of_what_follows_the_first_error(tmp_path):
-    task = wb.load_task(str(jsonl(tmp_path, {"problem": "p", "steps": STEPS, "label": 1, "id": "x"})))
-    [row] = task.rows("labelled_steps")
-    assert (row.prompt, row.steps, row.labels) == ("p", tuple(STEPS), (1.0, 0.0, None))
-    assert (task.kind, task[0].prompt) == ("labelled_steps", "p")
-
-
 def test_labels_go_to_steps_of_the_same_text_however_they_are_cut(tmp_path):
     file = jsonl(tmp_path, {"prompt": "p", "completions": ["a", "b", "a"], "labels": [True, False, False]})
     [group] = wb.load_groups(file)
@@ -238,13 +219,8 @@ def test_a_format_can_be_insisted_on(tmp_path):
     file = jsonl(tmp_path, row)
     assert read_groups(file).facts.format == "trl"
     assert read_groups(file, format="plain").facts.format == "plain"
-    with pytest.raises(TaskError, match="line 1: 'problem' is missing, which every row of the format 'processbench'"):
+    with pytest.raises(TaskError, match="'problem' is missing"):
         wb.load_groups(file, format="processbench")
-    with pytest.raises(
-        TaskError,
-        match="format 'nonsense' is unknown; choose one of group, prm800k, math-shepherd, gsm8k, processbench",
-    ):
-        wb.load_groups(file, format="nonsense")
 
 
 def test_a_groups_own_json_comes_back_as_it_was(tmp_path, tiny):
@@ -310,27 +286,6 @@ def test_token_ids_are_the_truth(tmp_path, tiny):
     words = read_groups(jsonl(tmp_path, {"prompt": "p", "token_ids": ids, "completion": text}))
     assert words.groups[0].rollouts[0].text == text
     assert "1 row with token ids, but no tokenizer was given" in words.facts.notes[0]
-
-
-def test_token_ids_that_mean_nothing_are_refused(tmp_path):
-    file = jsonl(tmp_path, {"prompt": "p", "token_ids": [1, 999]})
-    with pytest.raises(TaskError, match="line 1: token id 999 is outside the 320 of tokenizer 'tiny'; give the one"):
-        wb.load_groups(file, tokenizer="tiny")
-    with pytest.raises(TaskError, match="line 1: there are token ids and no completion; give the tokenizer"):
-        wb.load_groups(file)
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "message"),
-    [
-        ("/no/such/folder", "tokenizer: there is no folder '/no/such/folder'"),
-        ("no-body/nothing-here", "tokenizer 'no-body/nothing-here' "),
-        (object(), "object is no fast tokenizer"),
-    ],
-)
-def test_a_tokenizer_that_cannot_be_had_is_named(tmp_path, tokenizer, message):
-    with pytest.raises(TaskError, match=message):
-        wb.load_groups(jsonl(tmp_path, {"prompt": "p", "completion": "x"}), tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -400,17 +355,13 @@ def test_an_empty_completion_is_its_end_alone(tmp_path, tiny):
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_groups_lie_on_disk_and_one_is_read_at_a_time(tmp_path, monkeypatch):
+def test_groups_are_packed_and_one_is_unpacked_at_a_time(tmp_path):
     rows = [{"prompt": f"p{n // 2}", "completion": f"{n}"} for n in range(6)]
     found = read_groups(jsonl(tmp_path, *rows)).groups
     assert [group.prompt for group in found] == ["p0", "p1", "p2"]
     assert [rollout.text for rollout in found[-1].rollouts] == ["4", "5"]
     assert found[1] == found[1]
-    assert found[1] is not found[1]  # read again
-    full = partial(open, "/dev/full", "r+b", buffering=0)
-    monkeypatch.setattr(rollouts, "TemporaryFile", full)
-    with pytest.raises(TaskError, match="No space left"):
-        read_groups(tmp_path / "data.jsonl")
+    assert found[1] is not found[1]
 
 
 def test_progress_is_heard_and_reading_can_be_cancelled():

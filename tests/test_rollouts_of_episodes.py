@@ -239,10 +239,3 @@ TOOL = {"role": "tool", "content": "5"}
 def test_malformed_episodes_are_refused(row: dict[str, Any], message: str):
     with pytest.raises(TaskError, match=message):
         read([row], "tiny")
-
-
-def test_a_conversation_that_the_template_refuses_names_its_row():
-    tokenizer = tokenizer_with("qwen3_training.jinja")
-    tokenizer.chat_template = "{{ raise_exception('no tools here') }}"
-    with pytest.raises(TaskError, match=r"line 1: the chat template does not take this conversation \(no tools here\)"):
-        read("openai", tokenizer)

@@ -38,16 +38,6 @@ def test_verls_dumps_are_groups_by_step() -> None:
     ]
 
 
-def test_openrlhfs_outputs_are_groups() -> None:
-    row = {"input": "1 + 1?", "output": "2", "reward": 0.5}
-    [group], format, _ = read(row, {**row, "output": "3", "reward": -1})
-    assert (format, group.prompt, [rollout.columns["reward"] for rollout in group.rollouts]) == (
-        "openrlhf",
-        "1 + 1?",
-        [0.5, -1],
-    )
-
-
 def test_verifiers_results_are_groups() -> None:
     row = {
         "example_id": 7,
@@ -101,8 +91,6 @@ def test_prime_rls_token_exports_keep_ids_logprobs_and_the_mask() -> None:
     assert rollout.logprobs == (-0.25,) * len(answer)
     assert rollout.mask == (1,) * (len(answer) - 1) + (0,)
     assert [rollout.columns["logged_advantage"] for rollout in group.rollouts] == [0.5, -0.5]
-    with pytest.raises(TaskError, match="there are token ids and no completion; give the tokenizer that made them"):
-        read(row)
 
 
 def test_ms_swifts_log_has_a_table_in_a_line() -> None:

@@ -125,63 +125,53 @@ def conversation_turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None
 
 
 def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """Read a sequence of ``token_exports``: the prompt is what comes before the first token that the loss takes."""
-    ids = checked(where, "token_ids", values["token_ids"], IDS)
-    taken = each_token(where, "loss_mask", values["loss_mask"], MASK, len(ids)) or ()
-    logprobs, entropies = (
-        each_token(where, name, values.get(name) or None, NUMBERS, len(ids))
-        for name in ("inference_logprobs", "entropy")
-    )
-    advantages = each_token(where, "advantages", values.get("advantages") or None, MAYBE_NUMBERS, len(ids))
-    if not any(taken) or taken[0]:
-        raise TaskError(f"{where}: 'loss_mask' leaves no prompt, or no completion; export whole sequences")
-    first = taken.index(1)
+    """Read a sequence of ``token_exports``."""
+    record = _whole_sequence(where, values, "loss_mask", "inference_logprobs")
     columns = {"training_step": values.get("step"), "env_name": values.get("env_name")}
-    columns |= logged_advantage((advantages or (None,) * len(ids))[first:], taken[first:])
-    return [
-        Record(
-            where,
-            "",
-            prompt_ids=ids[:first],
-            token_ids=ids[first:],
-            logprobs=logprobs and logprobs[first:],
-            entropies=entropies and entropies[first:],
-            mask=None if all(taken[first:]) else taken[first:],
-            series=f"step {values.get('step')}",
-            columns={name: value for name, value in columns.items() if value is not None},
-        )
-    ]
+    known = {name: value for name, value in columns.items() if value is not None}
+    return [replace(record, series=f"step {values.get('step')}", columns=known | record.columns)]
+
+
+def _whole_sequence(
+    where: str, values: Mapping[str, Any], mask: str, logprobs: str, length: int | None = None
+) -> Record:
+    """Read ``token_ids`` of prompt and completion; the prompt is what comes before the first token of the mask.
+
+    ``mask`` and ``logprobs`` are the columns' names; what is behind ``length`` is padding.
+    """
+    names = ("token_ids", mask, logprobs, "entropy", "advantages")
+    given = {name: list(values.get(name) or ())[:length] or None for name in names}
+    ids = checked(where, "token_ids", given["token_ids"], IDS)
+    taken = each_token(where, mask, given[mask], MASK, len(ids)) or ()
+    if not any(taken) or taken[0]:
+        raise TaskError(f"{where}: {mask!r} leaves no prompt, or no completion; write whole sequences")
+    first = taken.index(1)
+    of_policy, entropies = (each_token(where, name, given[name], NUMBERS, len(ids)) for name in (logprobs, "entropy"))
+    advantages = each_token(where, "advantages", given["advantages"], MAYBE_NUMBERS, len(ids)) or (None,) * len(ids)
+    return Record(
+        where,
+        "",
+        prompt_ids=ids[:first],
+        token_ids=ids[first:],
+        logprobs=of_policy and of_policy[first:],
+        entropies=entropies and entropies[first:],
+        mask=None if all(taken[first:]) else taken[first:],
+        columns=logged_advantage(advantages[first:], taken[first:]),
+    )
 
 
 def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of NeMo-RL's ``train_data_step*.jsonl``: ids of prompt and completion, padded behind ``input_lengths``."""
-    names = ("token_ids", "token_loss_mask", "generation_logprobs", "advantages")
-    rest = {name: value for name, value in values.items() if name not in (*names, "prev_logprobs", "content")}
-    length = rest.pop("input_lengths", None)
-    given = {name: list(values.get(name) or ())[:length] or None for name in names}
-    ids = checked(where, "token_ids", given["token_ids"], IDS)
-    taken = each_token(where, "token_loss_mask", given["token_loss_mask"], MASK, len(ids)) or ()
-    logprobs = each_token(where, "generation_logprobs", given["generation_logprobs"], NUMBERS, len(ids))
-    advantages = each_token(where, "advantages", given["advantages"], MAYBE_NUMBERS, len(ids))
-    if not any(taken) or taken[0]:
-        raise TaskError(f"{where}: 'token_loss_mask' leaves no prompt, or no completion; log whole sequences")
-    first = taken.index(1)
-    texts = values["content"]
-    is_plain = isinstance(texts, list) and len(texts) == 2 and all(isinstance(text, str) for text in texts)
+    used = ("token_ids", "token_loss_mask", "generation_logprobs", "advantages", "prev_logprobs", "content")
+    rest = {name: value for name, value in values.items() if name not in used}
     rest["reward"] = rest.pop("rewards", None)
     check_reward(where, rest, "rewards")
-    return [
-        Record(
-            where,
-            texts[0] if is_plain else "",
-            texts[1] if is_plain else None,
-            prompt_ids=None if is_plain else ids[:first],
-            token_ids=ids[first:],
-            logprobs=logprobs and logprobs[first:],
-            mask=None if all(taken[first:]) else taken[first:],
-            columns=rest | logged_advantage((advantages or (None,) * len(ids))[first:], taken[first:]),
-        )
-    ]
+    record = _whole_sequence(where, values, "token_loss_mask", "generation_logprobs", rest.pop("input_lengths", None))
+    record = replace(record, columns=rest | record.columns)
+    texts = values["content"]
+    if isinstance(texts, list) and len(texts) == 2 and all(isinstance(text, str) for text in texts):
+        record = replace(record, prompt=texts[0], completion=texts[1], prompt_ids=None)
+    return [record]
 
 
 def read_miles(where: str, values: Mapping[str, Any]) -> list[Record]:

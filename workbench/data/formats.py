@@ -118,15 +118,10 @@ def detect(where: str, values: Mapping[str, Any]) -> Format:
     found = next((format for format in FORMATS.values() if format.fits(values)), None)
     if found is not None:
         return found
-    if {"question", "answer"} <= values.keys() or "prompt" in values:
-        raise TaskError(
-            f"{where}: there are no completions (columns {cut(', '.join(values), 300)}); give each row a "
-            "'completion', or load the file as a task"
-        )
     raise TaskError(
-        f"{where}: the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format: there is no "
-        f"'prompt'; give each row a 'prompt' and a 'completion', or say which columns are: prompt=…,completion=… "
-        f"(formats: {', '.join(FORMATS)})"
+        f"{where}: the columns {cut(', '.join(map(repr, values)), 300) or '(none)'} are no known format of "
+        "rollouts; give each row a 'prompt' and a 'completion', say which columns are: prompt=…,completion=…, or load "
+        f"the file as a task (formats: {', '.join(FORMATS)})"
     )
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 SHIPPED = {"gsm8k": GSM8K / "model-solutions-300.jsonl"}
 """Data that comes with the workbench, by the name it can be loaded under."""
 MAX_BYTES = 256 * 2**20
-"""Largest file, and largest sum of a folder's; what is compressed may be four times that when unpacked."""
+"""Largest file, and largest sum of a folder's."""
 MAX_NAMES = 50_000
 """Most files and folders that are looked through for those with rows."""
 MAX_DEPTH = 64
@@ -49,8 +49,8 @@ class Row:
     """One row's columns. ``where`` is how messages call it: ``line 3`` of a text file, ``row 3`` of all else.
 
     ``mended`` says that its texts held unpaired surrogates, which no tokenizer and no UTF-8 file takes: each is U+FFFD.
-    ``unset`` says that it held NaN, which is None in ``values``. A row that cannot be read has no values and says why
-    in ``fault``; one that an import leaves out with a note has that note in ``left_out``.
+    ``unset`` says that it held NaN or infinity, which is None in ``values``. A row that cannot be read has no values
+    and says why in ``fault``; one that an import leaves out with a note has that note in ``left_out``.
     """
 
     where: str
@@ -77,9 +77,6 @@ class Lazy(Sequence[T]):
         if not -self._count <= index < self._count:
             raise IndexError(f"item {index} of {self._count}; indices run from 0 to {self._count - 1}")
         return self._make(index % self._count)
-
-    def __iter__(self) -> Iterator[T]:
-        return (self._make(i) for i in range(self._count))
 
 
 def resolve(path: str | Path) -> Path:
@@ -136,7 +133,7 @@ def rows_and_faults(path: Path, split: str | None = None, *, max_bytes: int = MA
 
 
 def row_of(source: str, where: str, values: Any) -> Row:
-    """Return a row of JSON values; one that is no object or holds infinity has a ``fault`` that names the source."""
+    """Return a row of JSON values; one that is no object has a ``fault`` that names the source."""
     seen: set[str] = set()
     try:
         if not isinstance(values, dict):
@@ -151,8 +148,6 @@ def row_of(source: str, where: str, values: Any) -> Row:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_TEXTS = frozenset({"prompt", "question", "problem", "completion", "chosen", "rejected"})
 
 
 def _plain(column: str, value: Any, seen: set[str], depth: int) -> Any:
@@ -162,12 +157,10 @@ def _plain(column: str, value: Any, seen: set[str], depth: int) -> Any:
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
-        if math.isinf(value):
-            raise ValueError(f"{column!r} is infinite; leave it empty where there is no number")
-        if math.isnan(value):
-            seen.add("NaN")
-            return None
-        return value
+        if math.isfinite(value):
+            return value
+        seen.add("NaN")
+        return None
     if depth > MAX_DEPTH:
         raise ValueError(f"{column!r} is nested too deeply; the limit is {MAX_DEPTH} levels")
     if isinstance(value, dict):
@@ -175,19 +168,10 @@ def _plain(column: str, value: Any, seen: set[str], depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(column, item, seen, depth + 1) for item in value]
     if isinstance(value, bytes):
-        return _decoded(column, value)
+        with suppress(UnicodeDecodeError):
+            return value.decode()
+        return f"<{len(value):,} bytes>"
     return float(value) if isinstance(value, Decimal) and value.is_finite() else str(value)  # a date
-
-
-def _decoded(column: str, value: bytes) -> str:
-    """Return the text that a Parquet file has as bytes; how many bytes there are if they are no text."""
-    with suppress(UnicodeDecodeError):
-        text = value.decode()
-        if not _CONTROL.search(text):
-            return text
-    if column in _TEXTS:
-        raise ValueError(f"{column!r} holds {len(value):,} bytes that are no UTF-8 text; write it as text")
-    return f"<{len(value):,} bytes>"
 
 
 def _mended(text: str, seen: set[str]) -> str:
@@ -205,13 +189,12 @@ def _rows_of_file(path: Path, max_bytes: int) -> Iterator[Row]:
     fault = f"{path.name} has no rows; give it at least one"
     empty = True
     try:
-        if not path.is_file():
-            path.stat()  # raises what is wrong with it
-            raise TaskError(f"{path.name} is not a file; give a JSONL or Parquet file")
         if (size := path.stat().st_size) > max_bytes:
             raise TaskError(f"{path.name} has {size:,} bytes, over the limit of {max_bytes:,}; split it")
         with path.open("rb") as stream:
-            for row in _parsed_rows(path.name, _unpacked(path.name, stream, 4 * max_bytes), 4 * max_bytes):
+            is_packed = stream.read(2) == b"\x1f\x8b"
+            stream.seek(0)
+            for row in _parsed_rows(path.name, io.BytesIO(gzip.decompress(stream.read())) if is_packed else stream):
                 if empty and row.fault:
                     fault = row.fault
                 empty = empty and bool(row.fault)
@@ -222,25 +205,12 @@ def _rows_of_file(path: Path, max_bytes: int) -> Iterator[Row]:
         raise TaskError(fault)
 
 
-def _unpacked(name: str, stream: IO[bytes], most: int) -> IO[bytes]:
-    """Return the stream, or what gzip packed into it: at most ``most`` bytes."""
-    start = stream.read(2)
-    stream.seek(0)
-    if start != b"\x1f\x8b":
-        return stream
-    with gzip.open(stream) as packed:
-        data = packed.read(most + 1)
-    if len(data) > most:
-        raise TaskError(f"{name} unpacks to more than {most:,} bytes, the limit; split it")
-    return io.BytesIO(data)
-
-
-def _parsed_rows(name: str, stream: IO[bytes], max_unpacked: int) -> Iterator[Row]:
+def _parsed_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
     """Return the rows of the format that a stream begins as."""
     start = stream.read(64)
     stream.seek(0)
     if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
-        return _table_rows(name, stream, start, max_unpacked)
+        return _table_rows(name, stream, start)
     if start.startswith(b"\xef\xbb\xbf"):
         start = start[3:]
         stream.seek(3)
@@ -251,22 +221,18 @@ def _parsed_rows(name: str, stream: IO[bytes], max_unpacked: int) -> Iterator[Ro
             f"{name} is not Parquet or JSONL but another file; a JSONL file begins with {{ and a Parquet file with "
             "PAR1, and the name of a CSV file ends in .csv or .tsv"
         )
-    if first == b"[" or (name.lower().removesuffix(".gz").endswith(".json") and not _is_json(stream)):
-        return _json_list(name, stream)
+    if first == b"[" or name.lower().removesuffix(".gz").endswith(".json"):
+        return _json_rows(name, stream)
     return _json_lines(name, stream)
 
 
-def _table_rows(name: str, stream: IO[bytes], start: bytes, max_unpacked: int) -> Iterator[Row]:
+def _table_rows(name: str, stream: IO[bytes], start: bytes) -> Iterator[Row]:
     """Yield the rows of Parquet, or of Arrow: a file, or a stream as ``datasets`` writes it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if start.startswith(b"PAR1"):
-        file = pq.ParquetFile(stream)
-        unpacked = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-        if unpacked > max_unpacked:
-            raise TaskError(f"{name} unpacks to {unpacked:,} bytes, over the limit of {max_unpacked:,}; split it")
-        batches = file.iter_batches(batch_size=_BATCH)
+        batches = pq.ParquetFile(stream).iter_batches(batch_size=_BATCH)
     elif start.startswith(b"ARROW1"):
         arrow = pa.ipc.open_file(stream)
         batches = (arrow.get_batch(i) for i in range(arrow.num_record_batches))
@@ -286,13 +252,27 @@ def _table_rows(name: str, stream: IO[bytes], start: bytes, max_unpacked: int) -
 _NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object. Raises ValueError if a key is there twice: ``json`` would keep the last one's value."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"an object has the key {next(name for name in names if names.count(name) > 1)!r} twice")
-    return values
+def _json_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
+    """Yield the rows of a list, of the one list of objects that an object holds, or of lines; or it is one row."""
+    text = stream.read()
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        yield from _json_lines(name, io.BytesIO(text))
+        return
+    if isinstance(document, dict):
+        lists = [
+            value
+            for value in document.values()
+            if isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+        ]
+        if len(lists) > 1:
+            raise TaskError(f"{name} holds {len(lists)} lists of objects; give a list of rows alone, or JSONL")
+        document = lists[0] if lists else [document]
+    for number, values in enumerate(document, start=1):
+        yield row_of(name, f"row {number}", values)
 
 
 def _json_lines(name: str, stream: IO[bytes]) -> Iterator[Row]:
@@ -302,7 +282,7 @@ def _json_lines(name: str, stream: IO[bytes]) -> Iterator[Row]:
             continue
         where = f"line {number}"
         try:
-            yield row_of(name, where, json.loads(line.decode(), object_pairs_hook=_unique))
+            yield row_of(name, where, json.loads(line.decode()))
         except (ValueError, RecursionError) as error:
             is_torn = line.lstrip().startswith(b"{") and not line.endswith(b"\n") and isinstance(error, _NOT_JSON)
             note = f"{where}, the last one, is left out: it is not whole (is the file still being written?)"
@@ -320,41 +300,17 @@ def _reason(error: Exception) -> str:
     return cut(str(getattr(error, "strerror", None) or error) or type(error).__name__, 300)
 
 
-def _json_list(name: str, stream: IO[bytes]) -> Iterator[Row]:
-    """Yield the rows of a list, or of the one list of objects that an object holds; or it is one row itself."""
-    document = json.loads(stream.read().decode(), object_pairs_hook=_unique)
-    if isinstance(document, dict):
-        lists = [
-            value
-            for value in document.values()
-            if isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
-        ]
-        if len(lists) > 1:
-            raise TaskError(f"{name} holds {len(lists)} lists of objects; give a list of rows alone, or JSONL")
-        document = lists[0] if lists else [document]
-    for number, values in enumerate(document, start=1):
-        yield row_of(name, f"row {number}", values)
-
-
-def _is_json(stream: IO[bytes]) -> bool:
-    """Return whether the first line is JSON. The stream stands where it stood."""
-    at = stream.tell()
-    line = stream.readline()
-    stream.seek(at)
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 # --- CSV -------------------------------------------------------------------------------------------------------------
 
 _AS_TEXT = re.compile(
     r"prompt|question|problem|instruction|input|output|completion|response|chosen|rejected|answer|solution|.*text", re.I
 )
-_EMPTY = frozenset({"", "nan", "none", "null", "na", "n/a"})
-_WORDS = {"true": True, "false": False, "inf": math.inf, "-inf": -math.inf, "infinity": math.inf}
+_WORDS = {
+    **dict.fromkeys(("nan", "none", "null", "na", "n/a", "inf", "-inf", "infinity"), math.nan),
+    "": None,
+    "true": True,
+    "false": False,
+}
 
 
 def _csv_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
@@ -394,8 +350,6 @@ def _csv_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
 def _value(cell: str) -> Any:
     """Return a cell as JSON has it. Raises ValueError for text."""
     word = cell.lower()
-    if word in _EMPTY:
-        return math.nan if cell else None
     if word in _WORDS:
         return _WORDS[word]
     if word.startswith('"'):

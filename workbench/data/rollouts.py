@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-import weakref
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile, gettempdir
-from threading import Lock
 from typing import Any
 
 from workbench.data.conversations import plain_pieces, templated_pieces
@@ -134,7 +131,7 @@ def read_groups(
 ) -> Imported:
     """``load_groups`` with the facts: format, tokenizer, preset, and notes on what could not be kept exactly.
 
-    The groups lie in a temporary file, from which each is read when it is asked for. ``on_event`` hears
+    The groups are held compressed, and each is unpacked when it is asked for. ``on_event`` hears
     ``{"phase": …}`` and ``{"done": n, "of": n}``; once ``cancelled`` says True, what is there by then is returned.
     Raises TaskError.
     """
@@ -167,34 +164,17 @@ def read_groups(
             yield builder.build(draft)
             report({"done": number, "of": len(drafts[:limit])})
 
-    groups = keep_on_disk(built())
+    groups = packed(built())
     return Imported(groups, builder.facts())
 
 
-def keep_on_disk(groups: Iterable[Group]) -> Sequence[Group]:
-    """Write groups to a temporary file, and return a sequence that reads one when it is asked for it."""
-    lock = Lock()
-    places: list[int] = []
-    try:
-        with ExitStack() as stack:
-            file = stack.enter_context(TemporaryFile())
-            for group in groups:
-                places.append(file.tell())
-                pickle.dump(group, file)
-            file.flush()
-            close = stack.pop_all().close
-    except OSError as error:
-        raise TaskError(f"the groups cannot be kept in {gettempdir()}: {error}; free some space") from error
+def packed(groups: Iterable[Group]) -> Sequence[Group]:
+    """Return the groups as a sequence that holds them compressed and unpacks one when it is asked for it.
 
-    def read(index: int) -> Group:
-        with lock:
-            file.seek(places[index])
-            group: Group = pickle.load(file)
-        return group
-
-    kept = Lazy(len(places), read)
-    weakref.finalize(kept, close)
-    return kept
+    As objects they take 35 times the size of their file.
+    """
+    kept = [zlib.compress(pickle.dumps(group), 1) for group in groups]
+    return Lazy(len(kept), lambda i: pickle.loads(zlib.decompress(kept[i])))
 
 
 def is_of_a_run(file: Path) -> bool:
@@ -327,14 +307,27 @@ def _finds_again(record: Record, preset: str) -> bool:
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
+_SAID = {
+    "inexact": ("completion", "that tokenizer {name!r} cannot give back, with the text shown by offsets"),
+    "unlike": ("row", "whose token ids decode to another text than the completion; the ids are shown"),
+    "idle ids": ("row", "with token ids, but no tokenizer was given: the text is shown in words"),
+    "untemplated": ("episode", "whose turns and observations stand as plain text, with no chat template"),
+    "rewritten": ("episode", REWRITTEN),
+    "unwritten": ("episode", "whose chat template leaves out calls or thoughts: it stands as plain text"),
+    "after end": ("completion", "without what follows the end token, or fills the batch: {tokens}"),
+    "written end": ("completion", "whose text ends in an end token, which is taken as that"),
+    "by marks": ("episode", "whose observations were told by <tool_response>, for the file has no mask"),
+    "unknown end": ("completion", UNKNOWN_END),
+}
+"""What a builder counts, the noun for what has it, and what is said of those."""
+
+
 class Builder:
     """Tokenises drafts and counts what has to be said about it."""
 
     def __init__(self, tokeniser: Tokeniser, facts: Facts, file: str) -> None:
         self._tokeniser, self._facts, self._file = tokeniser, facts, file
-        self._inexact = self._unlike = self._unknown_end = self._idle_ids = 0
-        self._untemplated = self._rewritten = self._by_marks = self._unwritten = 0
-        self._after_end = self._tokens_after_end = self._written_ends = 0
+        self._counts: Counter[str] = Counter()
         self._kept = False
 
     def build(self, draft: Draft) -> Group:
@@ -361,23 +354,12 @@ class Builder:
     def facts(self) -> Facts:
         """Return what is known once all drafts are built."""
         name = self._tokeniser.name
-        known = [
-            (self._inexact, "completion", f"that tokenizer {name!r} cannot give back, with the text shown by offsets"),
-            (self._unlike, "row", "whose token ids decode to another text than the completion; the ids are shown"),
-            (self._idle_ids, "row", "with token ids, but no tokenizer was given: the text is shown in words"),
-            (self._untemplated, "episode", "whose turns and observations stand as plain text, with no chat template"),
-            (self._rewritten, "episode", REWRITTEN),
-            (self._unwritten, "episode", "whose chat template leaves out calls or thoughts: it stands as plain text"),
-            (
-                self._after_end,
-                "completion",
-                f"without what follows the end token, or fills the batch: {counted(self._tokens_after_end, 'token')}",
-            ),
-            (self._written_ends, "completion", "whose text ends in an end token, which is taken as that"),
-            (self._by_marks, "episode", "whose observations were told by <tool_response>, for the file has no mask"),
-            (self._unknown_end, "completion", UNKNOWN_END),
+        tokens = counted(self._counts["token"], "token")
+        notes = [
+            f"{counted(self._counts[what], noun)} {text.format(name=name, tokens=tokens)}"
+            for what, (noun, text) in _SAID.items()
+            if self._counts[what]
         ]
-        notes = [f"{counted(count, noun)} {text}" for count, noun, text in known if count]
         if self._tokeniser.name == WORDS and not self._kept:
             notes.append(AS_WORDS)
         return replace(
@@ -404,7 +386,7 @@ class Builder:
                 raise TaskError(
                     f"{record.where}: there are token ids and no completion; give the tokenizer that made them"
                 )
-            self._idle_ids += 1
+            self._counts["idle ids"] += 1
         if record.conversation is not None or record.pieces is not None:
             return self._episode(record)
         return self._tokenised(record)
@@ -425,10 +407,10 @@ class Builder:
             turns=tuple(replace(turn, end=min(turn.end, count)) for turn in record.turns if turn.start < count),
         )
         text, whole = record.completion, "".join(texts)
-        self._unlike += text is not None and text not in (rollout.text, whole)
+        self._counts["unlike"] += text is not None and text not in (rollout.text, whole)
         if record.conversation is not None:
             said = (record.conversation.messages[turn]["content"] for turn in record.conversation.turns)
-            self._unlike += any(part.strip() not in whole for part in said)
+            self._counts["unlike"] += any(part.strip() not in whole for part in said)
         return rollout
 
     def _episode(self, record: Record) -> Rollout:
@@ -446,9 +428,9 @@ class Builder:
             texts += tokens.texts
             mask += [int(role == ASSISTANT)] * len(tokens.ids)
             turns.append(Turn(role, start, len(ids)))
-        self._inexact += not exact
+        self._counts["inexact"] += not exact
         finished = pieces[-1][0] == ASSISTANT and record.finished is not False
-        self._unknown_end += finished and record.finished is None
+        self._counts["unknown end"] += finished and record.finished is None
         if finished and not (ids and ids[-1] in self._tokeniser.end_ids):
             (token, shown), last = self._tokeniser.end, turns[-1]
             ids, texts, mask = [*ids, token], [*texts, shown], [*mask, 1]
@@ -458,25 +440,25 @@ class Builder:
     def _pieces(self, record: Record) -> Sequence[tuple[str, str]]:
         """(role, text) of an episode's turns and observations; a last turn that was cut off has no end."""
         if record.pieces is not None:
-            self._by_marks += 1
+            self._counts["by marks"] += 1
             return record.pieces
         assert record.conversation is not None
         messages = list(record.conversation.messages)
         for turn in record.conversation.turns:
             messages[turn] = {**messages[turn], "content": WRITTEN_END.sub("", messages[turn]["content"])}
         conversation = replace(record.conversation, messages=tuple(messages))
-        self._written_ends += conversation != record.conversation
+        self._counts["written end"] += conversation != record.conversation
         if isinstance(self._tokeniser, Words) or not self._tokeniser.has_template:
-            self._untemplated += 1
+            self._counts["untemplated"] += 1
             return plain_pieces(conversation)
         try:
             pieces, rewrites, leaves_out = templated_pieces(self._tokeniser.render, conversation, self._tokeniser.ends)
         except TaskError as error:
             raise TaskError(f"{record.where}: {error}") from error
         if leaves_out:
-            self._unwritten += 1
+            self._counts["unwritten"] += 1
             return plain_pieces(conversation)
-        self._rewritten += rewrites
+        self._counts["rewritten"] += rewrites
         role, last = pieces[-1]
         if role == ASSISTANT and record.finished is False:
             end = next((end for end in self._tokeniser.ends if last.endswith(end)), "")
@@ -492,9 +474,9 @@ class Builder:
         if written and not has_end:  # another tokenizer's
             tokens = self._tokeniser.tokens(text[: written.start()])
             count = len(tokens.ids)
-        self._written_ends += has_end or bool(written)
-        self._inexact += not tokens.exact
-        self._unknown_end += record.finished is None and not has_end and not written
+        self._counts["written end"] += has_end or bool(written)
+        self._counts["inexact"] += not tokens.exact
+        self._counts["unknown end"] += record.finished is None and not has_end and not written
         finished = record.finished is not False or bool(written)
         end = [self._tokeniser.end] if not has_end and (finished or not count) else []
         return Rollout(
@@ -511,6 +493,6 @@ class Builder:
         count = next((i + 1 for i in range(first, last) if ids[i] in ends), len(ids))
         while count > 1 and (ids[count - 1] == pad or (count > last + 1 and ids[count - 1] in ends)):
             count -= 1
-        self._after_end += count < len(ids)
-        self._tokens_after_end += len(ids) - count
+        self._counts["after end"] += count < len(ids)
+        self._counts["token"] += len(ids) - count
         return count
