@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, add_reward, drop_file, open_by_name
+from tests.browsing import App, add_reward, drop_file, expect_rollouts, open_by_name
 from workbench.data import load_task
 
 pytestmark = pytest.mark.browser
 
 CARDS = "#drawing .rollout:not(.streaming)"
-COLOURED = "document.querySelector('#heatmap').heatmap.data.rollouts?.some((r) => r.advantages?.some((a) => a !== 0))"
+COLOURED = """document.querySelector('#heatmap').heatmap.data.rollouts?.some((rollout) =>
+  [rollout, rollout.twin].some((one) => one?.advantages?.some((advantage) => advantage !== 0)))"""
+CASES = Path(__file__).parent / "data" / "cases"
+UNSCORED = "Nothing in the file scores an answer"
+SHAPES = (
+    ("content-parts.jsonl", UNSCORED),
+    ("messages-reasoning.jsonl", UNSCORED),
+    ("end-token-text.jsonl", UNSCORED),
+    ("pads-after-end.jsonl", UNSCORED),
+    ("miles-sample.jsonl", "1 group (2 answers) of a miles log"),
+    ("ms-swift-completions.jsonl", "2 groups (4 answers) of an ms-swift log; its advantages are outcome ÷ std"),
+    ("nemo-rl-train-data.jsonl", "1 group (2 answers) of a NeMo-RL log"),
+    ("trl-extra-column.jsonl", "equal within 0.01; 1 column was not used (n_tokens)"),
+    ("trl-nan.csv", "1 group (2 answers) of a TRL log"),
+    ("verifiers-traces.jsonl", "1 group (2 answers) of a log of traces"),
+    ("prime-rl-run", "1 group (1 answer) of a log of traces"),
+    ("verl-countdown.jsonl", "Opened 4 problems."),
+    ("own-rows.jsonl", "Opened 12 problems."),
+    ("prm800k-null-steps.jsonl", "no completion in any (line 1)"),
+    ("open-r1-style-rewards.py", "Added 2 rewards: format_reward, len_reward."),
+)
+"""Files, and what the page says of each."""
 
 
 def write(file: Path, *rows: dict[str, Any]) -> Path:
@@ -31,27 +54,25 @@ def test_own_files_become_coloured_groups(page: Page, app: App, tmp_path: Path) 
     a_configuration_opens_through_the_same_door(page, tmp_path)
 
 
-def test_logs_without_rewards_are_coloured_once_one_is_added(page: Page, app: App, tmp_path: Path) -> None:
-    prompt, user = "3 trays of 402?", {"role": "user", "content": "3 trays of 402?"}
-    thinking = {"type": "thinking", "thinking": "3*402"}
-    logs = {
-        "ended": [{"prompt": prompt, "completion": f"So {text}.<|im_end|>"} for text in ("12", "1206")],
-        "reasoning": [
-            {"messages": [user, {"role": "assistant", "content": text, "reasoning_content": "3*402"}]}
-            for text in ("12", "1206")
-        ],
-        "parts": [
-            {"messages": [user, {"role": "assistant", "content": [thinking, {"type": "text", "text": text}]}]}
-            for text in ("12", "1206")
-        ],
-        "padded": [{"prompt": prompt, "token_ids": ids} for ids in ([43, 44, 2, 0, 0], [43, 44, 45, 46, 2])],
-    }
-    for name, rows in logs.items():
-        drop_file(page, write(tmp_path / f"{name}.jsonl", *rows))
-        if name == "ended":  # for the others it is in the list by then
-            expect(page.locator("#door-note")).to_contain_text("add a reward")
+def test_every_shape_of_file_is_a_coloured_group_in_three_actions(page: Page, app: App) -> None:
+    """Opening it is the first; what nothing scores is coloured once a reward is added. A folder is opened by name."""
+    shutil.copytree(CASES / "prime-rl-run", app.workspace / "prime-rl-run")
+    for name, said in SHAPES:
+        if name == "prime-rl-run":
+            open_by_name(page, name)
+        else:
+            drop_file(page, CASES / name)
+        expect(page.locator("#door-note")).to_contain_text(said)
+        if name in ("content-parts.jsonl", "own-rows.jsonl"):  # for the logs after it, it is in the list by then
+            expect(page.locator("#drawing")).to_contain_text(re.compile("Not scored|No spread"))
             add_reward(page, "length_and_mistake")
-        expect(page.locator("#title")).to_contain_text(f"{name}.jsonl")
+        if name == "own-rows.jsonl":  # whose answers are all wrong, and scored as such alone
+            page.get_by_role("button", name="Scheme process").click()
+        if name.startswith(("verl", "own")):  # answers are sampled at once
+            expect(page.locator("#title .about")).to_contain_text("sampled from tiny")
+            expect_rollouts(page, 8)
+        elif "null-steps" not in name and not name.endswith(".py"):  # which leave the group that is on screen
+            expect(page.locator("#title .about")).to_contain_text(name)
         page.wait_for_function(COLOURED)
 
 

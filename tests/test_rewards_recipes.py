@@ -330,3 +330,29 @@ def test_math_equality(text: str, answer: Any, expected: float | None) -> None:
 def test_a_missing_column_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=r"answer.*missing|completion_ids are missing"):
         score(name, "72")
+
+
+# ── Countdown ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<think>44 + 19</think>\n<answer>(44 + 19) + 35</answer>", 1.0),  # 98
+        ("so \\boxed{35 + 44 + 19}", 1.0),
+        ("<answer>44 + 19 - 35</answer>", 0.1),  # 28
+        ("<answer>98</answer>", 0.1),  # the numbers are not in it
+        ("<answer>44 + 19 + 35 + 35 - 35</answer>", 0.1),  # one of them three times
+        ("<answer>44 + 19 + 35 = 98</answer>", 0.1),  # no sum, as TinyZero has it
+        ("<answer>44 / (19 - 19) + 35</answer>", 0.1),
+        ("44 + 19 + 35, I think", 0.0),
+    ],
+)
+def test_countdown_equation_is_one_for_a_sum_of_the_numbers(text: str, expected: float) -> None:
+    assert score("countdown_equation", text, answer={"target": 98, "numbers": [44, 19, 35]}) == expected
+    assert score("countdown_equation", text, answer="98") is None
+
+
+def test_numbers_of_a_decimal_are_no_numbers_of_countdown() -> None:
+    text = "<answer>1.5 * 4</answer>"
+    assert score("countdown_equation", text, answer={"target": 6, "numbers": [1, 5, 4]}) == 0.1

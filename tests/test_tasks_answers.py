@@ -69,14 +69,23 @@ def test_any_of_a_list_of_golds_is_right(tmp_path: Path) -> None:
 
 
 def test_an_object_is_compared_with_no_text_and_that_is_said(tmp_path: Path) -> None:
-    path = put(tmp_path / "countdown.jsonl", [COUNTDOWN] * 12)
+    row = {**COUNTDOWN, "reward_model": {"ground_truth": {"cells": [1, 2, 3]}}}
+    path = put(tmp_path / "grid.jsonl", [row] * 12)
     policy = {"prompt": {"apply_template": "never"}, "method": {"prompts_per_step": 2}}
     task = wb.load_task(path)
     assert (task.can_check, task.rewards) == (False, ())
-    assert task[0].columns["answer"] == {"numbers": [1, 2, 3], "target": 6}
+    assert task[0].columns["answer"] == {"cells": [1, 2, 3]}
     assert "a reward must be chosen" in preview_of(task).said
     with pytest.raises(TaskError, match=r"object.*choose a reward"):
         checked(RunConfig.parse({"task": str(path), **policy}))
+
+
+def test_a_target_with_numbers_is_judged_by_its_equation(tmp_path: Path) -> None:
+    task = wb.load_task(put(tmp_path / "countdown.jsonl", [COUNTDOWN] * 12))
+    assert (task.checker, task.can_check) == ("countdown_equation", True)
+    assert [reward.name for reward in task.rewards] == ["countdown_equation"]
+    assert task.answer_is_right("<answer>1 + 2 + 3</answer>", task[0].columns)
+    assert not task.answer_is_right("<answer>6</answer>", task[0].columns)
 
 
 def test_a_row_without_an_answer_is_named_and_no_other_tasks_reward_is_taken(tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ class TaskSection(Section):
     """Training rows that are drawn; none for all."""
     held_out_rows: int | None = Field(title="Held-out rows", default=None, ge=1, le=100_000_000)
     """Held-out rows that are drawn; none for all."""
-    checker: Literal["answer_correctness", "gsm8k_answer", "math_equality"] | None = None
-    """The reward that says which held-out answers are right; none for math_equality if answers hold LaTeX, else
-    answer_correctness."""
+    checker: Literal["answer_correctness", "countdown_equation", "gsm8k_answer", "math_equality"] | None = None
+    """The reward that says which held-out answers are right; none for math_equality if answers hold LaTeX,
+    countdown_equation if they are targets with numbers, else answer_correctness."""
     sample_seed: int | None = Field(default=0, ge=0, lt=2**31)
     """Seed of these draws; none takes the first rows instead."""
 

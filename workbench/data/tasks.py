@@ -402,11 +402,14 @@ def _task(
     held: Sequence[Example] = Lazy(len(measured), measured.example)
     looked_at = [(rows[0],) if lazy and len(rows) else list(rows) for rows in (examples, held)]
     golds = [[row.columns.get("answer") for row in rows] for rows in looked_at]
-    unchecked = next(filter(None, map(_unchecked, (training, measured), golds)), "")
+    is_countdown = all(isinstance(gold, dict) and {"target", "numbers"} <= gold.keys() for of in golds for gold in of)
+    unchecked = "" if is_countdown else next(filter(None, map(_unchecked, (training, measured), golds)), "")
     worked = not unchecked and "answer" in training.row(0).values and "####" in str(training.row(0).values["answer"])
     if not lazy:
         examples, held = looked_at
     checker = "math_equality" if "\\" in str(golds) else "answer_correctness"
+    if is_countdown:
+        checker = "countdown_equation"
     task = Task(
         name,
         examples,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from workbench.errors import RewardCodeError, did_you_mean, shown
 from workbench.rewards.builtin.answers import (
+    countdown_equation,
     gsm8k_answer,
     gsm8k_correctness,
     gsm8k_integer,
@@ -151,6 +152,15 @@ BUILTINS: dict[str, Builtin] = {
             1,
             "math-verify, https://github.com/huggingface/Math-Verify",
             in_worker=True,
+        ),
+        Builtin(
+            "countdown_equation",
+            "outcome",
+            countdown_equation,
+            "1 for a sum of all numbers that reaches the target, 0.1 for another answer, else 0",
+            0,
+            1,
+            "TinyZero, https://github.com/Jiayi-Pan/TinyZero",
         ),
         Builtin(
             "calculator_notes",

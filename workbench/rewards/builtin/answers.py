@@ -1,4 +1,4 @@
-"""Outcome rewards by rule: GSM8K's own notation, the GSM8K and Qwen3 recipes, mathematical equality.
+"""Outcome rewards by rule: GSM8K's own notation, the GSM8K and Qwen3 recipes, Countdown, mathematical equality.
 
 Each function stands alone, so that its source runs when pasted into the page's editor.
 
@@ -13,6 +13,9 @@ Each function stands alone, so that its source runs when pasted into the page's 
   ``<start_working_out>…<end_working_out><SOLUTION>…</SOLUTION>``, where the chat template has usually written the first
   tag already. The recipe's own expression takes the text of two solutions for one, and anything on the lines after the
   last tag for nothing; its answer check punishes a wrong number as unreadable where the right one is 0.
+- ``countdown_equation``, TinyZero's reward for Countdown, a target to be reached with given numbers
+  (https://github.com/Jiayi-Pan/TinyZero, ``verl/utils/reward_score/countdown.py``). That one reads ``<answer>`` tags in
+  the last line alone, and takes ``1.5`` for the numbers 1 and 5; this one reads every mark and no decimals.
 - ``math_equality``, judged by ``math-verify``. Comparing can take for ever (a tower of powers is enough). The library
   limits it by the clock on the wall, so that a busy machine gives other scores than a quiet one; here the limit is
   processor time. Only the main thread can have the signal that tells it, so the function runs in the sandbox, on
@@ -196,6 +199,48 @@ def qwen3_answer(
         else max(score(claim, str(one)) for one in (right if isinstance(right, list) else [right]))
         for claim, right in zip(claims, answer, strict=True)
     ]
+
+
+def countdown_equation(
+    prompts: list[object],
+    completions: list[str | list[dict[str, str]]],
+    answer: list[object] | None = None,
+    *,
+    format_score: float = 0.1,
+    **columns: object,
+) -> list[float | None]:
+    """1 if the final answer is a sum that uses each of the row's numbers once and reaches its target.
+
+    The column `answer` is `{"target": 98, "numbers": [44, 19, 35]}`, for which `(44 + 19) + 35` scores 1. Any other
+    final answer scores `format_score`, and a completion without one 0. A row without target and numbers has no score.
+    """
+    import re
+
+    from workbench.answers import final_answer, log_extracted, spoken_texts, work_out
+
+    if answer is None:
+        raise ValueError("the column 'answer' is missing; give each row of the data its target and numbers")
+
+    def reaches(claim: str, target: float, numbers: list[int]) -> bool:
+        used = [int(number) for number in re.findall("[0-9]+", claim)]
+        if sorted(used) != sorted(numbers) or not re.fullmatch(r"[0-9+\-*/()\s]+", claim):
+            return False
+        try:
+            return work_out(claim) == target
+        except (ValueError, ZeroDivisionError):
+            return False
+
+    claims = [final_answer(text) for text in spoken_texts(completions, columns)]
+    log_extracted(columns, claims)
+    scores: list[float | None] = []
+    for claim, row in zip(claims, answer, strict=True):
+        if not isinstance(row, dict) or not {"target", "numbers"} <= row.keys():
+            scores.append(None)
+        elif claim is None:
+            scores.append(0.0)
+        else:
+            scores.append(1.0 if reaches(claim, row["target"], row["numbers"]) else format_score)
+    return scores
 
 
 def math_equality(

@@ -1,4 +1,4 @@
-"""Opening one's own data: problems, rollouts or a configuration, found out from the file; choosing among its groups.
+"""Opening one's own data: problems, rollouts, rewards or a configuration, found out from the file; choosing a group.
 
 A file is an upload, one of the workspace's, or data that comes along; a file's groups lie on disk until they are looked
 at. Whatever goes wrong, the group on screen is kept and the note says what.
@@ -17,19 +17,21 @@ from typing import Any
 
 from workbench.assets import EMBEDDED
 from workbench.config import RewardConfig, TaskSection
+from workbench.config.reading import read_text
 from workbench.config.task import text_of_columns
 from workbench.data import FORMATS, LABELLED, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
 from workbench.data.opening import LoggedAdvantages, Look, look_at, recognise_advantages
 from workbench.data.rollouts import OWN
 from workbench.errors import TaskError, WorkbenchError, shown
 from workbench.rewards import find_builtin
+from workbench.rewards.source import reward_functions, reward_in_file
 from workbench.schema import Prompt, counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
 from workbench.ui.handlers.credit import for_scheme, with_settings
 from workbench.ui.handlers.example import choose_example, find_task, in_page_words, with_group
 from workbench.ui.handlers.page_state import PageState, with_path
-from workbench.ui.handlers.rewards import task_rows, with_task
+from workbench.ui.handlers.rewards import task_rows, with_function, with_task
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import BackgroundWork, Kept
 
@@ -71,7 +73,7 @@ class Opening:
     """One thing to show while a file is opened: a note, and what is known of the file by then.
 
     ``running`` says whether there is anything to cancel, None that this is as it was. In the end there are rollouts in
-    ``imported``, a ``task`` with its ``section``, a ``configuration``'s file, or none of them.
+    ``imported``, a ``task`` with its ``section``, ``rewards`` (their fields), a ``configuration``'s file, or none.
     """
 
     ask: Ask
@@ -82,6 +84,7 @@ class Opening:
     advantages: LoggedAdvantages | None = None
     section: TaskSection | None = None
     task: Task | None = None
+    rewards: tuple[Mapping[str, Any], ...] = ()
     configuration: Path | None = None
 
 
@@ -116,6 +119,9 @@ def open_file(ask: Ask, workspace: Path, openings: Kept[Opening], tab: str) -> I
         source = find_file(ask.path, workspace)
         if isinstance(source, Path) and source.suffix in CONFIGURATIONS:
             yield _kept(openings, tab, Opening(ask, Note(""), configuration=source))
+            return
+        if isinstance(source, Path) and source.suffix == ".py":
+            yield _kept(openings, tab, _functions(ask, source))
             return
         look = _look(source, ask)
         if look.missing:
@@ -155,6 +161,14 @@ def _look(source: str | Path, ask: Ask) -> Look:
         given = {role: name for role, name in ask.columns.items() if name}
         return Look("rollouts", columns=given, mapping=given)
     return look_at(source, ask.columns)
+
+
+def _functions(ask: Ask, file: Path) -> Opening:
+    """All of a Python file that is seen to be a reward, or else its only function."""
+    names = reward_functions(read_text(file, file.name)) or [""]
+    rewards = tuple(reward_in_file(f"{file}::{name}") for name in names)
+    listed = ", ".join(fields["name"] for fields in rewards)
+    return Opening(ask, Note(f"Added {counted(len(rewards), 'reward')}: {listed}.", level="info"), rewards=rewards)
 
 
 def _among_data(file: Path, workspace: Path) -> Path:
@@ -244,6 +258,10 @@ def with_opened(draft: PageState, opening: Opening) -> PageState:
         if not isinstance(draft.prompt, str):  # the small policies have no chat template
             draft = draft.but(tree=with_path(draft.tree, "prompt.apply_template", "never"))
         return draft.but(group=None)
+    if opening.rewards:
+        for fields in opening.rewards:
+            draft = with_function(draft, fields)
+        return draft.with_scheme_for_rewards()
     assert opening.imported is not None
     kinds = {row.kind for row in draft.rows if row.on}
     if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":  # which may be there for another file alone

@@ -101,7 +101,7 @@ def reward_choices() -> list[tuple[str, str]]:
 
 
 def add_file(draft: PageState, text: str, workspace: Path) -> PageState | Note:
-    """Return the draft with the function of a file, in place of its namesake with that one's weight and switch.
+    """Return the draft with the function of a file, as ``with_function`` has it.
 
     ``text`` is the name of a function saved in the workspace, or a path, with ``::NAME`` where the file has several.
     """
@@ -112,11 +112,16 @@ def add_file(draft: PageState, text: str, workspace: Path) -> PageState | Note:
         fields = reward_in_file(f"{path}::{function}" if function else path)
     except WorkbenchError as error:
         return Note(str(error))
-    row, name = RewardRow(fields), fields["name"]
-    before = next((other for other in draft.rows if other.name == name), None)
+    return with_function(draft, fields)
+
+
+def with_function(draft: PageState, fields: Mapping[str, Any]) -> PageState:
+    """Return the draft with a function of a file, in place of its namesake with that one's weight and switch."""
+    row = RewardRow(fields)
+    before = next((other for other in draft.rows if other.name == row.name), None)
     if before is None:
         return draft.with_row(row)
-    return draft.with_row(row.but(on=before.on, fields={**row.fields, "weight": before.weight}), before.key)
+    return draft.with_row(row.but(on=before.on, fields={**fields, "weight": before.weight}), before.key)
 
 
 def add_reward(draft: PageState, choice: str) -> PageState | Note:

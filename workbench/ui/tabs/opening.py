@@ -36,7 +36,7 @@ QUEUED: dict[str, Any] = {"concurrency_limit": None, **PRIVATE}
 def build_door() -> DoorWidgets:
     """The box, and a place for what is known of an opened file."""
     with gr.Column(elem_id="door", min_width=0):
-        upload = gr.UploadButton("Open data or a configuration, or drop a file", elem_id="door-file", min_width=0)
+        upload = gr.UploadButton("Open or drop data, rewards, a configuration", elem_id="door-file", min_width=0)
         with gr.Row():
             said = note("door-note")
             cancel = gr.Button("Cancel", elem_id="door-cancel", visible=False, min_width=0, elem_classes=["small"])
@@ -118,10 +118,11 @@ class DoorEvents:
                 return {self.door.note: note_value(Note(str(error)))}
             loaded = shown(self.form, before, opened, undo=f"loaded {file.name}")
             return loaded | {self.door.note: note_value(said)}
-        if opening.imported is None and opening.section is None:
+        if opening.imported is None and opening.section is None and not opening.rewards:
             return gr.skip()
         after = handlers.with_opened(before, opening)
-        updates = shown(self.form, before, after, undo="a pattern, rewards and a scheme that fit the file")
+        undo = "the rewards of the file" if opening.rewards else "a pattern, rewards and a scheme that fit the file"
+        updates = shown(self.form, before, after, undo=undo)
         now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
         return updates | {self.place: 0} | now
 
@@ -129,7 +130,7 @@ class DoorEvents:
 
     def _details(self, ended: str) -> None:
         opening = self.services.openings.of(ended.partition(" ")[0])
-        if opening is None:
+        if opening is None or opening.rewards:
             return
         if opening.imported is not None:
             self._groups(opening.imported)
