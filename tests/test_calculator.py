@@ -17,7 +17,7 @@ from workbench.config.run import fill_from_task
 from workbench.data import load_task
 from workbench.data.calculator import chain
 from workbench.data.chain_arithmetic import is_held_out
-from workbench.environments.calculator import ERROR, Calculator
+from workbench.environments import ERROR, Calculator
 from workbench.rewards.builtin import answer_correctness
 from workbench.rewards.builtin.steps import call_needed, call_parses
 

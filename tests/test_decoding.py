@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from workbench.config import RunSection, SamplingConfig
 from workbench.errors import ConfigError
 from workbench.policies import decoding
-from workbench.policies.plain import decoding_of
+from workbench.policies.decoding import decoding_of
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_rows, to_rollout
 from workbench.training.watching import HeldOutAccuracy

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browsing import visit
 from tests.credits import worked_credit
-from workbench.views.fragment import asset, bundle
+from workbench.views.cards import asset, bundle
 from workbench.views.heatmap import credit_payload, to_json
 
 pytestmark = pytest.mark.browser

@@ -26,7 +26,7 @@ from workbench.policies.episodes import Episodes, Observations
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_rollout, with_reference
 from workbench.rewards import score_group, split_group
-from workbench.rundir import rollouts as stored
+from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Example, Group, Rollout
 from workbench.steps import StepPattern, turn_texts
 from workbench.ui.handlers.group_export import EXPORTS
@@ -331,8 +331,8 @@ def test_episodes_come_back_from_a_file_bit_for_bit(random_policy, tmp_path):
         random_policy, Example(PROMPTS[1], {"last": 3}), num_generations=3, max_completion_length=60, environment=Teller
     )
     credit = credit_group(score_group(group, LINES, [length]))
-    stored.write(tmp_path / "rollouts.parquet", [credit])
-    (back,) = stored.read(tmp_path / "rollouts.parquet")
+    Rollouts(tmp_path, "it").write(1, [credit])
+    (back,) = Rollouts(tmp_path, "it").read(1)
     assert back.scored.group == group
     assert [turn.seconds for turn in back.scored.group.rollouts[0].turns] == [
         turn.seconds for turn in group.rollouts[0].turns

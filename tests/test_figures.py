@@ -11,8 +11,8 @@ import pytest
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.config.run import METHODS
 from workbench.metrics import LARGE, METRICS, PANELS, panels_of
+from workbench.views.cards import FOLDER
 from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, folds, overlay_charts, run_charts
-from workbench.views.fragment import FOLDER
 from workbench.views.heatmap import credit_payload, group_payload, heatmap, to_json, why_payload
 
 NASTY = [

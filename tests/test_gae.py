@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.credits import make_credit, make_rollout
 from workbench.credit import GAEOptions, Measured, credit_by_gae, gae, unused_rewards, why_no_spread
 from workbench.errors import CreditError
-from workbench.rundir import rollouts as stored
+from workbench.rundir.rollouts import Rollouts
 from workbench.schema import RewardSummary, ScoredGroup
 from workbench.views.heatmap import credit_payload, why_payload
 
@@ -130,8 +130,8 @@ def test_an_explanation_adds_up_to_the_advantage_exactly(whiten, decay):
 
 def test_a_credit_is_stored_and_drawn_as_it_is(tmp_path):
     (credit,) = credit_by_gae([two_rollouts()], MEASURED, GAEOptions())
-    stored.write(tmp_path / "r.parquet", [credit])
-    (again,) = stored.read(tmp_path / "r.parquet")
+    Rollouts(tmp_path, "it").write(1, [credit])
+    (again,) = Rollouts(tmp_path, "it").read(1)
     assert again.advantages.tobytes() == credit.advantages.tobytes()
     assert {name: [row.tobytes() for row in rows] for name, rows in again.values.items()} == {
         name: [row.tobytes() for row in rows] for name, rows in credit.values.items()

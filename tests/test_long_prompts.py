@@ -11,7 +11,7 @@ from workbench.data import Task
 from workbench.errors import ConfigError
 from workbench.policies.prompts import encode_prompt
 from workbench.schema import Example
-from workbench.training.sampling import within_context
+from workbench.training.generation import within_context
 
 SHORT, LONG, ENDLESS = (Example("7 " * n) for n in (5, 50, 500))
 
@@ -49,6 +49,6 @@ def test_a_row_without_room_is_named_with_what_would_help(random_policy, capsys:
 
 
 def test_a_policy_of_unknown_context_takes_every_prompt(random_policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.training.sampling.context_length", lambda model: None)
+    monkeypatch.setattr("workbench.training.generation.context_length", lambda model: None)
     task = Task("t", [ENDLESS], [ENDLESS])
     assert fitted(random_policy, task) is task

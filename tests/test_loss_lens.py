@@ -38,7 +38,7 @@ from workbench.schema import (
     Step,
     StepScores,
 )
-from workbench.views.fragment import FOLDER
+from workbench.views.cards import FOLDER
 from workbench.views.heatmap import DrawnLoss
 
 LENGTHS, LONGEST, REL = (7, 12, 1, 9, 12, 4), 12, 1e-6

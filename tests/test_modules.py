@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.views.fragment import bundle
+from workbench.views.cards import bundle
 
 DENO = Path(sysconfig.get_path("scripts")) / "deno"
 ROOT = Path(__file__).resolve().parents[1]

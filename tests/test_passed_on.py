@@ -144,7 +144,7 @@ def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:
 
 
 def test_prompts_longer_than_the_limit_are_refused_or_skipped(random_policy: Any, capsys: Any) -> None:
-    from workbench.training.sampling import within_context
+    from workbench.training.generation import within_context
 
     short, long = Example("7 " * 5), Example("7 " * 30)
     tokens = len(encode_prompt(random_policy.tokenizer, long.prompt))

@@ -14,8 +14,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from workbench.config import SamplingConfig
 from workbench.policies import sampler
-from workbench.policies.decoding import CachedDecoder, decoders
-from workbench.policies.plain import CHUNK, PlainDecoder, decoding_of, shape_of
+from workbench.policies.decoding import CHUNK, CachedDecoder, PlainDecoder, decoders, decoding_of, shape_of
 from workbench.policies.sampler import Sampled, sample_rows
 
 SIZES = {

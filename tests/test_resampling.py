@@ -14,8 +14,8 @@ from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES
 from workbench.errors import RewardError
 from workbench.policies.sampler import Sampled
+from workbench.training.generation import Share
 from workbench.training.methods.grpo import build as build_trainer
-from workbench.training.scoring import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training

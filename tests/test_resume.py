@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -28,7 +27,6 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
 from workbench.training.methods import METHODS
 from workbench.training.methods.base import Listeners
-from workbench.training.saving import load_state, save_state
 from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training
@@ -160,14 +158,13 @@ def test_a_stopped_run_of_two_ranks_saves_where_it_stops_and_goes_on_from_what_i
     newest, before = checkpoints.saved(run.dir.checkpoints)
     assert status.reason == f"after step {newest.step} of 1000"
     names = set(os.listdir(newest.path))
-    assert {"rng-0.safetensors", "rng-1.safetensors", "model.safetensors", "manifest.json"} <= names
-    assert not [name for name in names if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
-    (newest.path / "optimizer.safetensors").write_bytes(b"")
+    assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors", "manifest.json"} <= names
+    (newest.path / "optimizer.pt").write_bytes(b"")
     run.resume()
     _reached(run, newest.step + 1)
     status = run.stop(timeout=120)
     assert (status.state, status.resumed_from) == ("stopped", before.step), "\n".join(run.log_tail())
-    assert status.warnings[0].startswith(f"skipped {newest.name}: optimizer.safetensors is not what was saved")
+    assert status.warnings[0].startswith(f"skipped {newest.name}: optimizer.pt is not what was saved")
     steps = [row["step"] for row in run.metrics_rows()[0]]
     assert steps == list(range(1, len(steps) + 1))
     assert run.resumable
@@ -184,17 +181,15 @@ def _reached(run: Run, step: int) -> None:
 
 
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.training import saving
-
     run = RunDir.create(tmp_path, configuration({"run": {"eval_steps": 0}}))
-    save = saving.save_state
+    save = torch.save
 
-    def full(folder: Path, name: str, state: object) -> None:
-        if "checkpoint-4" in str(folder) and name == "scheduler":
+    def full(state: object, file: str) -> None:
+        if file.endswith("checkpoint-4/scheduler.pt"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        save(folder, name, state)
+        save(state, file)
 
-    monkeypatch.setattr(saving, "save_state", full)
+    monkeypatch.setattr(torch, "save", full)
     with pytest.raises(RunError, match="the disk is full at step 4: checkpoint-4 could not be written") as raised:
         train(run)
     assert "checkpoint-2 is whole" in str(raised.value)
@@ -234,24 +229,6 @@ def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
         f"(ulimit -f) and {AGAIN}"
     )
     assert reason(KeyError("x"), config, 9, AGAIN) == "KeyError: 'x'"
-
-
-def test_states_come_back_bit_for_bit_and_without_pickles(tmp_path: Path) -> None:
-    state = {
-        "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(2, 3).t()}},
-        "groups": [{"betas": (0.9, 0.99), "lr": 1 / 3, "fused": None, "params": [0], "on": True}],
-        "numpy": ("MT19937", np.arange(4, dtype=np.uint32), 1),
-    }
-    save_state(tmp_path, "it", state)
-    again = load_state(tmp_path, "it")
-    assert sorted(os.listdir(tmp_path)) == ["it.json", "it.safetensors"]
-    assert torch.equal(again["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
-    assert again["state"][0]["step"].shape == ()
-    assert again["groups"] == state["groups"]
-    assert again["numpy"][1].dtype == np.uint32
-    assert again["numpy"][1].tolist() == [0, 1, 2, 3]
-    with pytest.raises(TypeError, match="a set cannot be kept"):
-        save_state(tmp_path, "no", {1, 2})
 
 
 def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:

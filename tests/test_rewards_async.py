@@ -18,7 +18,7 @@ from workbench.rewards.protocol import Batch
 from workbench.rundir import rollouts as files
 from workbench.schema import Group, RewardKind, Rollout
 from workbench.steps import StepPattern
-from workbench.training.scoring import Member, Share
+from workbench.training.generation import Member, Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
 PATTERN = StepPattern(r";", kind="ends")

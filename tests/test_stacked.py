@@ -15,9 +15,8 @@ from tests.in_this_process import carry_out, trained
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.places import ADAPTER
-from workbench.policies.load import Policy, load_policy
+from workbench.policies.load import Lora, Policy, load_policy, stacked
 from workbench.policies.sampler import sample_group, with_reference
-from workbench.policies.stacked import Lora, stacked
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.runs.check import checked

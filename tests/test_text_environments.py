@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from workbench.config import EnvironmentSection
-from workbench.environments import Environment, load_environment
-from workbench.environments.protocol import check_class
+from workbench.environments import Environment, check_class, load_environment
 from workbench.errors import ConfigError, EpisodeError
 from workbench.rewards import Sandbox
 from workbench.schema import Rollout, Turn
@@ -173,7 +172,7 @@ def test_names_that_no_environment_has_are_refused():
     assert load_environment(EnvironmentSection()) is None
     with pytest.raises(ConfigError, match="the class in `code` has no name"):
         EnvironmentSection.parse({"code": CODE})
-    with pytest.raises(EpisodeError, match="stop has ''"):
+    with pytest.raises(EpisodeError, match="each of at least a character"):
         check_class(type("E", (Parrot,), {"stop": [""]}), "E")
 
 

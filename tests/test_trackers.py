@@ -14,7 +14,7 @@ from transformers import TrainerCallback, integrations
 
 from tests.credits import make_credit, make_rollout
 from workbench.config.run import RunConfig
-from workbench.process.tracking import Tracking, track_run
+from workbench.process.train import Tracking, track_run
 from workbench.rundir import RunDir
 from workbench.training.building import shared_arguments
 

@@ -235,7 +235,7 @@ def export(
     result: dict[str, Any] = {"run": opened.name}
     lines: list[str] = []
     if tracker:
-        from workbench.process.tracking import track_run
+        from workbench.process.train import track_run
 
         config.run.project, config.run.report_to = project or config.run.project, tracker
         track_run(opened.dir, config)

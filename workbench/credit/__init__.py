@@ -1,8 +1,16 @@
 """Credit assignment: from step and outcome rewards of a group to token advantages and their explanations."""
 
-from workbench.credit.assign import assign_credit, credit_group, credit_groups
-from workbench.credit.batch import Batch, GroupRewards
-from workbench.credit.critic import GAE, GAEOptions, Measured, credit_by_gae, gae
+from workbench.credit.assign import (
+    GAE,
+    GAEOptions,
+    Measured,
+    assign_credit,
+    credit_by_gae,
+    credit_group,
+    credit_groups,
+    gae,
+)
+from workbench.credit.batch import NORMALISATIONS, Batch, GroupRewards, Normalise
 from workbench.credit.explain import (
     LOGGED,
     NO_SPREAD,
@@ -31,7 +39,6 @@ from workbench.credit.loss import (
     pass_normalisers,
     token_losses,
 )
-from workbench.credit.normalise import NORMALISATIONS, Normalise
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
 from workbench.credit.schemes.scheme import SHARED, Option, Part, Range, pooled
 from workbench.schema import Credit, Explanation, Term

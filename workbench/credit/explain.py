@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit.assign import credit_group
-from workbench.credit.critic import COUNTS, GAE
+from workbench.credit.assign import COUNTS, GAE, credit_group
 from workbench.credit.loss import TokenLosses
 from workbench.credit.schemes import SCHEMES, find_scheme
 from workbench.credit.schemes.scheme import SHARED

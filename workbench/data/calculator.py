@@ -1,7 +1,7 @@
 """The embedded task of several turns: sums and products too large to do in the head, worked with a calculator.
 
 The prompt is a chain like chain-arithmetic's with numbers of three digits, "Start with 374, multiply by 28, add 465.".
-A turn is a line: it calls the calculator (``environments.calculator``), which answers with the result, or it answers::
+A turn is a line: it calls the calculator (``environments.Calculator``), which answers with the result, or it answers::
 
     call: 374*28
     = 10472

@@ -32,10 +32,9 @@ from transformers import (
 from workbench.config import EnvironmentSection, PromptSection, SamplingConfig
 from workbench.environments import TextEnvironment, load_environment
 from workbench.errors import PolicyError
-from workbench.policies.decoding import Decoder
+from workbench.policies.decoding import Decoder, decoders_of
 from workbench.policies.episodes import Episodes
 from workbench.policies.load import Policy, context_length
-from workbench.policies.plain import decoders_of
 from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record
 from workbench.rewards.sandbox import shared_sandbox
 from workbench.schema import Example, Group, Rollout, Turn

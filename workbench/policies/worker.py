@@ -15,9 +15,9 @@ from typing import Any
 from workbench.config import BeliefConfig, ModelConfig, RewardConfig
 from workbench.errors import PolicyError, RewardError, WorkbenchError
 from workbench.policies.belief import BeliefReward
+from workbench.policies.decoding import decoding_of
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
-from workbench.policies.plain import decoding_of
 from workbench.policies.sampler import sample_group, with_reference
 from workbench.rewards.models.load import LocalModels, changed
 from workbench.rewards.sandbox import shared_sandbox

@@ -31,9 +31,8 @@ from typing import Any
 
 import numpy  # noqa: F401
 
-from workbench.environments.protocol import Reply, check_class, reply, reset
+from workbench.environments import Reply, answer_turn, begin_episode, check_class
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
-from workbench.rewards.logged import mark_prints
 from workbench.rewards.protocol import (
     Batch,
     as_reward,
@@ -117,7 +116,7 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
     state = None if sent["trainer_state"] is None else SimpleNamespace(**sent["trainer_state"])
     batch = Batch(**{**sent, **turns, "steps": steps, "trainer_state": state})
     # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
-    scores = call_reward(name, function, batch, catch=BaseException, on_rollout=mark_prints)
+    scores = call_reward(name, function, batch, catch=BaseException)
     return {"scores": scores, "logged": vars(batch.log)}
 
 
@@ -198,7 +197,7 @@ class Instances:
         if call == "begin":
             return {"state": playing.state}
         try:
-            answer = reply(playing.environment, turns[-1])
+            answer = answer_turn(playing.environment, turns[-1])
         except BaseException:
             self._playing.pop(episode, None)
             raise
@@ -209,9 +208,9 @@ class Instances:
         self, kind: Callable[[], Any], name: str, prompt: Any, columns: Mapping[str, Any], turns: Any, replies: Any
     ) -> _Playing:
         environment = kind()
-        state = reset(environment, prompt, columns)
+        state = begin_episode(environment, prompt, columns)
         for turn, before in zip(turns, replies, strict=True):
-            answer: Reply = reply(environment, turn)
+            answer: Reply = answer_turn(environment, turn)
             if state_of(answer.text or "") != before:
                 raise EpisodeError(
                     f"environment {name!r}: its process was replaced in the middle of an episode, and when its turns "

@@ -24,7 +24,7 @@ from workbench.runs.launch import find_checkpoint
 from workbench.runs.run import Run, open_run
 
 Form = Literal["merged", "adapter"]
-_LEFT_OUT = re.compile(r"(optimizer|scheduler|rng-.*|critic|reference|trainer_state|training_args)\.[a-z]+")
+_LEFT_OUT = re.compile(r"(optimizer|scheduler|rng_state.*|critic|reference|trainer_state|training_args)\.[a-z]+")
 """Files of a checkpoint that only a run resumes from."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 

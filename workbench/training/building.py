@@ -26,15 +26,14 @@ from workbench.environments import load_environment
 from workbench.errors import ConfigError, did_you_mean, shown
 from workbench.policies.belief import policy_reward
 from workbench.policies.episodes import Observations
-from workbench.policies.load import Policy, load_policy, pick_device, prepared
+from workbench.policies.load import Policy, load_policy, local_adapter, pick_device, prepared, read_lora
 from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
-from workbench.policies.stacked import local_adapter, read_lora
 from workbench.rewards import ErrorBudget, Sandbox, columns_left_out, load_reward
 from workbench.rewards.models.load import LocalModels
 from workbench.schema import Prompt
 from workbench.training.config import ProcessGRPOConfig
+from workbench.training.generation import PolicySampler, within_context
 from workbench.training.methods.base import Listeners, SampledSection, StoredSection, Trainer, section_of
-from workbench.training.sampling import PolicySampler, within_context
 from workbench.training.trainer import ProcessGRPOTrainer
 from workbench.training.watching import (
     HeldOutAccuracy,

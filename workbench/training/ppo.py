@@ -2,7 +2,7 @@
 
 Sampling, scoring and the clipped policy loss are inherited. Here are the values of the critic when a batch is sampled,
 the KL in the token rewards, and the clipped value loss (Schulman et al., arXiv 1707.06347; token level and clipped
-values as InstructGPT's, arXiv 2203.02155). How token rewards and values become advantages is ``credit.critic``'s.
+values as InstructGPT's, arXiv 2203.02155). How token rewards and values become advantages is ``credit.assign``'s.
 
 The critic's parameters are a submodule of the policy while it is trained, so that optimisers, gradient clipping and
 ranks treat both as one, and its values are part of what the policy's forward returns, where DistributedDataParallel
@@ -30,7 +30,7 @@ from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
 from workbench.errors import ConfigError, RunError
 from workbench.schema import Credit, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.scoring import Share
+from workbench.training.generation import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
 FILE = "critic.safetensors"

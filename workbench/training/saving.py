@@ -3,8 +3,6 @@
 Saving and resuming are transformers' own (``resume_from_checkpoint``). Added here is what they lack:
 
 * a checkpoint is written aside, hashed and renamed (``rundir.checkpoints``), so that none is ever half there;
-* optimiser, scheduler and random generators are kept as safetensors and JSON , not as pickles
-  (DeepSpeed and FSDP keep their own formats for sharded states);
 * a reference policy that training moves is saved and restored;
 * an adapter over merged ones is saved as their sum, an adapter of the base, and resumed from its own part;
 * the order of prompts is a function of the epoch, where TRL's sampler forgets on a resume what it has shuffled before.
@@ -15,9 +13,6 @@ Saves elsewhere are refused by the configuration; this module does not check. It
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -26,7 +21,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
@@ -34,9 +28,9 @@ from transformers import AutoTokenizer, Trainer
 from trl.trainer.utils import RepeatSampler
 
 from workbench.errors import RunError
-from workbench.files import no_room
+from workbench.files import no_room, read_json
 from workbench.places import ADAPTER
-from workbench.policies.stacked import A, Lora, save_stacked, trained_alone
+from workbench.policies.load import A, Lora, save_stacked, trained_alone
 from workbench.rundir import checkpoints
 
 _REFERENCE = "reference.safetensors"
@@ -104,6 +98,7 @@ class Resumable(Trainer):
             "step": self.state.global_step,
             "ranks": self.accelerator.num_processes,
             "versions": {name: version(name) for name in _KEPT_VERSIONS},
+            "tokens": getattr(self, "_total_train_tokens", None),
         }
         if self.under and (draft / ADAPTER).is_file():
             save_stacked(draft, self.under)
@@ -129,30 +124,15 @@ class Resumable(Trainer):
         """The reference policy of a method that has one."""
         return getattr(self, "ref_model", None)
 
-    @property
-    def _states_are_ours(self) -> bool:
-        return not (self.is_deepspeed_enabled or self.is_fsdp_enabled)
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not self._states_are_ours:
-            super()._save_optimizer_and_scheduler(output_dir)
-        elif self.args.should_save:
-            save_state(Path(output_dir), "optimizer", self.optimizer.state_dict())
-            save_state(Path(output_dir), "scheduler", self.lr_scheduler.state_dict())
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        os.makedirs(output_dir, exist_ok=True)  # this rank may be here before the first one has made it
-        states = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
-        if torch.cuda.is_available():
-            states["cuda"] = torch.cuda.random.get_rng_state()
-        if hasattr(self, "_total_train_tokens"):  # TRL's count, which its SFTTrainer begins anew on a resume
-            states["tokens"] = self._total_train_tokens
-        save_state(Path(output_dir), f"rng-{self.accelerator.process_index}", states)
-
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         checkpoint = Path(resume_from_checkpoint)
+        if (checkpoint / "optimizer.json").is_file():
+            raise RunError(
+                f"{checkpoint.name} is of an earlier version of the workbench, which kept the optimiser in another "
+                f"form; start a new run with policy.path {str(checkpoint)!r}"
+            )
         self._refuse_other_words(checkpoint)
         trained = {name: weight.dtype for name, weight in self.model.named_parameters() if weight.requires_grad}
         alone: AbstractContextManager[Path] = nullcontext(checkpoint)
@@ -187,25 +167,10 @@ class Resumable(Trainer):
         """Load a checkpoint's weights alone, when nothing is left to train."""
         self._load_from_checkpoint(str(checkpoint))
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)  # what is not ours, TRL's entropy controller among it
-        if checkpoint is not None and (Path(checkpoint) / "optimizer.json").is_file():
-            self.optimizer.load_state_dict(load_state(Path(checkpoint), "optimizer"))
-            self.lr_scheduler.load_state_dict(load_state(Path(checkpoint), "scheduler"))
-
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        name = f"rng-{self.accelerator.process_index}"
-        if checkpoint is None or not (Path(checkpoint) / f"{name}.json").is_file():
-            super()._load_rng_state(checkpoint)
-            return
-        states = load_state(Path(checkpoint), name)
-        random.setstate(states["python"])
-        np.random.set_state(states["numpy"])
-        torch.random.set_rng_state(states["cpu"])
-        if "tokens" in states:
-            self._total_train_tokens = states["tokens"]
-        if "cuda" in states and torch.cuda.is_available():
-            torch.cuda.random.set_rng_state(states["cuda"])
+        super()._load_rng_state(checkpoint)
+        if checkpoint is not None and hasattr(self, "_total_train_tokens"):  # which TRL's SFTTrainer begins anew
+            self._total_train_tokens = read_json(Path(checkpoint) / checkpoints.MANIFEST)["tokens"]
 
     # -- the order of prompts ----------------------------------------------------------------------------------------
 
@@ -238,7 +203,7 @@ class MergedAtTheEnd(Resumable):
 
     def save_final(self, target: Path) -> None:
         model = self.accelerator.unwrap_model(self.model)
-        if hasattr(model, "merge_and_unload") and self._states_are_ours:
+        if hasattr(model, "merge_and_unload") and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):
             if self.in_full is not None and self.args.should_save:
                 model = on_full_weights(model, self.in_full())
             self.model = model.merge_and_unload()
@@ -259,46 +224,3 @@ def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
     usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
     cause = (no_room(error) or ["saving failed"])[0]
     return RunError(f"{cause} at step {step}: {name} could not be written ({error}); {usable}")
-
-
-def save_state(folder: Path, name: str, state: Any) -> None:
-    """Write a state as tensors and JSON. Raises TypeError for a state that holds anything else."""
-    tensors: dict[str, torch.Tensor] = {}
-    packed = _pack(state, tensors)
-    save_file(tensors, folder / f"{name}.safetensors")
-    (folder / f"{name}.json").write_text(json.dumps(packed), encoding="utf-8")
-
-
-def load_state(folder: Path, name: str) -> Any:
-    tensors = load_file(folder / f"{name}.safetensors")
-    return _unpack(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")), tensors)
-
-
-def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
-        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
-        name = str(len(tensors))
-        tensors[name] = tensor.detach().cpu().contiguous().clone()  # one storage each, as safetensors wants
-        return {kind: name}
-    if isinstance(value, (list, tuple)):
-        return {type(value).__name__: [_pack(item, tensors) for item in value]}
-    if isinstance(value, dict):
-        return {"dict": [[_pack(key, tensors), _pack(item, tensors)] for key, item in value.items()]}
-    raise TypeError(f"a {type(value).__name__} cannot be kept in a checkpoint")
-
-
-def _unpack(packed: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    if not isinstance(packed, dict):
-        return packed
-    ((kind, content),) = packed.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "array":
-        return tensors[content].numpy()
-    if kind == "dict":
-        return {_unpack(key, tensors): _unpack(item, tensors) for key, item in content}
-    items = [_unpack(item, tensors) for item in content]
-    return tuple(items) if kind == "tuple" else items

@@ -57,10 +57,18 @@ from workbench.rewards import ARGUMENTS, ErrorBudget, Reward, Sandbox, load_rewa
 from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, Example, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.passes import ROW, BesidePolicy, Passes
-from workbench.training.sampling import PolicySampler
+from workbench.training.generation import (
+    ROW,
+    BesidePolicy,
+    Member,
+    Passes,
+    PolicySampler,
+    Share,
+    distinct_names,
+    score_share,
+    scored_groups,
+)
 from workbench.training.saving import Resumable
-from workbench.training.scoring import Member, Share, distinct_names, score_share, scored_groups
 
 _log = logging.getLogger(__name__)
 

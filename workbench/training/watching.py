@@ -35,8 +35,8 @@ from workbench.schema import (
     prompt_text,
 )
 from workbench.steps import StepPattern, align_steps, split_leniently, split_rollouts, token_texts, unsplit
+from workbench.training.generation import PolicySampler
 from workbench.training.methods.base import StoredSection
-from workbench.training.sampling import PolicySampler
 from workbench.training.trainer import ProcessGRPOTrainer
 
 

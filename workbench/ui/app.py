@@ -54,8 +54,8 @@ from workbench.ui.tabs.share import READ_KEPT
 from workbench.ui.tabs.train import build_train, wire_train
 from workbench.ui.tabs.widgets import Form, UndoWidgets
 from workbench.ui.theme import theme
-from workbench.views.fragment import FOLDER as VIEWS
-from workbench.views.fragment import bundle
+from workbench.views.cards import FOLDER as VIEWS
+from workbench.views.cards import bundle
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"

@@ -239,7 +239,7 @@ def step_values(value: StepValues) -> Parts:
 
 
 def policy(value: Policy) -> Parts:
-    from workbench.policies.plain import decoding_of  # torch is there already: the policy is its
+    from workbench.policies.decoding import decoding_of  # torch is there already: the policy is its
 
     millions = sum(p.numel() for p in value.model.parameters()) / 1e6
     size = f"policy {value.name}: {millions:.1f} million parameters on {value.model.device}"

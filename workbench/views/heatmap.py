@@ -40,7 +40,7 @@ from workbench.credit import (
     what_counts,
     why_no_spread,
 )
-from workbench.credit.critic import FORMULA as GAE_FORMULA
+from workbench.credit.assign import FORMULA as GAE_FORMULA
 from workbench.errors import CreditError
 from workbench.schema import (
     ASSISTANT,
@@ -69,8 +69,8 @@ from workbench.sentences import (
     group_facts,
     shared_penalties,
 )
-from workbench.views.fragment import fragment, page
-from workbench.views.fragment import to_json as to_json
+from workbench.views.cards import fragment, page
+from workbench.views.cards import to_json as to_json
 from workbench.views.payloads import (
     BeforePayload,
     CreditedPayload,

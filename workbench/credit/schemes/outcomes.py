@@ -14,8 +14,7 @@ from typing import Annotated
 
 import numpy as np
 
-from workbench.credit.batch import END, Batch, Floats, Integers
-from workbench.credit.normalise import Normalise, Normalised, z_within
+from workbench.credit.batch import END, Batch, Floats, Integers, Normalise, Normalised, z_within
 from workbench.credit.schemes.scheme import Gamma, Part, Range, RightFrom, Scheme, by_completion, outcomes_of, pooled
 
 ProcessWeight = Annotated[float, Range("Weight of the steps' part beside the outcome's", -100.0, 100.0)]

@@ -21,8 +21,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from workbench.credit.batch import Batch, Floats
-from workbench.credit.normalise import Normalise, Normalised, z_within
+from workbench.credit.batch import Batch, Floats, Normalise, Normalised, z_within
 from workbench.errors import CreditError, did_you_mean, shown
 from workbench.schema import Carry, CreditPart, PartKind, Unit
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from workbench.credit.batch import Batch, Floats, Integers
-from workbench.credit.normalise import Normalise, Normalised, z_within
+from workbench.credit.batch import Batch, Floats, Integers, Normalise, Normalised, z_within
 from workbench.credit.schemes.scheme import Gamma, Part, Range, Scheme, Threshold, by_completion, outcomes_of, pooled
 from workbench.schema.numbers import counted
 

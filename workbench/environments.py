@@ -1,26 +1,143 @@
-"""Environments as a sampler asks them: built-in ones and classes of this process directly, users' code in the sandbox.
+"""Environments: who answers a policy's turns in an episode, built in or of a user's own, and how they are asked.
 
 An ``Environment`` begins episodes; an ``Episode`` answers the turns of one row and raises nothing for what goes wrong
-there, which is in its ``Reply``. How turns are sampled, and what an observation's tokens are, is not known here.
+there, which is in its ``Reply``. Built-in environments and classes of this process are asked directly, users' code in
+the sandbox, which calls it by ``begin_episode`` and ``answer_turn``. How turns are sampled, and what an observation's
+tokens are, is not known here.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from workbench.answers import work_out_call
 from workbench.config import EnvironmentSection
-from workbench.environments import protocol
-from workbench.environments.calculator import Calculator
-from workbench.environments.protocol import Reply, TextEnvironment, check_class
 from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
 from workbench.sandbox.child import is_json
-from workbench.schema import Prompt, state_of
+from workbench.schema import Prompt, prompt_text, state_of
+
+MOST_STOPS = 16
+
+
+@runtime_checkable
+class TextEnvironment(Protocol):
+    """Who answers a policy's turns in one episode: an instance a row, made without arguments.
+
+    ``stop`` are the texts that end a turn, as an end-of-sequence token always does. ``reset`` begins an episode with
+    the row's prompt as text and its other columns by name. ``reply`` gets the text of a turn, its stop string included
+    and its end-of-sequence token left out, and returns the observation, or None: the episode is over. A method
+    ``state() -> str``, where there is one, names the state that the policy's next turn begins in.
+    """
+
+    stop: Sequence[str]
+
+    def reset(self, prompt: str, **columns: Any) -> None: ...
+
+    def reply(self, turn: str) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one call of an environment came to.
+
+    ``text`` is the observation, None where the episode is over; ``error`` says why there is none where the call failed.
+    ``state`` is what the environment calls the state it is in now, ``printed`` what its code printed.
+    """
+
+    text: str | None = None
+    error: str | None = None
+    state: str | None = None
+    seconds: float = 0.0
+    printed: str = ""
+
+
+def check_class(kind: Any, name: str) -> tuple[str, ...]:
+    """The stop strings of a class that can be an environment. Raises EpisodeError, saying what it lacks."""
+    for method, form in (("reset", "reset(self, prompt, **columns)"), ("reply", "reply(self, turn)")):
+        if not callable(getattr(kind, method, None)):
+            raise EpisodeError(f"environment {name!r} has no method {method!r}; write 'def {form}'")
+    reset = inspect.signature(kind.reset).parameters.values()
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in reset):
+        raise EpisodeError(
+            f"environment {name!r}: reset cannot take the data's columns; write 'def reset(self, prompt, **columns)'"
+        )
+    stop: Any = getattr(kind, "stop", None)
+    is_list = isinstance(stop, list | tuple) and len(stop) <= MOST_STOPS
+    if not is_list or not all(isinstance(text, str) and text for text in stop):
+        raise EpisodeError(
+            f"environment {name!r}: stop is {shown(stop)}; give a list of at most {MOST_STOPS} texts that end a turn, "
+            "each of at least a character"
+        )
+    return tuple(stop)
+
+
+def begin_episode(environment: Any, prompt: Prompt, columns: Mapping[str, Any]) -> str | None:
+    """Begin an episode; returns the state's name, if it has one."""
+    environment.reset(prompt_text(prompt), **{name: value for name, value in columns.items() if name != "prompt"})
+    return named_state(environment)
+
+
+def answer_turn(environment: Any, turn: str) -> Reply:
+    """One call of ``reply``. Raises what the environment raises, and EpisodeError for an answer of another type."""
+    text = environment.reply(turn)
+    if text is not None and not isinstance(text, str):
+        raise EpisodeError(
+            f"reply returned {shown(text)}, a {type(text).__name__}; return the observation as text, or None where the "
+            "episode is over"
+        )
+    return Reply(text, state=None if text is None else named_state(environment))
+
+
+def named_state(environment: Any) -> str | None:
+    """What the environment calls its state; None where it has no method for that."""
+    method = getattr(environment, "state", None)
+    if not callable(method):
+        return None
+    state = method()
+    if not isinstance(state, str):
+        raise EpisodeError(f"state returned {shown(state)}, a {type(state).__name__}; return a text")
+    return state
+
+
+CALL = re.compile(r"call:(.*)", re.DOTALL)
+ERROR = "= error\n"
+_LARGEST = 10**15
+
+
+class Calculator:
+    """The text environment of the task ``calculator``; a turn is a line."""
+
+    stop: Sequence[str] = ("\n",)
+
+    def reset(self, prompt: str, **columns: object) -> None:
+        """Nothing is kept from one call to the next."""
+
+    def reply(self, turn: str) -> str | None:
+        """``= RESULT`` for a call, ``= error`` for a line that is neither call nor answer; None ends the episode.
+
+        A result that is not whole has at most six decimals.
+        """
+        line = turn.strip()
+        if line.startswith("Answer:"):
+            return None
+        call = CALL.fullmatch(line)
+        try:
+            value = work_out_call(call[1] if call else "")
+        except (ValueError, ZeroDivisionError):
+            return ERROR
+        if abs(value) > _LARGEST:
+            return ERROR
+        decimals = f"{float(value):.6f}".rstrip("0").rstrip(".")
+        return f"= {value.numerator if value.denominator == 1 else decimals}\n"
+
 
 _numbers = itertools.count()
 _ALSO = 200  # characters of a message of the environment's
@@ -37,7 +154,7 @@ class Episode:
         self._failed: str | None = None
         try:
             self._environment = kind()
-            self.state = protocol.reset(self._environment, prompt, columns)
+            self.state = begin_episode(self._environment, prompt, columns)
         except Exception as error:
             self._failed = _describe("reset", error)
 
@@ -47,7 +164,7 @@ class Episode:
             return Reply(error=self._failed)
         began = time.perf_counter()
         try:
-            answer = protocol.reply(self._environment, turn)
+            answer = answer_turn(self._environment, turn)
         except Exception as error:
             return Reply(error=_describe("reply", error), seconds=time.perf_counter() - began)
         self.state = answer.state

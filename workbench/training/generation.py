@@ -1,0 +1,443 @@
+"""What a generation is made of: completions sampled from the policy as it is now, scored, and the passes over it.
+
+``PolicySampler`` samples for generation, held-out accuracy and the watched prompts, with any trainer of transformers.
+``score_share`` scores a rank's completions as the preview does, by ``rewards.score_completions``; scores travel between
+ranks as they are (floats and None), and what they are worth to a token is not known here. ``Passes`` collects what
+every optimiser step over the generation computed its policy loss from, as a ``LossPass``: nothing is computed anew, and
+what it makes of the loss, ``credit.loss`` says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import prod
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from trl.models import unwrap_model_for_generation
+
+from workbench.config import SamplingConfig, SharedConfig
+from workbench.data import Task
+from workbench.environments import Environment
+from workbench.errors import ConfigError, EpisodeError, RewardError, WorkbenchError
+from workbench.policies.episodes import Episodes
+from workbench.policies.load import Policy, context_length, eos_token_ids
+from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record, thinking_open
+from workbench.policies.sampler import Sampled, sample_rows, to_rollout
+from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions, settle
+from workbench.schema import (
+    Example,
+    Group,
+    LossPass,
+    LossSettings,
+    OnPass,
+    Prompt,
+    RewardSummary,
+    Rollout,
+    RolloutPass,
+    ScoredGroup,
+    StepScores,
+)
+from workbench.steps import StepPattern
+
+
+class PolicySampler:
+    """Samples from a trainer's model as it is now, by one set of sampling parameters.
+
+    Args:
+        trainer: a transformers trainer, after its ``__init__``.
+        sampling: temperature, lengths and the rest.
+        rows_at_once: rows a rank has memory for; None for all.
+        template_kwargs: of the chat template.
+        environment: who answers the policy's turns, where completions are episodes.
+
+    ``failure`` is the error of an environment that is to end the run, after the call in which it happened.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        sampling: SamplingConfig,
+        rows_at_once: int | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        self._trainer, self.sampling, self.environment = trainer, sampling, environment
+        self.failure: EpisodeError | None = None
+        self.tokenizer = trainer.processing_class
+        self.template_kwargs = dict(template_kwargs or {})
+        self.stops = StopStrings(self.tokenizer, sampling.stop)
+        # A CPU has memory for all, and is faster with all at once.
+        self.rows_at_once = None if trainer.accelerator.device.type == "cpu" else rows_at_once
+        self._eos_token_ids = eos_token_ids(trainer.accelerator.unwrap_model(trainer.model), self.tokenizer)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        return encode_prompt(self.tokenizer, prompt, self.template_kwargs)
+
+    @property
+    def ends_within(self) -> bool:
+        """Whether a completion may end, and not be truncated, without an end-of-sequence token."""
+        return bool(self.stops) or self.environment is not None
+
+    def record(self, prompt: Prompt) -> dict[str, Any]:
+        """Return what a group's ``sampling`` says of this prompt, and of who answers its turns."""
+        played = {} if self.environment is None else self.environment.recorded
+        ends, stop = self._eos_token_ids, self.sampling.stop
+        return prompt_record(self.tokenizer, prompt, self.template_kwargs, ends, stop) | played
+
+    def all_thinking_open(self, prompts: Sequence[Prompt]) -> list[bool]:
+        """Return which prompts end inside a ``<think>`` block."""
+        return [thinking_open(self.tokenizer, prompt, self.template_kwargs) for prompt in prompts]
+
+    def rollout(self, row: Sampled) -> Rollout:
+        return to_rollout(self.tokenizer, row)
+
+    def __call__(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        seed: int,
+        *,
+        examples: Sequence[Example] = (),
+        measuring: bool = False,
+        first_row: int | None = None,
+        total_rows: int | None = None,
+    ) -> list[Sampled]:
+        """Sample a completion for each of this rank's rows, as one process with all ranks' rows would.
+
+        ``examples`` are the rows' own, which an environment begins with; ``measuring``: no error of it ends the run.
+        ``first_row`` and ``total_rows`` say where the rows lie among all ranks'; by default every rank has as many.
+        """
+        trainer, accelerator = self._trainer, self._trainer.accelerator
+        if first_row is None or total_rows is None:
+            first_row = accelerator.process_index * len(prompt_ids)
+            total_rows = accelerator.num_processes * len(prompt_ids)
+        with (
+            unwrap_model_for_generation(
+                trainer.model_wrapped,
+                accelerator,
+                gather_deepspeed3_params=getattr(trainer.args, "ds3_gather_for_generation", True),
+                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+            ) as model,
+            accelerator.autocast(),
+        ):
+            episodes, environment = None, self.environment
+            if environment is not None:
+                if measuring:
+                    settings = environment.settings.model_copy(update={"on_environment_error": "row"})
+                    environment = replace(environment, settings=settings)
+                episodes = Episodes(environment, self.tokenizer, examples, self.template_kwargs)
+            rows = sample_rows(
+                model,
+                prompt_ids,
+                self.sampling,
+                eos_token_ids=self._eos_token_ids,
+                pad_token_id=self.tokenizer.pad_token_id,
+                seed=seed,
+                first_row=first_row,
+                total_rows=total_rows,
+                stops=self.stops,
+                episodes=episodes,
+            )
+        self.failure = None if episodes is None else episodes.failure
+        for row in rows if self.failure is not None else ():
+            if not row.token_ids:  # never begun, and TRL takes no completion without a token
+                row.token_ids, row.mask = [self._eos_token_ids[0]], [0]
+                row.logprobs, row.raw_logprobs, row.entropies = [0.0], [0.0], [0.0]
+        return rows
+
+
+_SPECIAL = 16  # tokens that a tokenizer may add to a text, at most
+
+
+def within_context(task: Task, policy: Policy, config: SharedConfig, sampling: SamplingConfig, count: int) -> Task:
+    """Return the task with those of its first ``count`` rows, and of the held-out ones in use, whose answers have room.
+
+    Raises ConfigError, naming the row, for one that has none and is not to be skipped, or where all are too long.
+    """
+    context, longest = context_length(policy.model), getattr(config.method, "max_prompt_length", None)
+    answer, kwargs = sampling.max_completion_length, config.prompt.template_kwargs
+    if context is None and longest is None:
+        return task
+    room = min(length for length in (longest, context and context - answer) if length is not None)
+    run = config.run
+    held_out = max(run.eval_skip + run.eval_prompts if run.eval_steps else 0, run.watch_prompts)
+    fitting, skipped = dict[str, list[Example]](), False
+    for split, rows, most in (("training", task.examples, count), ("held-out", task.held_out, held_out)):
+        examples = [rows[i] for i in range(min(len(rows), most))]
+        lengths = []
+        for prompt in (example.prompt for example in examples):
+            if isinstance(prompt, str) and prompt and len(prompt.encode("utf-8", "replace")) + _SPECIAL <= room:
+                lengths.append(0)  # too short to have more than ``room``, as a token stands for a byte at least
+            else:
+                lengths.append(len(encode_prompt(policy.tokenizer, prompt, kwargs)))
+        long = [i for i, length in enumerate(lengths) if length > room]
+        if long and (config.task.long_prompts != "skip" or len(long) == len(examples)):
+            raise ConfigError(
+                f"task.long_prompts: {len(long):,} of {len(examples):,} {split} prompts have more than {room:,} tokens "
+                f"(row {long[0] + 1} has {lengths[long[0]]:,}), the least of method.max_prompt_length and the policy's "
+                f"context ({context}) less method.sampling.max_completion_length ({answer}); change one of these, "
+                "shorten the prompts, or set task.long_prompts to skip"
+            )
+        if long and os.environ.get("RANK", "0") == "0":
+            print(f"task.long_prompts: skipped {len(long):,} of {len(examples):,} {split} rows", flush=True)
+        fitting[split] = [row for row, length in zip(examples, lengths, strict=True) if length <= room]
+        skipped = skipped or bool(long)
+    return replace(task, examples=fitting["training"], held_out=fitting["held-out"]) if skipped else task
+
+
+def distinct_names(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return the names, numbered where one is taken already: ``short``, ``short (2)``."""
+    distinct: list[str] = []
+    for name in names:
+        count = sum(other.partition(" (")[0] == name for other in (*taken, *distinct))
+        distinct.append(f"{name} ({count + 1})" if count else name)
+    return distinct
+
+
+@dataclass(frozen=True)
+class Member:
+    """One scored completion, before it is gathered into its group."""
+
+    prompt: Prompt
+    columns: Mapping[str, Any]
+    rollout: Rollout
+    scores: StepScores
+
+    def with_logprobs(self, **rows: Sequence[float]) -> Member:
+        """Return the same with these log-probabilities of its sampled tokens, each row padded to the batch's length."""
+        length, of_sampled = len(self.rollout), self.rollout.of_sampled
+        known: dict[str, Any] = {name: of_sampled(row[:length]) for name, row in rows.items()}
+        return replace(self, rollout=replace(self.rollout, **known))
+
+
+@dataclass(frozen=True)
+class Share:
+    """One rank's completions of a generation, scored, or the error for which it has none."""
+
+    members: Sequence[Member] = ()
+    rewards: tuple[RewardSummary, ...] = ()
+    failure: WorkbenchError | None = None
+    reward_errors: int = field(default=0, kw_only=True)
+
+    def with_reference(self, reference: torch.Tensor | None, *, finished_only: bool) -> Share:
+        """Return the same with the reference policy's log-probabilities, (B, T), where the loss has them.
+
+        ``finished_only``: those of unfinished completions are masked, and 0 in the place of a log-probability is none.
+        """
+        if reference is None or not self.members:
+            return self
+        members = [
+            member if finished_only and member.rollout.truncated else member.with_logprobs(ref_logprobs=row)
+            for member, row in zip(self.members, reference.tolist(), strict=True)
+        ]
+        return replace(self, members=members)
+
+    def with_sampler(self, sampling: torch.Tensor | None, trained: torch.Tensor | None) -> Share:
+        """The same with log-probabilities of tokens that another engine sampled, (B, T): its own, and the trainer's.
+
+        What the trainer's own sampler sampled has them already. A log-probability that the engine does not know (NaN)
+        counts as the trainer's, as in TRL's importance sampling.
+        """
+        if sampling is None or trained is None:
+            return self
+        known = torch.where(sampling.isnan(), trained, sampling).tolist()
+        members = [
+            member if member.rollout.logprobs is not None else member.with_logprobs(logprobs=theirs, raw_logprobs=ours)
+            for member, theirs, ours in zip(self.members, known, trained.tolist(), strict=True)
+        ]
+        return replace(self, members=members)
+
+    def outcomes(self, names: Sequence[str], count: int) -> torch.Tensor:
+        """Outcome scores as TRL logs them: (``count``, F) float32, NaN where there is no score."""
+        scores = [[member.scores.outcome_scores[name] for name in names] for member in self.members]
+        rows = [
+            [torch.nan if score is None else score for score in row] for row in scores or [[None] * len(names)] * count
+        ]
+        return torch.tensor(rows, dtype=torch.float32)
+
+
+def score_share(
+    prompts: Sequence[Any],
+    rollouts: Sequence[Rollout],
+    inputs: Sequence[Mapping[str, Any]],
+    pattern: StepPattern,
+    rewards: Sequence[Reward],
+    *,
+    completions: Sequence[Any] | None = None,
+    opened: Sequence[bool] | None = None,
+    worker: Sandbox | None = None,
+    budget: ErrorBudget | None = None,
+    trainer_state: Any = None,
+) -> Share:
+    """Score this rank's completions. Raises nothing: a failure is put into words that can travel to the other ranks."""
+    columns = [{name: value for name, value in row.items() if name != "prompt"} for row in inputs]
+    options: dict[str, Any] = {"worker": worker, "budget": budget, "trainer_state": trainer_state}
+    try:
+        scores, summaries = score_completions(
+            prompts, rollouts, columns, pattern, rewards, completions=completions, opened=opened, **options
+        )
+    except Exception as raised:
+        failure = RewardError(f"scoring raised {type(raised).__name__}: {raised}")
+        failure.__cause__ = raised
+        return Share(failure=raised if isinstance(raised, WorkbenchError) else failure)
+    rows = zip(columns, rollouts, scores, strict=True)
+    members = [Member(_text_of(prompt), *row) for prompt, row in zip(prompts, rows, strict=True)]
+    return Share(members, summaries, reward_errors=budget.new() if budget is not None else 0)
+
+
+def scored_groups(
+    shares: Sequence[Share],
+    size: int,
+    *,
+    policy: str,
+    sampling: Mapping[str, Any],
+    record: Callable[[Prompt], Mapping[str, Any]] = lambda prompt: {},
+) -> list[ScoredGroup]:
+    """All ranks' completions in groups of ``size``, in order; of rewards what is the same in every run of a seed.
+
+    ``record(prompt)`` is what a group's ``sampling`` says of its prompt.
+    """
+    everyone = list(chain.from_iterable(share.members for share in shares))
+    rewards = tuple(replace(reward, seconds=0.0, printed="", metrics={}) for reward in shares[0].rewards)
+    groups = []
+    for start in range(0, len(everyone), size):
+        members = everyone[start : start + size]
+        rollouts = tuple(member.rollout for member in members)
+        prompt = members[0].prompt
+        group = Group(prompt, rollouts, members[0].columns, policy, {**sampling, **record(prompt)})
+        groups.append(ScoredGroup(group, settle([member.scores for member in members], rewards), rewards))
+    return groups
+
+
+def _text_of(prompt: Any) -> Prompt:
+    """Return a prompt without its pictures, which are neither stored nor drawn."""
+    if isinstance(prompt, str):
+        return prompt
+    return [
+        message
+        if isinstance(message["content"], str)
+        else {**message, "content": "".join(part.get("text") or "" for part in message["content"] or ())}
+        for message in prompt
+    ]
+
+
+ROW = "generation_row"
+"""Of a batch: where in the generation, over all ranks, each of its rows lies."""
+
+
+def settings_of(trainer: Any) -> LossSettings:
+    """Return the loss of a TRL ``GRPOTrainer``."""
+    args = trainer.args
+    return LossSettings(
+        trainer.loss_type,
+        epsilon=trainer.epsilon_low,
+        epsilon_high=trainer.epsilon_high,
+        delta=args.delta,
+        beta=trainer.beta,
+        kl_times_ratio=args.use_bias_correction_kl,
+        sequence_ratio=trainer.importance_sampling_level == "sequence",
+        max_completion_length=trainer.max_completion_length,
+        sapo_temperatures=(args.sapo_temperature_pos, args.sapo_temperature_neg),
+        vespo_k=(args.vespo_k_pos, args.vespo_k_neg),
+        vespo_lambda=(args.vespo_lambda_pos, args.vespo_lambda_neg),
+    )
+
+
+@dataclass(frozen=True)
+class BesidePolicy:
+    """What a micro-batch's loss has beside the policy's: ``coef`` times ``entropies`` (B, T), and the router's loss.
+
+    ``coef`` is None without an entropy bonus, ``router`` None without a router's loss, weighted as the loss has it.
+    """
+
+    coef: float | None
+    entropies: torch.Tensor | None = None
+    router: torch.Tensor | None = None
+
+
+class Passes:
+    """Collects the micro-batches of a trainer's steps; ``on_pass`` gets each step's on every rank.
+
+    Not told of are steps over a part of a generation (``steps_per_generation`` above the accumulated micro-batches),
+    and vespo's with the importance weights of vLLM, which it bounds within its own weight.
+    """
+
+    def __init__(self, trainer: Any, on_pass: OnPass) -> None:
+        self._trainer, self._on_pass = trainer, on_pass
+        self._rows: list[tuple[int, int, list[torch.Tensor | None]]] = []  # row, micro-batch of this rank, numbers
+        self._losses: list[float] = []
+        self._routers: list[float] = []
+        self._generation = 0
+
+    def begin_generation(self) -> None:
+        """The next step is the first over a new generation."""
+        self._generation = self._trainer.state.global_step + 1
+
+    def add(
+        self,
+        inputs: Mapping[str, Any],
+        trained: Mapping[str, Any],
+        logps: torch.Tensor,
+        loss: torch.Tensor,
+        beside: BesidePolicy,
+    ) -> None:
+        """A micro-batch ``inputs``, of which the rows ``trained`` went through the policy, (B, T) ``logps`` and all."""
+        number, trainer = len(self._losses), self._trainer
+        factors = list(trainer.loss_masks.values())  # what else the policy term is multiplied with
+        if "importance_sampling_ratio" in trained:
+            factors.append(trained["importance_sampling_ratio"])  # (B, T) or (B, 1)
+        mask = trained["completion_mask"]
+        weights = prod(factors, start=torch.ones_like(mask, dtype=torch.float32)) if factors else None  # (B, T)
+        bonus = None
+        if beside.coef is not None and beside.entropies is not None:  # -coef H / N, N the micro-batch's counted tokens
+            counted = mask * trained.get("tool_mask", 1) * trainer.loss_masks.get("get_high_entropy_mask", 1)
+            bonus = -beside.coef * beside.entropies.detach() * counted / counted.sum().clamp(min=1.0)
+        seen: dict[int, list[torch.Tensor | None]] = {}
+        for i, row in enumerate(trained[ROW].tolist()):
+            length = int(trained["completion_mask"][i].sum())  # 0 for a masked completion, which adds nothing
+            numbers = (logps, trained.get("old_per_token_logps"), weights, bonus)
+            seen[row] = [None if values is None else values[i, :length].float().cpu() for values in numbers]
+            if not length:
+                seen[row] = [None] * 4
+        self._rows += [(row, number, seen.get(row, [None] * 4)) for row in inputs[ROW].tolist()]
+        self._losses.append(float(loss.detach()))
+        self._routers.append(0.0 if beside.router is None else float(beside.router.detach()))
+        if trainer.accelerator.sync_gradients:
+            self._finish(inputs)
+
+    def _finish(self, inputs: Mapping[str, Any]) -> None:
+        trainer = self._trainer
+        everyone = gather_object([(self._rows, self._losses, self._routers)])
+        self._rows, self._losses, self._routers = [], [], []
+        parts, ranks = len(everyone[0][1]), len(everyone)
+        rollouts = {
+            row: RolloutPass(
+                rank * parts + number,
+                *(
+                    None if v is None else v.numpy()
+                    for v in (*numbers, None if bonus is None else bonus / (parts * ranks))
+                ),
+            )
+            for rank, (rows, _, _) in enumerate(everyone)
+            for row, number, (*numbers, bonus) in rows
+        }
+        count = trainer.args.generation_batch_size
+        if len(rollouts) != count or (trainer.loss_type == "vespo" and "importance_sampling_ratio" in inputs):
+            return
+        step = trainer.state.global_step + 1
+        self._on_pass(
+            LossPass(
+                step=step,
+                generation=self._generation,
+                number=step - self._generation + 1,
+                settings=settings_of(trainer),
+                rollouts=tuple(rollouts[row] for row in range(count)),
+                tokens=float(inputs["num_items_in_batch"]),
+                loss=sum(sum(losses) for _, losses, _ in everyone) / ranks,
+                router=sum(sum(routers) for _, _, routers in everyone) / (parts * ranks),
+            )
+        )
