@@ -394,7 +394,9 @@ def checks_warnings_and_watched_prompts_of_a_run(page: Page, workspace: Path) ->
         page.locator(f"#run-alarms [data-alarm='{name}']") for name in ("entropy collapse", "rewards apart")
     )
     expect(entropy).to_contain_text(re.compile(r"^Since step 3\d: entropy fell from 1.00 to 0.01"))
-    expect(entropy.get_by_role("button")).to_have_text(["Show the curve", "Next run: half the learning rate"])
+    expect(entropy.get_by_role("button")).to_have_text(
+        ["Show the curve", "Set for the next run: half the learning rate"]
+    )
     entropy.get_by_role("button", name="Show the curve").click()
     expect(page.locator("[data-panel=entropy]")).to_be_focused()
     expect(apart).to_contain_text(re.compile("short rose .* while right fell"))

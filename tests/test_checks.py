@@ -496,11 +496,39 @@ def curve(count=30, **metrics):
         (curve(**{"completions/clipped_ratio": (0.5, 0.9), "completions/max_length": (64, 64)}), "truncated"),
     ],
 )
-def test_each_alarm_is_raised_and_says_check(rows, expected):
+def test_each_alarm_is_raised_and_asks_for_its_cause(rows, expected):
     found = alarms(rows)
     assert [alarm.name for alarm in found] == [expected]
     assert found[0].text.startswith("check: ")
+    assert "?" not in found[0].what
+    assert "?" in found[0].advice
     assert set(found[0].metrics) <= set(rows[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "tells"),
+    [
+        # Means of the first and the last six rows, or thirds.
+        ([{"zero_spread_share": 0.9, "accuracy/train": 0.95}] * 18, "too easy (accuracy: 95%)"),
+        ([{"zero_spread_share": 0.9, "accuracy/train": 0.02}] * 18, "too hard (accuracy: 2%)"),
+        ([{"zero_spread_share": 0.9}] * 18, "too easy or too hard, or"),
+        (curve(**{"accuracy/train": (0.5, 0.1)}, **{"kl/k3": (0.0, 29.0)}), "(KL to the reference: 2.5 → 26)"),
+        ([{"loss": 0.5, "grad_norm": 2.0}, {"loss": 0.5, "grad_norm": 80.0}, {"loss": math.nan}], "80 just before"),
+        (
+            [{"completions/clipped_ratio": 0.9, "completions/mean_terminated_length": 40.0}] * 18,
+            "(tokens of those that end: 40)",
+        ),
+        (
+            [
+                {"steps_per_answer": steps, "accuracy/train": 0.5, "completions/mean_length": 60.0}
+                for steps in [4] * 9 + [10] * 9
+            ],
+            "(15 tokens a step before, 6 now)",
+        ),
+    ],
+)
+def test_a_cause_is_asked_with_the_number_that_tells_it(rows, tells):
+    assert tells in alarms(rows)[0].advice
 
 
 @pytest.mark.parametrize(

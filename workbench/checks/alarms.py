@@ -1,9 +1,10 @@
 """Alarms of a run: what in its curves should make a person look, each worded "check" because none is a proof.
 
-Pure functions of the rows a run logs. Trends compare the mean of the first and the last third of the last ``WINDOW``
-rows that have the metric, and need ``LEAST`` of them. A difference counts when it is large (``EFFECT`` of the metric's
-own size) and sure (``SURE`` times its own standard error, which allows for neighbouring rows being alike), because a
-page looks anew at every row. ``tests/test_checks.py`` says how often noise alone raises an alarm.
+What is measured is said; its cause is asked, beside the number that tells it where the run logs one. Pure functions of
+the rows a run logs. Trends compare the mean of the first and the last third of the last ``WINDOW`` rows that have the
+metric, and need ``LEAST`` of them. A difference counts when it is large (``EFFECT`` of the metric's own size) and sure
+(``SURE`` times its own standard error, which allows for neighbouring rows being alike), because a page looks anew at
+every row. ``tests/test_checks.py`` says how often noise alone raises an alarm.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FLOOR_ENTROPY = 0.05
 
 @dataclass(frozen=True)
 class Alarm:
-    """``name`` is short and stable; ``text`` is "check: what; advice"; ``metrics`` are the curves to look at.
+    """``name`` is short and stable; ``text`` is "check: what; cause? advice"; ``metrics`` are the curves to look at.
 
     ``since`` is the training step from which the first of them has been as it is, None where the rows do not tell.
     """
@@ -147,10 +148,14 @@ def steps_without_accuracy(rows: Rows) -> Iterator[Alarm]:
     """Steps per answer rise and accuracy does not: the policy may be splitting steps for their bonus."""
     steps, accuracy = trend(rows, "steps_per_answer"), trend(rows, "accuracy/train")
     if steps and accuracy and steps.rose and not accuracy.rose:
+        length = trend(rows, "completions/mean_length")
+        tokens = "" if length is None else f" ({length.before / steps.before:.0f} tokens a step before, "
+        tokens += "" if length is None else f"{length.after / steps.after:.0f} now)"
         yield Alarm(
             "steps without accuracy",
             f"check: steps per answer rose {steps.between('.1f')} while the batch's accuracy went "
-            f"{accuracy.between('.0%')}; probe the scheme with 'split a step', or try mean_suffix",
+            f"{accuracy.between('.0%')}; are steps split for their bonus{tokens}? Probe the scheme with 'split a "
+            "step', or try mean_suffix",
             ("steps_per_answer", "accuracy/train"),
         )
 
@@ -164,7 +169,8 @@ def reward_without_accuracy(rows: Rows) -> Iterator[Alarm]:
             yield Alarm(
                 "reward without accuracy",
                 f"check: {_short(name)} rose {course.between('.2f')} while the batch's accuracy went "
-                f"{accuracy.between('.0%')}; look at rollouts that gained",
+                f"{accuracy.between('.0%')}; does it pay for something that right answers need not have? Look at the "
+                "rollouts that gained most",
                 (name, "accuracy/train"),
             )
             return
@@ -188,8 +194,10 @@ def accuracy_fell(rows: Rows) -> Iterator[Alarm]:
         accuracy = replace(accuracy, before=began, steps=() if None in steps else steps)
     yield Alarm(
         "accuracy fell",
-        f"check: the batch's accuracy fell {accuracy.between('.0%')}; lower the learning rate, look "
-        "at what the rewards pay for, or go on from an earlier checkpoint",
+        f"check: the batch's accuracy fell {accuracy.between('.0%')}; is the learning rate too high"
+        f"{_beside(rows, 'kl/k3', 'KL to the reference')}, or do the rewards pay for something else"
+        f"{_beside(rows, 'reward', 'mean reward')}? Lower the rate, look at rollouts that gained, or go on from an "
+        "earlier checkpoint",
         ("accuracy/train",),
     )
 
@@ -211,11 +219,12 @@ def nothing_learnt(rows: Rows) -> Iterator[Alarm]:
         return
     if not any(risen.rose for risen in _reward_trends(rows, window=None).values()):
         kl = trend(rows, "kl/k3")
-        held = "" if kl is None else f" (KL to the reference {kl.after:.1g}: a smaller beta lets it move)"
+        held = "" if kl is None else f", or does beta hold it (KL to the reference {kl.after:.1g})"
         yield Alarm(
             "nothing learnt",
-            f"check: since the first rows the batch's accuracy went {accuracy.between('.0%')} and no "
-            f"reward rose{held}; see whether the rewards tell answers apart, and the learning rate",
+            f"check: since the first rows the batch's accuracy went {accuracy.between('.0%')} and no reward rose; is "
+            f"the learning rate too low{_beside(rows, 'entropy', 'entropy')}, do the rewards tell few answers apart"
+            f"{_beside(rows, 'zero_spread_share', 'groups without spread', '.0%')}{held}?",
             ("accuracy/train", *(() if kl is None else ("kl/k3",))),
         )
 
@@ -236,13 +245,18 @@ def rewards_apart(rows: Rows) -> Iterator[Alarm]:
         up, down = (first, second) if trends[first].rose else (second, first)
         if trends[up].rose and trends[down].fell:
             only_watched = _short(down) in watched and _short(up) not in watched
-            advice = f"find in rollouts that gained what {_short(up)} pays for" if only_watched else ""
+            advice = "is one traded for the other? Look at rollouts that gained, and at the weights"
+            if only_watched:
+                metric = f"rewards/{_short(down)}/trained_correlation"
+                advice = (
+                    f"does {_short(up)} pay for what {_short(down)} does not want"
+                    f"{_beside(rows, metric, 'their correlation')}? Look at rollouts that gained"
+                )
             yield Alarm(
                 "watched reward fell" if only_watched else "rewards apart",
                 f"check: {_short(up)} rose from {trends[up].before:.2f} to {trends[up].after:.2f} while "
                 f"{_short(down)}{', which is not trained on,' if only_watched else ''} fell from "
-                f"{trends[down].before:.2f} to {trends[down].after:.2f}; "
-                f"{advice or 'look at rollouts that gained, and at the weights'}",
+                f"{trends[down].before:.2f} to {trends[down].after:.2f}; {advice}",
                 (up, down),
             )
 
@@ -257,8 +271,9 @@ def length_drift(rows: Rows) -> Iterator[Alarm]:
     if length and length.moved and length.before and not 0.75 < length.after / length.before < 4 / 3:
         yield Alarm(
             "length drift",
-            f"check: the mean completion went from {length.before:.0f} to {length.after:.0f} tokens; see whether a "
-            "reward pays for length (pre-flight shows the correlation) and how the loss normalises it",
+            f"check: the mean completion went from {length.before:.0f} to {length.after:.0f} tokens; does a reward pay "
+            "for length (pre-flight shows the correlation), or the way in which the loss averages over "
+            f"tokens{_beside(rows, 'completions/clipped_ratio', 'cut off at the limit', '.0%')}?",
             ("completions/mean_length",),
         )
 
@@ -277,8 +292,9 @@ def entropy_collapse(rows: Rows) -> Iterator[Alarm]:
     if low or (entropy.fell and entropy.after <= entropy.before / 4):
         yield Alarm(
             "entropy collapse",
-            f"check: entropy fell from {before:.2f} to {entropy.after:.2f} nats a token; groups will stop "
-            "differing. Lower the learning rate, raise epsilon_high or the temperature, or set beta",
+            f"check: entropy fell from {before:.2f} to {entropy.after:.2f} nats a token; do answers to a prompt still "
+            f"differ{_beside(rows, 'zero_spread_share', 'groups without spread', '.0%')}? Lower the learning rate, "
+            "raise epsilon_high or the temperature, or set beta",
             ("entropy",),
         )
 
@@ -287,10 +303,13 @@ def no_spread(rows: Rows) -> Iterator[Alarm]:
     """Over the last third of the window most groups had no spread and taught nothing, by more than chance."""
     share = trend(rows, "zero_spread_share")
     if share and share.surely_over(0.5):
+        right = _values(rows, "accuracy/train")[-LEAST_SAME:]
+        level = sum(right) / len(right) if right else 0.5
+        cause = "too easy" if level > 1 - LEARNT else "too hard" if level < LEARNT else "too easy or too hard"
         yield Alarm(
             "zero spread",
-            f"check: in {share.after:.0%} of the groups every answer gets the same reward, so they teach nothing; have "
-            "the prompts become too easy or too hard, or are the rewards too coarse?",
+            f"check: in {share.after:.0%} of the groups every answer gets the same reward, so they teach nothing; are "
+            f"the prompts {cause}{_beside(rows, 'accuracy/train', 'accuracy', '.0%')}, or the rewards too coarse?",
             ("zero_spread_share",),
         )
 
@@ -301,7 +320,12 @@ def not_finite(rows: Rows) -> Iterator[Alarm]:
         value = row.get("not_finite", {}).get(name, row.get(name))
         if isinstance(value, str | float) and not math.isfinite(float(value)):
             at = f" in step {row['step']}" if "step" in row else ""
-            advice = "go on from an earlier checkpoint with a lower learning rate, or max_grad_norm"
+            before = [old["grad_norm"] for old in rows[: rows.index(row)] if _finite(old.get("grad_norm"))]
+            norm = f" (gradient norm {before[-1]:.3g} just before, at first {before[0]:.3g})" if before else ""
+            advice = (
+                f"was an update too large{norm}? Go on from an earlier checkpoint with a lower learning rate, or "
+                "max_grad_norm"
+            )
             yield Alarm("not a number", f"check: {name} is {value}{at}; {advice}", (name,))
             return
 
@@ -312,12 +336,14 @@ def nothing_split(rows: Rows) -> Iterator[Alarm]:
     steps, tokens = last.get("steps_per_answer", 0.0), last.get("completions/mean_length", 0.0)
     text = ""
     if last.get("no_match_share") == 1:
-        text = "the step pattern finds nothing in any answer: each is one step, as under outcome credit"
+        text = "the step pattern finds nothing in any answer: each is one step, as under outcome credit; "
+        text += "are steps written otherwise? Try all presets on Inspect: it lists what each finds"
     elif steps > 1 and 2 * steps >= tokens > 0:
-        text = f"{steps:.0f} steps in an answer of {tokens:.0f} tokens: the step pattern cuts inside words"
+        text = f"{steps:.0f} steps in an answer of {tokens:.0f} tokens; does the step pattern cut inside words? Try "
+        text += "another on Inspect"
     if text:
         metrics = ("steps_per_answer", "no_match_share")
-        yield Alarm("step pattern", f"check: {text}; try another on Inspect", metrics)
+        yield Alarm("step pattern", f"check: {text}", metrics)
 
 
 def answers_unsplit(rows: Rows) -> Iterator[Alarm]:
@@ -327,7 +353,9 @@ def answers_unsplit(rows: Rows) -> Iterator[Alarm]:
         yield Alarm(
             "answers unsplit",
             f"check: {sum(shares) / len(shares):.1%} of the answers stayed unsplit and unscored, since the pattern "
-            "found over 1,000 steps in them or took too long; choose a pattern that finds fewer steps",
+            "found over 1,000 steps in them or took too long; do they run on"
+            f"{_beside(rows, 'completions/clipped_ratio', 'cut off at the limit', '.0%')}? If not, choose a pattern "
+            "that finds fewer steps",
             ("unsplit_share",),
         )
 
@@ -337,9 +365,9 @@ def constant_reward(rows: Rows) -> Iterator[Alarm]:
 
     Where every completion was cut off, that is named as what may be the cause.
     """
-    advice = "see on Inspect what it reads, or give it weight 0"
+    advice = "does it find what it looks for? See on Inspect what it reads, or give it weight 0"
     if min(_values(rows, "completions/clipped_ratio")[-LEAST_SAME:], default=0.0) == 1:
-        advice = "all completions were cut off at the length limit: raise max_completion_length first"
+        advice = "do the answers end too late for it (100 % cut off)? Raise max_completion_length first"
     for metric in _rewards_with("frac_zero_std", rows):
         shares, means = _values(rows, metric), _values(rows, f"rewards/{_short(metric)}/mean")
         same = len(means) == len(shares) and not differ(min(means), max(means))
@@ -356,8 +384,8 @@ def unscored_reward(rows: Rows) -> Iterator[Alarm]:
         if share and share.surely_over(MOSTLY_UNSCORED):
             yield Alarm(
                 "unscored",
-                f"check: {_short(metric)} left {share.after:.0%} of what it looks at unscored; see that it finds the "
-                "columns and the format it expects",
+                f"check: {_short(metric)} left {share.after:.0%} of what it looks at unscored; does it find the "
+                "columns and the format it expects? Its editor on Inspect shows what it returns",
                 (metric,),
             )
 
@@ -369,14 +397,15 @@ def drowned_reward(rows: Rows) -> Iterator[Alarm]:
         if part and equal and part.surely_under(DROWNED) and equal.surely_under(0.5):
             text = (
                 f"check: {_short(metric)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of "
-                "what the summed rewards differ by; raise its weight, or set credit.each_reward"
+                "what the summed rewards differ by; is it meant to count so little? Raise its weight, or set "
+                "credit.each_reward"
             )
             yield Alarm("reward drowned", text, (metric,))
 
 
 WRONGED = {
-    "answers": "look at one on Inspect: the rewards or the scheme go against the task. Count the final answer, too",
-    "steps": "their answers decide: a scheme that reads step rewards, such as process, tells steps apart",
+    "answers": "do the rewards or the scheme go against the task? Look at one on Inspect; count the final answer, too",
+    "steps": "do their answers decide? A scheme that reads step rewards, such as process, tells steps apart",
 }
 """What may help where answers, or steps, are pushed against the verdict."""
 
@@ -408,10 +437,21 @@ def truncated(rows: Rows) -> Iterator[Alarm]:
         yield Alarm(
             "truncated",
             f"check: {shares[-1] if share is None else share.after:.0%} of the completions are cut off at "
-            f"{limit:.0f} tokens and what they would have answered is unknown; raise max_completion_length{longer}, or "
-            "see in pre-flight whether the end of a turn ends them",
+            f"{limit:.0f} tokens and what they would have answered is unknown; do they need more, or does nothing end "
+            f"them{_beside(rows, 'completions/mean_terminated_length', 'tokens of those that end', '.0f')}? Raise "
+            f"max_completion_length{longer}, or see in pre-flight whether the end of a turn ends them",
             ("completions/clipped_ratio", "completions/max_length"),
         )
+
+
+def _beside(rows: Rows, metric: str, said: str, format: str = ".2g") -> str:
+    """Return " (said: its mean at first → in the last rows)" for a number that tells a cause; "" if none is logged."""
+    values = [row[metric] for row in rows if _finite(row.get(metric))]
+    if not values:
+        return ""
+    first, last = values[:LEAST_SAME], values[-LEAST_SAME:]
+    before, now = f"{sum(first) / len(first):{format}}", f"{sum(last) / len(last):{format}}"
+    return f" ({said}: {now})" if before == now else f" ({said}: {before} → {now})"
 
 
 def _rewards_with(what: str, rows: Rows) -> list[str]:

@@ -212,9 +212,10 @@ export class RunHead {
   /** @param {string} name @param {string[]} metrics @param {string | null} change @param {string} run */
   alarm(name, metrics, change, run) {
     const lead = button(null, "Show the curve", () => this.on.lead(metrics));
-    const next = change && button(null, `Next run: ${change}`, () => this.on.apply({ change: `${run}/${name}` }), {
-      title: "Puts this run's settings with that change into the form of the next run; starts nothing, can be undone",
-    });
+    const next = change &&
+      button(null, `Set for the next run: ${change}`, () => this.on.apply({ change: `${run}/${name}` }), {
+        title: "Puts this run's settings with that change into the form of the next run; starts nothing, can be undone",
+      });
     return el("li", { "data-alarm": name }, el("p", {}, el("b"), el("span")), el("div", {}, lead, next));
   }
 }
