@@ -343,16 +343,10 @@ _READER = "from workbench.answers import"
 def _reader_of_answers() -> str:
     """Return the module that built-in rewards read answers with, for a script that imports nothing of this package."""
     text = inspect.getsource(answers)
-    for line, instead in (
-        ("from workbench.schema.scores import EXTRACTED\n", f"EXTRACTED = {EXTRACTED!r}\n"),
-        (
-            "from workbench.schema.rollouts import answer_span\n",
-            f"OPEN, CLOSE = {OPEN!r}, {CLOSE!r}\n\n\n{inspect.getsource(answer_span)}\n\n",
-        ),
-    ):
-        assert line in text
-        text = text.replace(line, instead)
-    return text
+    imported = "from workbench.schema import EXTRACTED, answer_span\n"
+    assert imported in text
+    names = f"EXTRACTED, OPEN, CLOSE = {EXTRACTED!r}, {OPEN!r}, {CLOSE!r}\n"
+    return text.replace(imported, f"{names}\n\n{inspect.getsource(answer_span)}\n\n")
 
 
 def accelerate_config(config: SharedConfig, sharding: Sharding = "none") -> dict[str, Any]:
