@@ -16,11 +16,11 @@ from tests.in_this_process import trained
 from workbench.answers import answer_introduction
 from workbench.checks.probes import probe
 from workbench.cli import main
-from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
+from workbench.config import RewardConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.errors import ConfigError, RewardCodeError, RewardError
-from workbench.policies.belief import FORMS, BeliefReward, beliefs, heeds_masks, policy_reward
+from workbench.policies.belief import FORMS, beliefs, heeds_masks, policy_reward
 from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt
@@ -144,25 +144,6 @@ def lines_by_hand(group):
     return [*lines, f"Answer: {value}"]
 
 
-def test_completions_of_several_prompts_are_judged_as_each_group_alone(tiny, groups):
-    reward = BeliefReward(tiny, BeliefConfig(form="value"), pattern=CHAIN)
-    together, alone = {"steps": [], "step_ends": []}, []
-    for group in groups:
-        scored = score_group(group, CHAIN, [])
-        together["step_ends"] += scored.step_ends
-        texts = zip(group.rollouts, scored.scored, strict=True)
-        together["steps"] += [[rollout.text[s.start : s.end] for s in one.steps] for rollout, one in texts]
-        alone += beliefs(tiny, group, CHAIN).values
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    columns = {"answer": [group.columns["answer"] for group in groups for _ in group.rollouts]}
-    found = reward(
-        [group.prompt for group in groups for _ in group.rollouts], [rollout.text for rollout in rollouts],
-        completion_ids=[rollout.token_ids for rollout in rollouts], **together, **columns,
-    )  # fmt: skip
-    for values, row in zip(found, alone, strict=True):
-        assert near(values, row)
-
-
 def test_probabilities_of_the_whole_answer_and_of_a_token(tiny, groups):
     group = replace(groups[0], columns={**groups[0].columns, "answer": "12"})
     whole, each = (beliefs(tiny, group, CHAIN, per_token=flag) for flag in (False, True))
@@ -276,21 +257,6 @@ def test_a_step_that_only_states_the_answer_is_unscored(tiny, groups, ending):
     worked = of(f"{first}\n")
     assert near(of(f"{first}\n{ending}7{closing}"), [worked[0], None] if ending == "Answer: " else worked)
     assert near(of(f"{first}\nAnswer: 7\n{first}\n"), [worked[0], None, None])
-
-
-def test_an_answer_that_is_known_already_pays_any_step_its_value_and_none_its_difference(tiny):
-    """Leaked by the prompt, say: here all of the work is in it, and the step repeats the last line."""
-    example = load_task("chain-arithmetic")[2]
-    group = Group(example.prompt, (), example.columns)
-    *work, _ = lines_by_hand(group)
-    ids = tiny.tokenizer(work[-1] + "\n", add_special_tokens=False)["input_ids"]
-    rollout = Rollout(tuple(ids), tuple(token_texts(tiny.tokenizer, ids)), finished=False)
-    known = replace(group, prompt="".join([example.prompt, *(f"{line}\n" for line in work)]), rollouts=(rollout,))
-    values = beliefs(tiny, known, CHAIN)
-    assert values.start > 0.99
-    assert values.values[0][0] > 0.9
-    assert abs(values.progress()[0][0]) < 0.1
-    assert values.watermark()[0][0] < 0.01
 
 
 def test_a_step_said_twice_is_paid_by_the_difference_and_not_by_the_watermark(tiny):
