@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -20,7 +21,7 @@ from workbench.config import RewardConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.errors import ConfigError, RewardCodeError, RewardError
-from workbench.policies.belief import FORMS, beliefs, heeds_masks, policy_reward
+from workbench.policies.belief import FORMS, beliefs, heeds_masks, policy_reward, with_importances
 from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt
@@ -30,6 +31,7 @@ from workbench.rewards.watch import CallTimes
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, token_texts
+from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.reward_forms import belief_row
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.rewards import rewards_said, row_label, watch_group
@@ -295,6 +297,66 @@ def test_the_page_asks_its_policy_and_says_how_well_the_belief_tells_right_from_
     weighted = row.with_edits({"weight": 0.5})
     again = belief_row({"of": "answer", "log": True}, (weighted,), weighted.key)
     assert (again.name, again.weight, again.belief.log, again.has_editor) == ("belief", 0.5, True, False)
+
+
+# -- Importances of tokens ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", [None, "gpt2", "gpt_neox"])
+def test_an_importance_is_how_fast_the_answers_probability_changes_with_the_tokens_embedding(
+    tiny, groups, architecture
+):
+    """|d log p(answer) / dh| of (1 + h) times a token's embedding, by differences, a plain forward pass each."""
+    policy = tiny if architecture is None else small_policy(tiny, architecture)
+    model, prompt = copy.deepcopy(policy.model).double(), encode_prompt(tiny.tokenizer, groups[0].prompt)
+    embeddings, judged = model.get_input_embeddings().weight.detach(), 0
+    found = with_importances(policy, groups[0])
+    for rollout in found.rollouts[:2]:
+        before = rollout.text.index("Answer")
+        count = next(t for t in range(len(rollout)) if len("".join(rollout.texts[:t])) == before)
+        gold = tiny.tokenizer("Answer: " + str(found.columns["answer"]))["input_ids"]
+        first = len(gold) - len(tiny.tokenizer(" " + str(found.columns["answer"]))["input_ids"]) + 1
+        ids = torch.tensor([*prompt, *rollout.token_ids[:count], *gold])
+
+        def mean_log(embedded, ids=ids, gold=gold, first=first):
+            logs = model(inputs_embeds=embedded[None]).logits[0].log_softmax(-1)
+            places = range(len(ids) - len(gold) + first, len(ids))
+            return sum(float(logs[place - 1, ids[place]]) for place in places) / len(places)
+
+        assert rollout.importances[count:] == (-1.0,) * (len(rollout) - count)
+        for t in range(0, count, 7):
+            sides = []
+            for h in (1e-2, -1e-2):  # norms are computed in float32
+                embedded = embeddings[ids].clone()
+                embedded[len(prompt) + t] *= 1 + h
+                with torch.no_grad():
+                    sides.append(mean_log(embedded))
+            slope = abs(sides[0] - sides[1]) / 2e-2
+            assert rollout.importances[t] == pytest.approx(slope, rel=2e-2, abs=1e-4)
+            judged += 1
+    assert judged > 10
+
+
+def test_importances_stay_with_a_group_and_the_page_asks_for_them(tiny, groups, tmp_path):
+    group = with_importances(tiny, groups[0])
+    assert Group.from_json(json.loads(json.dumps(group.to_json()))) == group
+    assert with_importances(tiny, replace(groups[0], columns={})) == replace(groups[0], columns={})
+    draft = draft_of(oar=True, outcome_weight=1.0).but(group=groups[0])
+    models, code = ModelWorker(), {}
+    try:
+        with Sandbox(deadline=60, pattern_margin=60) as worker:
+            view = rescore(draft, worker, models)
+    finally:
+        models.close()
+    (tmp_path / "group.json").write_text(json.dumps(groups[0].to_json()))
+    exec(inspect_code(draft, tmp_path / "group.json"), code)
+    for one in (view.credit, code["credit"]):
+        assert near(one.advantages.ravel().tolist(), credit_of(group, draft).ravel().tolist())
+
+
+def credit_of(group, draft):
+    scored = score_group(group, draft.pattern(), ["step_correctness", "answer_correctness"])
+    return credit_group(scored, "process", oar=True, outcome_weight=1.0).advantages
 
 
 @pytest.mark.training

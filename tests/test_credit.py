@@ -24,6 +24,7 @@ from workbench.credit import (
     credit_group,
     credit_groups,
     explain,
+    importance_weights,
     length_normalisers,
     loss_weights,
     pooled,
@@ -306,6 +307,26 @@ def test_outcome_weight_adds_the_normalised_outcome_to_every_token():
 
 def test_clip_bounds_the_advantage():
     assert np.abs(assign_credit(REWARDS, ENDS, LENGTHS, "process", clip=1.0)).max() == 1.0
+
+
+def test_oar_weighs_tokens_by_importance():
+    """Scores 0, 1/4, 1/2, 3/4 and 1 with the border at their median 1/2: weights 0.1, 1/2, 1, 3/2 and 2, times 5/5.1.
+
+    A token of no importance (the answer's own, one that was not sampled) keeps its advantage, and so does a completion
+    without any.
+    """
+    importances = np.expm1([2.0, 0.0, 4.0, 1.0, 3.0])
+    expected = np.array([1, 0.1, 2, 0.5, 1.5]) * 5 / 5.1
+    assert importance_weights(importances, 0.5, 1.0) == pytest.approx(expected)
+    assert importance_weights(importances, 0.5, 3.0) == pytest.approx(np.array([1, 0.1, 4, 0.5, 2.5]) * 5 / 8.1)
+    assert importance_weights(np.full(3, 0.7)) == pytest.approx(np.ones(3))
+    judged = [*importances[:3], -1, *importances[3:], -1]
+    more = {"outcome_rewards": [1.0, 0.0], "masks": [[1, 1, 1, 0, 1, 1, 1], None]}
+    options = {"oar": True, "oar_threshold": 0.5, "importances": [judged, None]}
+    advantages = assign_credit([[], []], [[], []], [7, 2], "outcome", **more, **options)
+    z = 0.5 / (0.5**0.5 + 1e-4)
+    assert advantages[0] == pytest.approx(z * np.array([*expected[:3], 0, *expected[3:], 1]), rel=1e-6)
+    assert advantages[1, :2] == pytest.approx(-z, rel=1e-6)
 
 
 def test_preamble_belongs_to_no_step_but_gets_the_suffix_sum():

@@ -15,7 +15,7 @@ from tests import train_on_ranks
 from tests.configs import short_run as config
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
-from workbench.credit import LOSS_TYPES, length_normalisers
+from workbench.credit import LOSS_TYPES, credit_group, length_normalisers
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.schema import Credit
@@ -56,8 +56,9 @@ class Watch:
         {"scheme": "position", "normalise": "batch", "outcome_weight": 0.5, "clip": 0.9},
         {"scheme": "min", "gamma": 0.9, "options": {"temperature": 0.5}},
         {"scheme": "ktae", "each_reward": True},
+        {"oar": True, "outcome_weight": 0.5},
     ],
-    ids=["process", "position over the batch", "min", "by tokens"],
+    ids=["process", "position over the batch", "min", "by tokens", "by importance"],
 )
 def test_invariant_parity(tmp_path, credit):
     """What is stored for a rollout, and what the heatmap draws of it, is bit for bit what the loss used."""
@@ -72,6 +73,10 @@ def test_invariant_parity(tmp_path, credit):
     for step in (1, 2):
         for credit in run.rollouts.read(step):
             drawn = heatmap(credit).payload()
+            if credit.options.get("oar"):  # a page that opens the group needs no model for it
+                assert not credit.warnings
+                again = credit_group(credit.scored, "process", oar=True, outcome_weight=0.5)
+                assert again.advantages.tobytes() == credit.advantages.tobytes()
             for i, rollout in enumerate(credit.scored.group.rollouts):
                 used = watch.rows[(step - 1, *rollout.token_ids)]
                 assert credit.of(i).tobytes() == used
@@ -261,7 +266,8 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"credit_scheme": "process", "loss_type": "vespo"}, "loss_type: 'vespo' .* 'outcome'.* 'sum'"),
+        ({"credit_scheme": "process", "loss_type": "vespo"}, "loss_type: 'vespo' .* 'outcome', .*'sum'"),
+        ({"credit_scheme": "outcome", "loss_type": "vespo", "oar": True}, "loss_type.* oar"),
         ({"credit_scheme": "step", "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold: 0.5"),
         ({"credit_scheme": "min", "importance_sampling_level": "sequence"}, "importance_sampling_level: 'sequence'"),
         ({"multi_objective_aggregation": "normalize_then_sum", "credit_scheme": "step"}, "multi_objective_aggregation"),

@@ -176,6 +176,9 @@ OPTION_LABELS = {
     "drop_duplicates": "Drop exact copies",
     "each_reward": "Normalise each reward",
     "merge_equal": "Merge equal steps",
+    "oar": "Weigh by importance (OAR)",
+    "oar_threshold": "Share that is weakened",
+    "oar_boost": "Boost",
 }
 
 
