@@ -107,7 +107,8 @@ def made_up_group(example: Example, size: int, length: int) -> Group:
             value = shown
         texts = [*texts[: length - 3], "\n", f"Answer: {value}", "<|end|>"]
         logprobs = tuple(-chance.random() for _ in texts)
-        rollouts.append(Rollout(tuple(range(len(texts))), tuple(texts), True, logprobs, logprobs))
+        ids = range(len(rollouts), len(rollouts) + len(texts))  # of each its own: equal answers are drawn once
+        rollouts.append(Rollout(tuple(ids), tuple(texts), True, logprobs, logprobs))
     return Group(example.prompt, tuple(rollouts), example.columns, "made up")
 
 

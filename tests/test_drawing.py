@@ -46,6 +46,12 @@ def test_the_text_drawn_is_the_completion_exactly(show) -> None:
         assert page.locator(".eos").get_attribute("data-mark") == "<eos>"
 
 
+def test_a_lone_surrogate_is_marked(show) -> None:
+    rollouts = [make_rollout(["a\ud800b"], finished=False)] * 2
+    with show(make_credit(rollouts, [[0], [0]], [[1.0], [0.0]])) as page:
+        assert page.locator(".hidden-character").first.get_attribute("data-mark") == "U+D800"
+
+
 def test_steps_outside_text_and_straddling_tokens_are_told_apart(show) -> None:
     # "so: " is before the first step; token 3 ends step 1 and begins step 2, and belongs to step 1.
     rollout = make_rollout(["so: ", "1. ", "a", "\n2", ". b"], finished=False)
@@ -304,6 +310,19 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
         assert label == "Colour scale: orange below zero, blue above, ends at 1.48, the 98th percentile"
 
 
+def test_token_edges_are_lines_that_take_no_room(show) -> None:
+    credit = worked_credit()
+    with show(credit) as page:
+        page.locator(".popover.settings summary").click()
+        token = page.locator(".text i").nth(1)
+        box = token.bounding_box()
+        assert token.evaluate("node => getComputedStyle(node).boxShadow") == "none"
+        page.get_by_label("outline tokens").check()
+        assert "1px 0px 0px 0px inset" in token.evaluate("node => getComputedStyle(node).boxShadow")
+        assert token.bounding_box() == box
+        assert texts(page) == [rollout.text for rollout in credit.scored.group.rollouts]
+
+
 DRAWN = "payload => document.querySelector('.wh').heatmap.draw(payload)"
 
 
@@ -320,11 +339,29 @@ def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show
         expect_chips(page, "1 ▲1.00 3", "1 ▲1.00 3", "0 0.00")
 
 
-def test_sixteen_rollouts_of_a_thousand_tokens_are_drawn_whole(show) -> None:
+def test_a_large_group_is_drawn_token_by_token_as_it_comes_into_sight(show) -> None:
+    """Every text stands there at once; tokens come with the scroll, a key, a click on the map, and all for print."""
     rollouts = [make_rollout([f"w{i} " for i in range(1024)], first_id=n) for n in range(16)]
-    ends = [list(range(31, 1024, 32))] * 16
-    credit = make_credit(rollouts, ends, [[float((i + k) % 2) for k in range(32)] for i in range(16)])
+    ends = [list(range(15, 1024, 16))] * 16
+    credit = make_credit(rollouts, ends, [[float((i + k) % 2) for k in range(64)] for i in range(16)])
     with show(credit) as page:
-        expect(page.locator(".rollout")).to_have_count(16)
-        assert page.locator(".text i").count() == 16 * 1024
-        assert texts(page)[15] == rollouts[15].text
+        cards = page.locator(".rollout")
+        drawn = page.locator(".rollout .text").evaluate_all(
+            "nodes => nodes.map((node) => node.querySelectorAll('i').length)"
+        )
+        assert drawn[:5] == [1024] * 5
+        assert 0 in drawn
+        assert cards.nth(15).locator(".text").text_content() == rollouts[15].text
+        cards.nth(7).scroll_into_view_if_needed()
+        expect(cards.nth(7).locator("i")).to_have_count(1024)
+        cell = page.locator(".overview .cell[data-g='14']").last
+        tint = str(cell.get_attribute("class")).removeprefix("cell ")
+        cell.click()
+        pinned = page.locator(".rollout[data-g='14'] i.pinned")
+        expect(pinned).to_have_class(f"eos {tint} pinned")
+        expect(pinned).to_be_in_viewport()
+        page.locator(".rollout[data-g='14'] .step").last.focus()
+        page.keyboard.press("Home")
+        assert page.evaluate("document.activeElement.closest('.rollout').dataset.g") == "0"
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert texts(page) == [rollout.text for rollout in rollouts]

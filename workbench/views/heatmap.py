@@ -102,6 +102,8 @@ WITH_ANSWER = "answer"
 """What stands among them for the drawn scheme with the final answer counted."""
 SOURCE_CHARACTERS = 400
 """Of a prompt, in what says where a drawing comes from."""
+LATER_NAMED = 5
+"""Later wrong steps that the page gets of a step: it names four."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,7 +188,7 @@ def credit_payload(
         rollout |= _credited_payload(credit, i, matches[i] if matches else (), explained)
         rollout["remark"] = surprises.remarks[i]
         for step, later in zip(rollout["steps"], penalties[i], strict=True):
-            step["later"] = later
+            step["later"] = later[:LATER_NAMED]
         ends = [last for _, last in credit.scored.scored[i].spans] if len(credit.of(i)) else []
         rollout["under"] = {name: _shortest(one.of(i)[ends]) for name, one in under.items()}
         if credit.values:
@@ -207,7 +209,7 @@ def credit_payload(
         for i, rollout in enumerate(payload["rollouts"]):
             rollout["twin"] = _credited_payload(other, i, (), explained and other.scheme != LOGGED)
             for step, later in zip(rollout["twin"]["steps"], penalties[i], strict=True):
-                step["later"] = later
+                step["later"] = later[:LATER_NAMED]
     if other is not None and other.scheme != LOGGED:
         by_rollout = compared.flipped.sum(axis=1).tolist()
         payload["said"].append(about_comparison(compared.names[1], by_rollout, tokens, compared.correlation).parts)

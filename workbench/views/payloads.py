@@ -42,8 +42,8 @@ Logged = Sequence[tuple[str, str, Any]]
 
 
 class StepPayload(TypedDict):
-    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens; ``later`` are the wrong steps after it
-    (0-based) whose penalty it shares."""
+    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens; ``later`` are the first five wrong
+    steps after it (0-based) whose penalty it shares."""
 
     start: int
     end: int

@@ -8,7 +8,7 @@ const MARGIN = 16;
 const NOT_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
 const NO_PICTURE = ".details, .hand, .tip, [hidden], .popover, .act, .finder";
 // An image has no fonts but the system's.
-const WHOLE = ".wh .rollout { content-visibility: visible; } .wh .overview { max-height: none; }" +
+const WHOLE = ".wh.wh :is(.rollout, .step) { content-visibility: visible; } .wh .overview { max-height: none; }" +
   " .wh.wh { --wh-sans: system-ui, sans-serif; --wh-mono: monospace; }";
 
 /** @param {HTMLElement} drawing @returns {Promise<Blob>} a PNG */

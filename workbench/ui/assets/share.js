@@ -77,6 +77,7 @@ async function saveExport(server, kind) {
     const file = await answerOf(server.export({ tab: address.tab, kind: kind === "png" ? "name" : kind }));
     if (!file) return "There is no scored group to export yet.";
     const name = kind === "png" ? `${file.name}.png` : file.name;
+    if (kind === "png") address.drawing.drawAll();
     const blob = kind === "png" ? await picture(drawing) : new Blob([file.text ?? ""], { type: file.type });
     download(name, blob);
     return `${name} saved.`;

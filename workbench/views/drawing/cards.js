@@ -15,22 +15,30 @@ export const STEPS = ".text:not(.second) .step"; // those the keyboard moves ove
 export const WRONG = "✕";
 export const WRONG_TITLE = "The reward that says right or wrong scores this step 0 or less";
 const LATER_TITLE = "Wrong steps after this one, whose penalty it shares";
+const MANY_STEPS = 40; // of one rollout; those out of sight are laid out later
+const MANY_LATER = 4; // wrong steps that a step names
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
 const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // of a token, whatever it is coloured by
 
 /**
  * @param {Prepared} data @param {number} g @param {Measure} measure
- * @param {{ whole?: boolean, folded?: boolean }} [options] `whole`: all of a long text; `folded`: it stands for its copies
+ * @param {{ whole?: boolean, folded?: boolean, plain?: boolean }} [options] `whole`: all of a long text; `folded`: it
+ *   stands for its copies; `plain`: without its tokens, which are drawn when they are near what is in sight
  */
-export function card(data, g, measure, { whole = false, folded = false } = {}) {
+export function card(data, g, measure, { whole = false, folded = false, plain = false } = {}) {
   const rollout = data.rollouts[g];
+  const isLong = (rollout.steps?.length ?? 0) > MANY_STEPS;
   const drawn = whole ? rollout.texts.length : drawnTokens(rollout);
   const left = rollout.texts.length - drawn;
   const more = { type: "button", class: "more", "data-more": g };
   return el(
     "article",
-    { class: "rollout", "data-g": g, "aria-label": cardLabel(data, g, folded) },
+    {
+      class: `rollout${isLong ? " long" : ""}${plain ? " plain" : ""}`,
+      "data-g": g,
+      "aria-label": cardLabel(data, g, folded),
+    },
     el(
       "header",
       {},
@@ -41,7 +49,7 @@ export function card(data, g, measure, { whole = false, folded = false } = {}) {
       rollout.steps?.length ? columnTitles(data, rollout, measure) : null,
     ),
     lane(data, g),
-    textElements(data, rollout, drawn, measure),
+    plain ? el("pre", { class: "text" }, plainText(rollout, drawn)) : textElements(data, rollout, drawn, measure),
     left ? el("button", more, `Draw ${left} more tokens`) : null,
     left || rollout.texts.some((text) => text.length > TOKEN_CHARACTERS) ? fullText(rollout, g) : null,
   );
@@ -53,11 +61,8 @@ function cardLabel(data, g, folded) {
   return isWatched(data.rollouts[g]) ? name : `${name[0].toUpperCase()}${name.slice(1)} of ${data.rollouts.length}`;
 }
 
-/** @param {Element} article @param {Prepared} data @param {number} g @param {Measure} measure Draws the whole of a long text. */
-export function drawMore(article, data, g, measure) {
-  const folded = article.querySelector('.copies[aria-expanded="false"]') !== null;
-  article.replaceWith(card(data, g, measure, { whole: true, folded }));
-}
+/** @param {Element} article @returns {boolean} Whether it stands for its copies. */
+export const isFolded = (article) => article.querySelector('.copies[aria-expanded="false"]') !== null;
 
 /** @param {Credited} rollout How many of its tokens are drawn at first. */
 function drawnTokens({ texts, offsets }) {
@@ -65,6 +70,10 @@ function drawnTokens({ texts, offsets }) {
   while (drawn > 1 && offsets[drawn] > DRAWN_CHARACTERS) drawn--;
   return drawn;
 }
+
+/** @param {Credited} rollout @param {number} drawn tokens */
+const plainText = ({ texts, finished }, drawn) =>
+  texts.slice(0, Math.min(drawn, texts.length - (finished ? 1 : 0))).join(""); // the end-of-sequence sign is no text
 
 /** @param {Credited} rollout */
 function factsOf({ steps, outcome, texts, facts, right, remark, turns, extracted }) {
@@ -196,13 +205,12 @@ function stepElement(rollout, k, t, { measure, later }, tokens) {
   if (k < 0) return el("span", { class: "outside" }, tokens);
   // The number stands where the step's text begins, which may be inside the token before its first one.
   const opensHere = matched !== false && steps[k].start >= offsets[t];
-  const shared = steps[k].later?.map((step) => step + 1).join(", ");
   const beside = el(
     "span",
     { class: "chip", "data-k": k, "aria-hidden": "true" },
     hasRewards(rollout) ? el("span", { class: "r" }, score(steps[k].reward)) : null,
     el("span", { class: "a" }, stepText(measure, rollout, k)),
-    later ? el("span", { class: "l" }, shared) : null,
+    later ? el("span", { class: "l" }, stepNumbers(steps[k].later ?? [], 1, ", …")) : null,
   );
   const attributes = {
     class: `step${wrong?.[k] ? " wrong" : ""}`,
@@ -220,24 +228,28 @@ export function stepLabel(rollout, steps, k, measure) {
   if (isWatched(rollout)) return [labelSaid(rollout, k), stepSaid(measure, rollout, k)].filter(Boolean).join(", ");
   const advantage = signed(rollout.advantages?.[steps[k].last], 2);
   const wrong = rollout.wrong?.[k] ? "wrong, " : "";
-  const shared = steps[k].later?.length ? `, shares the penalty of ${stepNames(steps[k].later ?? [])}` : "";
+  const later = steps[k].later ?? [];
+  const named = `step${later.length > 1 ? "s" : ""} ${stepNumbers(later, MANY_LATER, " and more")}`;
+  const shared = later.length ? `, shares the penalty of ${named}` : "";
   const scored = `${wrong}score ${score(steps[k].reward)}, advantage ${advantage}${shared}`;
   const label = `step ${k + 1} of ${steps.length}, ${scored}`;
   const more = ["advantage", "reward"].includes(measure.key) ? "" : stepSaid(measure, rollout, k);
   return more ? `${label}, ${more}` : label;
 }
 
-/** @param {number[]} steps from 0 */
-const stepNames = (steps) => `step${steps.length > 1 ? "s" : ""} ${steps.map((k) => k + 1).join(", ")}`;
+/** @param {number[]} steps from 0 @param {number} most of too many steps @param {string} rest what stands for the others */
+const stepNumbers = (steps, most, rest) => {
+  const isCut = steps.length > MANY_LATER;
+  return `${steps.slice(0, isCut ? most : undefined).map((k) => k + 1).join(", ")}${isCut ? rest : ""}`;
+};
 
 /** @param {Element} article @param {Credited} rollout @param {Measure} measure Labels a drawn card for another measure. */
 export function relabel(article, rollout, measure) {
   const title = article.querySelector(".cols .measure");
   if (title) title.textContent = measure.short;
-  const labels = (rollout.steps ?? []).map((_, k) => stepLabel(rollout, rollout.steps ?? [], k, measure));
   for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".step"))) {
     const k = Number(node.dataset.k);
-    if (!node.closest(".second")) node.setAttribute("aria-label", labels[k]);
+    if (!node.closest(".second")) node.setAttribute("aria-label", stepLabel(rollout, rollout.steps ?? [], k, measure));
     const value = node.querySelector(".chip .a");
     if (value) value.textContent = stepText(measure, creditedAt(node, rollout, measure), k);
   }

@@ -34,15 +34,16 @@ export function focusStep(cards, step) {
 /**
  * The step that an arrow leads to: up and down along a rollout's steps, left and right to the card before or after, Home
  * and End to the first and the last card.
- * @param {HTMLElement} cards @param {HTMLElement} from @param {string} key @returns {HTMLElement | undefined}
+ * @param {HTMLElement} cards @param {HTMLElement} from @param {string} key
+ * @param {(article: Element) => Element} whole gives the card with its tokens @returns {HTMLElement | undefined}
  */
-export function nextStep(cards, from, key) {
+export function nextStep(cards, from, key, whole) {
   const articles = [...cards.querySelectorAll(".rollout:not([hidden])")];
   const here = articles.findIndex((article) => article.contains(from));
   const by = { ArrowRight: 1, ArrowLeft: -1, Home: -here, End: articles.length - 1 - here }[key] ?? 0;
   const down = { ArrowDown: 1, ArrowUp: -1 }[key] ?? 0;
-  const article = articles[Math.max(0, Math.min(articles.length - 1, here + by))];
-  const steps = /** @type {HTMLElement[]} */ ([...article?.querySelectorAll(STEPS) ?? []]);
+  const article = whole(articles[Math.max(0, Math.min(articles.length - 1, here + by))]);
+  const steps = /** @type {HTMLElement[]} */ ([...article.querySelectorAll(STEPS)]);
   const place = by ? Number(from.dataset.k) : steps.indexOf(from) + down;
   return steps[Math.max(0, Math.min(steps.length - 1, place))];
 }
@@ -53,5 +54,12 @@ export function uncover(node, below) {
   const isOver = getComputedStyle(below).bottom === "0px"; // it sticks to the bottom, and does not stand beside the cards
   node.style.scrollMarginTop = `${GAP}px`;
   node.style.scrollMarginBottom = `${isOver ? below.offsetHeight + GAP : GAP}px`;
-  node.scrollIntoView({ block: "nearest", inline: "nearest" });
+  scrollTo(node);
+}
+
+/** @param {Element | undefined} node Scrolls it into view, and again when the rows that it comes to lie among are laid out. */
+export function scrollTo(node) {
+  const scroll = () => node?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  scroll();
+  requestAnimationFrame(() => setTimeout(scroll));
 }

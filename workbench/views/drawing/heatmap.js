@@ -8,11 +8,11 @@
 /** @import { Stream } from "./stream.js" */
 
 import { el } from "../dom.js";
-import { card, colourTokens, drawMore, rank, relabel, STEPS } from "./cards.js";
+import { card, colourTokens, isFolded, rank, relabel, STEPS } from "./cards.js";
 import { drawn, equalTo, firstOf, keyOf } from "./copies.js";
 import { asksForSearch, Finder } from "./finder.js";
 import { arranged, fits, isShort, judge, missed } from "./finding.js";
-import { focusedStep, focusStep, nextStep, refocus, stepNode } from "./focus.js";
+import { focusedStep, focusStep, nextStep, refocus, scrollTo, stepNode } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { Lens } from "./lens.js";
 import { MEASURES, rangeOf } from "./measures.js";
@@ -22,13 +22,14 @@ import { MOVES, Overview } from "./overview.js";
 import { Pin } from "./pin.js";
 import { measuresOf, rowSummary } from "./rows.js";
 import { beginStreams, showTexts } from "./stream.js";
-import { replaceCards, rolloutOf } from "./replacing.js";
+import { boxesOf, isInSight, replaceCards, rolloutOf } from "./replacing.js";
 import { factElement, sentence } from "./said.js";
 import { makeTip } from "./tip.js";
 import { prepare } from "./tokens.js";
 import { toggleFold } from "./turns.js";
 
 const EMPTY = { rollouts: [], prompt: "" };
+const AT_ONCE = 6000; // tokens that are drawn before a card comes near what is in sight
 
 /** A drawing of groups in an element; `root.heatmap` is the drawing, for the console and for tests. */
 export class Heatmap {
@@ -91,6 +92,9 @@ export class Heatmap {
       ({ g, k }) => this.pinning.place && this.pinStepOf(this.shownFor(g), k, { uncover: false }),
     );
     this.pinning = new Pin(this);
+    this.nearing = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) if (isIntersecting) this.drawTokens(target);
+    }, { rootMargin: "100% 0px" });
     root.classList.add("wh");
     const { said, about, notices, legend, lens, finder, overview, cards, pinning, tip } = this;
     const side = el("div", { class: "side" }, about, legend.node, lens.node, finder.node);
@@ -140,7 +144,7 @@ export class Heatmap {
 
   /** @param {ReturnType<typeof focusedStep>} focused Draws every card anew. */
   redraw(focused) {
-    this.drawCards(focused?.g ?? -1);
+    this.drawCards(focused?.g ?? null);
     this.colour();
     this.arrange();
     this.tip.hide();
@@ -184,17 +188,44 @@ export class Heatmap {
     this.cards.classList.toggle("short", isShort(data));
   }
 
-  /** @param {number} focused the rollout that has the focus */
+  /** @param {number | null} focused the rollout that has the focus. Draws the texts of the first cards token by token. */
   drawCards(focused) {
     const shown = drawn(this.data, this.unfolded);
-    replaceCards(
-      this.cards,
-      focused,
-      shown.map((g) => {
-        const folded = equalTo(this.data, g).some((copy) => !shown.includes(copy));
-        return card(this.data, g, this.measure, { folded });
-      }),
-    );
+    const { places } = arranged(this.data, shown, this.order, this.finder.wish);
+    const boxes = boxesOf(this.cards);
+    let tokens = 0;
+    const articles = places.map((g, i) => {
+      const folded = equalTo(this.data, g).some((copy) => !shown.includes(copy));
+      tokens += this.data.rollouts[g].texts.length;
+      const plain = tokens > AT_ONCE && i > 0 && g !== focused && !isInSight(boxes.get(g));
+      return card(this.data, g, this.measure, { folded, plain });
+    });
+    this.nearing.disconnect();
+    replaceCards(this.cards, boxes, focused, articles);
+    for (const article of this.cards.querySelectorAll(".plain")) this.nearing.observe(article);
+  }
+
+  /** @param {Element} article @returns {Element} the card with its tokens, which are drawn if it has its plain text alone */
+  drawTokens(article) {
+    return article.isConnected && article.classList.contains("plain") ? this.redrawCard(article) : article;
+  }
+
+  /** Draws the tokens of every card. */
+  drawAll() {
+    for (const article of this.cards.querySelectorAll(".plain")) this.drawTokens(article);
+  }
+
+  /** @param {Element} article @param {{ whole?: boolean }} [options] @returns {HTMLElement} the new card */
+  redrawCard(article, options) {
+    const { data, measure, pinning } = this;
+    const g = Number(rolloutOf(article));
+    const made = card(data, g, measure, { ...options, folded: isFolded(article) });
+    made.hidden = /** @type {HTMLElement} */ (article).hidden;
+    if (this.offered.includes(measure)) colourTokens(made, data.rollouts[g], measure, this.range.limit);
+    article.replaceWith(made);
+    if (pinning.place?.g === g) pinning.mark();
+    if (this.finder.wish.text) markText(this.cards, this.finder.wish.text);
+    return made;
   }
 
   /** Colours every token and chip by the chosen measure without rebuilding anything. */
@@ -208,7 +239,6 @@ export class Heatmap {
       const rollout = data.rollouts[Number(rolloutOf(article))];
       colourTokens(article, rollout, measure, this.range.limit);
     }
-    this.overview.colour(measure, this.range.ofSteps);
     this.legend.show(measure, this.range, this.ends.has(measure.key));
     this.legend.read(data, measure, this.judgedBy);
   }
@@ -222,7 +252,7 @@ export class Heatmap {
     for (const [g, article] of articles) /** @type {HTMLElement} */ (article).hidden = !shown.includes(g);
     const sorted = places.map((g) => /** @type {Element} */ (articles.get(g)));
     if (sorted.some((article, i) => article !== this.cards.children[i])) this.cards.append(...sorted);
-    this.overview.draw(data, fitting, { measure: this.measure, limit: this.range.ofSteps });
+    this.overview.draw(data, fitting, this.measure, this.range.ofSteps);
     this.overview.mark(this.pinning.place);
     this.finder.count(fitting.length, data.rollouts.length);
     this.finder.sayNothing(places.length && !shown.length ? missed(wish) : "");
@@ -283,6 +313,7 @@ export class Heatmap {
     if (size === null) this.ends.delete(this.measure.key);
     else this.ends.set(this.measure.key, size);
     this.colour();
+    this.arrange();
   }
 
   // ── the pinned token ─────────────────────────────────────────────────────────────────────────────────────────
@@ -352,6 +383,7 @@ export class Heatmap {
       this.finder.search.focus();
     });
     addEventListener("scroll", () => this.tip.hide(), { passive: true, capture: true });
+    addEventListener("beforeprint", () => this.drawAll());
   }
 
   /** @param {PointerEvent} event Shows the tip of what the pointer is over. */
@@ -375,8 +407,9 @@ export class Heatmap {
     const step = /** @type {HTMLElement | null} */ (target.closest(STEPS));
     if (event.key === "," || event.key === ".") this.pinToken(event.key === "." ? 1 : -1);
     else if (this.overview.pressed(event)) this.tip.hide();
-    else if (step && MOVES.includes(event.key)) this.moveTo(nextStep(this.cards, step, event.key));
-    else if (step && (event.key === "Enter" || event.key === " ")) this.pinStep(step);
+    else if (step && MOVES.includes(event.key)) {
+      this.moveTo(nextStep(this.cards, step, event.key, (article) => this.drawTokens(article)));
+    } else if (step && (event.key === "Enter" || event.key === " ")) this.pinStep(step);
     else return;
     event.preventDefault();
   }
@@ -385,7 +418,7 @@ export class Heatmap {
   moveTo(step) {
     if (this.pinning.place && step) this.pinStep(step);
     focusStep(this.cards, step);
-    step?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    scrollTo(step);
   }
 
   /** @param {number} by Pins the token before or after the one that is explained. */
@@ -406,8 +439,7 @@ export class Heatmap {
     }
     if (toggleFold(target)) return;
     if (more) {
-      drawMore(/** @type {Element} */ (more.closest(".rollout")), this.data, g, this.measure);
-      this.colour();
+      this.redrawCard(/** @type {Element} */ (more.closest(".rollout")), { whole: true });
       return;
     }
     if (this.streams || String(getSelection()) || !this.data.rollouts[g].steps) return; // selecting text is not pinning

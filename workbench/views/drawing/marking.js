@@ -37,7 +37,7 @@ export function markText(cards, wanted) {
 function rangesIn(pre, wanted) {
   // Of the text, what the model wrote: not the numbers beside its steps.
   const isToken = (/** @type {Node} */ node) =>
-    node.parentElement?.closest("i") ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_SKIP;
+    node.parentElement?.closest("i, .plain > pre") ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_SKIP;
   const walker = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT, isToken);
   /** @type {{ node: Text, start: number }[]} */
   const nodes = [];

@@ -12,6 +12,7 @@ import { ofWhole, tint } from "./measures.js";
 const SIZES = [[12, "wide"], [24, "middle"], [40, "narrow"]]; // most columns of a size; "least" beyond
 const FLAT = 20; // steps; more are drawn lower
 const LABEL_EVERY = 5; // of many steps
+const PART = 20; // cells of a column that are laid out together, once they are near what is in sight
 export const MOVES = ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"];
 export const RIGHT = "✓";
 export const NOT_RIGHT = "⊘";
@@ -58,9 +59,9 @@ export class Overview {
 
   /**
    * @param {Prepared} data @param {number[]} shown the rollouts that are looked for
-   * @param {{ measure: Measure, limit: number }} look
+   * @param {Measure} measure @param {number} limit of the colour scale
    */
-  draw(data, shown, { measure, limit }) {
+  draw(data, shown, measure, limit) {
     const focused = cellOf(document.activeElement);
     const before = focused && this.node.contains(document.activeElement) ? focused : null;
     this.data = data;
@@ -74,22 +75,22 @@ export class Overview {
     const size = SIZES.find(([columns]) => this.shown.length <= Number(columns))?.[1] ?? "least";
     this.node.className = `overview ${size}${most > FLAT ? " flat" : ""}`;
     const isJudged = data.rollouts.some(({ right }) => (right ?? null) !== null);
-    const columns = this.shown.map((g) => this.column(data, g, measure));
+    const columns = this.shown.map((g) => this.column(data, g, measure, limit));
     this.node.replaceChildren(labels(most, isJudged, Boolean(data.other)), ...columns);
-    this.colour(measure, limit);
     const first = /** @type {HTMLElement | null} */ (this.node.querySelector(".cell"));
     if (first) first.tabIndex = 0;
     if (before) this.focus(before);
   }
 
-  /** @param {Prepared} data @param {number} g @param {Measure} measure */
-  column(data, g, measure) {
+  /** @param {Prepared} data @param {number} g @param {Measure} measure @param {number} limit */
+  column(data, g, measure, limit) {
     const rollout = data.rollouts[g];
-    const { steps = [], right = null } = rollout;
+    const { steps = [], right = null, twin } = rollout;
+    const look = (/** @type {Credited} */ of, /** @type {number} */ k) => tint(ofWhole(measure, of, k), limit, measure);
     const verdict = right === null ? "" : right ? ", right" : ", wrong";
     const cells = steps.map((step, k) =>
       el("span", {
-        class: "cell",
+        class: `cell ${look(rollout, k)}`,
         role: "gridcell",
         tabindex: -1,
         "data-g": g,
@@ -97,32 +98,17 @@ export class Overview {
         "data-wrong": rollout.wrong?.[k] ? "✕" : null,
         "data-unscored": step.reward === null,
         "aria-label": stepLabel(rollout, steps, k, measure),
-      }, rollout.twin && !data.measures ? el("i", { class: "b" }) : null)
+      }, twin && !data.measures && !measure.one ? el("i", { class: `b ${look(twin, k)}` }) : null)
     );
     return el(
       "div",
       { class: "column", role: "row", "data-g": g },
       el("span", { class: "head", role: "rowheader", "aria-label": `${named([g])}${verdict}` }, g + 1),
-      ...cells,
+      ...partsOf(cells),
       right === null
         ? null
         : el("span", { class: `judged ${right ? "good" : "bad"}`, "aria-hidden": "true" }, right ? RIGHT : NOT_RIGHT),
     );
-  }
-
-  /** @param {Measure} measure @param {number} limit Colours the cells as the chips are. */
-  colour(measure, limit) {
-    const { data } = this;
-    if (!data) return;
-    for (const node of /** @type {NodeListOf<HTMLElement>} */ (this.node.querySelectorAll(".cell"))) {
-      const rollout = data.rollouts[Number(node.dataset.g)];
-      const look = (/** @type {Credited} */ of) => tint(ofWhole(measure, of, Number(node.dataset.k)), limit, measure);
-      const kept = ["pinned", "lit"].filter((name) => node.classList.contains(name));
-      node.className = ["cell", look(rollout), ...kept].filter(Boolean).join(" ");
-      const half = node.querySelector(".b");
-      if (half) half.className = `b ${measure.one ? "" : look(rollout.twin ?? rollout)}`.trim();
-      half?.toggleAttribute("hidden", Boolean(measure.one));
-    }
   }
 
   /** @param {Place | null} pinned Marks the step of the pinned token, and the same of exact copies. */
@@ -176,6 +162,13 @@ function cellOf(node) {
   const cell = /** @type {HTMLElement | null} */ (node?.closest(".overview .cell") ?? null);
   return cell && { g: Number(cell.dataset.g), k: Number(cell.dataset.k) };
 }
+
+/** @param {HTMLElement[]} cells of a column */
+const partsOf = (cells) =>
+  Array.from({ length: Math.ceil(cells.length / PART) }, (_, i) => {
+    const some = cells.slice(i * PART, (i + 1) * PART);
+    return el("div", { class: "part", role: "presentation", style: `--cells: ${some.length}` }, ...some);
+  });
 
 /** @param {number} most steps @param {boolean} judged @param {boolean} two schemes. What stands left of the columns. */
 function labels(most, judged, two) {

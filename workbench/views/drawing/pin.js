@@ -10,6 +10,7 @@
  * @property {{ mark: (pinned: Place | null) => void }} overview
  * @property {{ explain: (data: Prepared, pinned: Place) => HTMLElement | null }} lens
  * @property {((rollout: number, token: number, which: "a" | "b") => Promise<Why | null | undefined>) | null} explain
+ * @property {(article: Element) => Element} drawTokens
  * @property {() => void} unpin
  */
 
@@ -73,13 +74,9 @@ export class Pin {
   show() {
     const { place, view } = this;
     if (!place) return;
-    const { g, t } = place;
-    const article = view.cards.querySelector(`.rollout[data-g="${g}"]`);
-    const k = view.data.rollouts[g].stepOf[t];
-    this.unmark();
-    const marked = `.text i[data-t="${t}"]${k < 0 ? "" : `, [data-k="${k}"]`}`;
-    for (const node of article?.querySelectorAll(marked) ?? []) node.classList.add("pinned");
-    view.overview.mark(place);
+    const article = view.cards.querySelector(`.rollout[data-g="${place.g}"]`);
+    if (article) view.drawTokens(article);
+    this.mark();
     this.details.replaceChildren(...pinnedDetails(view.data, place, view.measure, {
       onUnpin: () => view.unpin(),
       ask: (rollout, which) => this.ask(rollout, which),
@@ -88,6 +85,19 @@ export class Pin {
     }));
     this.details.hidden = false;
     this.details.classList.toggle("own", this.isOwn);
+  }
+
+  /** Marks the token on its card, and its step there and in the overview. */
+  mark() {
+    const { place, view } = this;
+    if (!place) return;
+    const { g, t } = place;
+    const k = view.data.rollouts[g].stepOf[t];
+    const marked = [`.text i[data-t="${t}"]`, ...(k < 0 ? [] : [`[data-k="${k}"]`])];
+    const inCard = marked.map((selector) => `.rollout[data-g="${g}"] ${selector}`).join();
+    this.unmark();
+    for (const node of view.cards.querySelectorAll(inCard)) node.classList.add("pinned");
+    view.overview.mark(place);
   }
 
   /** Scrolls it into view, above the panel where that lies over the cards. */

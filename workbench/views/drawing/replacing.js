@@ -6,19 +6,24 @@ export const rolloutOf = (node) => {
   return article && Number(article.dataset.g);
 };
 
-/** @param {HTMLElement} holder @param {number} focused the rollout that has the focus @param {HTMLElement[]} articles */
-export function replaceCards(holder, focused, articles) {
-  const before = [...holder.children].map((article) => ({
-    g: rolloutOf(article),
-    box: article.getBoundingClientRect(),
-  }));
-  const boxes = new Map(before.map(({ g, box }) => [g, box]));
+/** @param {HTMLElement} holder @returns {Map<number | null, DOMRect>} Where each rollout's card is. */
+export const boxesOf = (holder) =>
+  new Map([...holder.children].map((article) => [rolloutOf(article), article.getBoundingClientRect()]));
+
+/** @param {DOMRect | undefined} box */
+export const isInSight = (box) => box !== undefined && box.top <= innerHeight && box.bottom >= 0;
+
+/**
+ * @param {HTMLElement} holder @param {Map<number | null, DOMRect>} boxes of the cards that it holds
+ * @param {number | null} focused the rollout that has the focus @param {HTMLElement[]} articles
+ */
+export function replaceCards(holder, boxes, focused, articles) {
   for (const article of articles) {
     const g = rolloutOf(article);
     const box = boxes.get(g);
     if (!box) continue;
     article.style.containIntrinsicHeight = `auto ${box.height}px`;
-    article.classList.toggle("later", (box.top > innerHeight || box.bottom < 0) && focused !== g);
+    article.classList.toggle("later", !isInSight(box) && focused !== g);
   }
   holder.replaceChildren(...articles);
   requestAnimationFrame(() =>
