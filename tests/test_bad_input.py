@@ -282,7 +282,12 @@ def test_a_bad_value_of_a_flag_is_refused_in_a_sentence() -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_a_bad_value_of_the_page_is_refused_in_a_sentence(name: str) -> None:
     draft = first_draft()
-    chosen = {"method.name", "method.pattern.kind", "page.run_scheme"}  # of lists, which Gradio holds to their choices
+    chosen = {
+        "method.name",
+        "method.pattern.kind",
+        "method.pattern.leave_out_thinking",
+        "page.run_scheme",
+    }  # of lists, which Gradio holds to their choices
     credit = (f"method.credit.{option}" for option in ("gamma", "clip", "outcome_weight"))
     for path in {*dict(tree_leaves(draft.tree)), *(f"page.{field}" for field in PAGE_FIELDS), *credit} - chosen:
         if held(lambda path=path: draft.with_value(path, VALUES[name])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -16,11 +17,11 @@ from tests.in_this_process import trained
 from workbench.answers import answer_introduction
 from workbench.checks.probes import probe
 from workbench.cli import main
-from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
+from workbench.config import RewardConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.errors import ConfigError, RewardCodeError, RewardError
-from workbench.policies.belief import FORMS, BeliefReward, beliefs, heeds_masks, policy_reward
+from workbench.policies.belief import FORMS, beliefs, heeds_masks, policy_reward, with_importances
 from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt
@@ -30,6 +31,7 @@ from workbench.rewards.watch import CallTimes
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, token_texts
+from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.reward_forms import belief_row
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.rewards import rewards_said, row_label, watch_group
@@ -142,25 +144,6 @@ def lines_by_hand(group):
         lines.append(f"Step {k}: {value} {sign} {operand} = {result}")
         value = result
     return [*lines, f"Answer: {value}"]
-
-
-def test_completions_of_several_prompts_are_judged_as_each_group_alone(tiny, groups):
-    reward = BeliefReward(tiny, BeliefConfig(form="value"), pattern=CHAIN)
-    together, alone = {"steps": [], "step_ends": []}, []
-    for group in groups:
-        scored = score_group(group, CHAIN, [])
-        together["step_ends"] += scored.step_ends
-        texts = zip(group.rollouts, scored.scored, strict=True)
-        together["steps"] += [[rollout.text[s.start : s.end] for s in one.steps] for rollout, one in texts]
-        alone += beliefs(tiny, group, CHAIN).values
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    columns = {"answer": [group.columns["answer"] for group in groups for _ in group.rollouts]}
-    found = reward(
-        [group.prompt for group in groups for _ in group.rollouts], [rollout.text for rollout in rollouts],
-        completion_ids=[rollout.token_ids for rollout in rollouts], **together, **columns,
-    )  # fmt: skip
-    for values, row in zip(found, alone, strict=True):
-        assert near(values, row)
 
 
 def test_probabilities_of_the_whole_answer_and_of_a_token(tiny, groups):
@@ -278,21 +261,6 @@ def test_a_step_that_only_states_the_answer_is_unscored(tiny, groups, ending):
     assert near(of(f"{first}\nAnswer: 7\n{first}\n"), [worked[0], None, None])
 
 
-def test_an_answer_that_is_known_already_pays_any_step_its_value_and_none_its_difference(tiny):
-    """Leaked by the prompt, say: here all of the work is in it, and the step repeats the last line."""
-    example = load_task("chain-arithmetic")[2]
-    group = Group(example.prompt, (), example.columns)
-    *work, _ = lines_by_hand(group)
-    ids = tiny.tokenizer(work[-1] + "\n", add_special_tokens=False)["input_ids"]
-    rollout = Rollout(tuple(ids), tuple(token_texts(tiny.tokenizer, ids)), finished=False)
-    known = replace(group, prompt="".join([example.prompt, *(f"{line}\n" for line in work)]), rollouts=(rollout,))
-    values = beliefs(tiny, known, CHAIN)
-    assert values.start > 0.99
-    assert values.values[0][0] > 0.9
-    assert abs(values.progress()[0][0]) < 0.1
-    assert values.watermark()[0][0] < 0.01
-
-
 def test_a_step_said_twice_is_paid_by_the_difference_and_not_by_the_watermark(tiny):
     task = load_task("chain-arithmetic")
     group = sample_group(tiny, task[2], num_generations=4, max_completion_length=112, seed=2)
@@ -329,6 +297,66 @@ def test_the_page_asks_its_policy_and_says_how_well_the_belief_tells_right_from_
     weighted = row.with_edits({"weight": 0.5})
     again = belief_row({"of": "answer", "log": True}, (weighted,), weighted.key)
     assert (again.name, again.weight, again.belief.log, again.has_editor) == ("belief", 0.5, True, False)
+
+
+# -- Importances of tokens ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", [None, "gpt2", "gpt_neox"])
+def test_an_importance_is_how_fast_the_answers_probability_changes_with_the_tokens_embedding(
+    tiny, groups, architecture
+):
+    """|d log p(answer) / dh| of (1 + h) times a token's embedding, by differences, a plain forward pass each."""
+    policy = tiny if architecture is None else small_policy(tiny, architecture)
+    model, prompt = copy.deepcopy(policy.model).double(), encode_prompt(tiny.tokenizer, groups[0].prompt)
+    embeddings, judged = model.get_input_embeddings().weight.detach(), 0
+    found = with_importances(policy, groups[0])
+    for rollout in found.rollouts[:2]:
+        before = rollout.text.index("Answer")
+        count = next(t for t in range(len(rollout)) if len("".join(rollout.texts[:t])) == before)
+        gold = tiny.tokenizer("Answer: " + str(found.columns["answer"]))["input_ids"]
+        first = len(gold) - len(tiny.tokenizer(" " + str(found.columns["answer"]))["input_ids"]) + 1
+        ids = torch.tensor([*prompt, *rollout.token_ids[:count], *gold])
+
+        def mean_log(embedded, ids=ids, gold=gold, first=first):
+            logs = model(inputs_embeds=embedded[None]).logits[0].log_softmax(-1)
+            places = range(len(ids) - len(gold) + first, len(ids))
+            return sum(float(logs[place - 1, ids[place]]) for place in places) / len(places)
+
+        assert rollout.importances[count:] == (-1.0,) * (len(rollout) - count)
+        for t in range(0, count, 7):
+            sides = []
+            for h in (1e-2, -1e-2):  # norms are computed in float32
+                embedded = embeddings[ids].clone()
+                embedded[len(prompt) + t] *= 1 + h
+                with torch.no_grad():
+                    sides.append(mean_log(embedded))
+            slope = abs(sides[0] - sides[1]) / 2e-2
+            assert rollout.importances[t] == pytest.approx(slope, rel=2e-2, abs=1e-4)
+            judged += 1
+    assert judged > 10
+
+
+def test_importances_stay_with_a_group_and_the_page_asks_for_them(tiny, groups, tmp_path):
+    group = with_importances(tiny, groups[0])
+    assert Group.from_json(json.loads(json.dumps(group.to_json()))) == group
+    assert with_importances(tiny, replace(groups[0], columns={})) == replace(groups[0], columns={})
+    draft = draft_of(oar=True, outcome_weight=1.0).but(group=groups[0])
+    models, code = ModelWorker(), {}
+    try:
+        with Sandbox(deadline=60, pattern_margin=60) as worker:
+            view = rescore(draft, worker, models)
+    finally:
+        models.close()
+    (tmp_path / "group.json").write_text(json.dumps(groups[0].to_json()))
+    exec(inspect_code(draft, tmp_path / "group.json"), code)
+    for one in (view.credit, code["credit"]):
+        assert near(one.advantages.ravel().tolist(), credit_of(group, draft).ravel().tolist())
+
+
+def credit_of(group, draft):
+    scored = score_group(group, draft.pattern(), ["step_correctness", "answer_correctness"])
+    return credit_group(scored, "process", oar=True, outcome_weight=1.0).advantages
 
 
 @pytest.mark.training

@@ -14,7 +14,6 @@ from tests import reward_models
 from workbench import weights
 from workbench.errors import PolicyError
 from workbench.policies.load import Policy, load_policy
-from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group, with_reference
 from workbench.schema import Example
 
@@ -122,14 +121,6 @@ def test_a_policy_whose_answers_nothing_ends_is_refused(folder):
     assert "nothing would end an answer: neither its tokenizer nor its generation_config.json" in refusal(folder)
 
 
-@pytest.mark.parametrize(
-    "text", ["[1]", '{"model_type":', '{"model_type": "llama", "hidden_size": "x"}', '{"model_type": "t5"}']
-)
-def test_a_configuration_that_makes_no_model_is_refused_in_a_sentence(folder, text):
-    (folder / "config.json").write_text(text)
-    assert "cannot be loaded: " in refusal(folder)
-
-
 def test_an_adapter_of_another_base_and_a_broken_one_are_refused(folder, tmp_path):
     from peft import LoraConfig, get_peft_model
 
@@ -166,18 +157,3 @@ def test_a_reference_with_another_vocabulary_of_the_same_size_is_refused(tiny):
         PolicyError, match=r"token id \d+ of rollout 1 is .* in the group and .*take a reference policy"
     ):
         with_reference(Policy("other words", tiny.model, tokenizer), group)
-
-
-@pytest.mark.parametrize("beyond", [0, 1, 30])
-def test_of_a_prompt_as_long_as_the_context_it_is_said_how_much_to_shorten_it(random_policy, beyond):
-    """The context is 128 tokens; with one of them free an answer of one token is sampled."""
-    policy = random_policy
-    prompt = policy.tokenizer.decode([10] * (128 + beyond))
-    length = len(encode_prompt(policy.tokenizer, prompt))
-    assert length >= 128
-    with pytest.raises(PolicyError) as refused:
-        sample_group(policy, Example(prompt), num_generations=2, max_completion_length=1)
-    message = str(refused.value)
-    assert "max_completion_length" not in message
-    assert f"{length} tokens" in message
-    assert f"shorten it by {length - 127} tokens" in message

@@ -19,7 +19,6 @@ from workbench.policies.prompts import (
     StopStrings,
     arguments_of,
     check_template_kwargs,
-    plain_prompt_note,
     prompt_record,
     thinking_open,
     turn_end_note,
@@ -120,15 +119,6 @@ def test_a_turn_that_ends_with_a_token_at_which_the_policy_does_not_stop_is_name
     assert prompt_record(tokenizer, "2 + 2?", None, [eos], ()) == {}
     assert "<|im_end|>" in turn_end_note({"turn_end": "<|im_end|>"})
     assert turn_end_note({}) == ""
-
-
-def test_a_plain_prompt_to_a_chat_model_is_pointed_out() -> None:
-    messages = [{"role": "user", "content": "x"}]
-    assert "prompt.apply_template to always" in plain_prompt_note(TEMPLATE, PromptSection(), "x")
-    assert plain_prompt_note(None, PromptSection(), "x") == ""
-    assert plain_prompt_note(TEMPLATE, PromptSection(), messages) == ""
-    assert plain_prompt_note(TEMPLATE, PromptSection(system="y"), "x") == ""
-    assert plain_prompt_note(TEMPLATE, PromptSection(apply_template="never"), "x") == ""
 
 
 def test_a_task_s_rows_of_all_kinds_are_put_alike() -> None:
@@ -246,16 +236,6 @@ def test_thinking_left_out_is_in_no_step_and_unseen_by_rewards() -> None:
     assert [len(split.matches) for split in split_group(group, pattern)] == [2, 1, 0]
     with_thinking = score_group(group, StepPattern(pattern.regex), [steps_of])
     assert [len(row.steps) for row in with_thinking.scored] == [3, 1, 1]
-
-
-def test_a_prompt_that_opens_the_block_leaves_an_unclosed_completion_without_an_answer() -> None:
-    pattern = StepPattern(r"\n+", "ends", leave_out_thinking=True)
-    rollouts = tuple(map(_rollout, ["a\nb", "a</think>b\nc"]))
-    messages = [{"role": "user", "content": "q"}]
-    opened = Group(messages, rollouts, sampling={"prompt_tail": "<|assistant|><think>\n"})
-    assert [len(split.steps) for split in split_group(opened, pattern)] == [0, 2]
-    assert [len(split.steps) for split in split_group(Group("q <think>", rollouts), pattern)] == [0, 2]
-    assert [len(split.steps) for split in split_group(Group(messages, rollouts), pattern)] == [2, 2]
 
 
 # -- configuration and page -------------------------------------------------------------------------------------------

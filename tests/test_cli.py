@@ -312,7 +312,7 @@ def test_a_broken_run_is_resumed_and_tells_from_where(
     assert main(["resume", "a", *at, "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["resumed_from"] == 2
-    assert "warning: skipped checkpoint-4: weights is missing" in err
+    assert "warning: skipped checkpoint-4: weights cannot be read" in err
     assert main(["resume", "a", *at]) == 2
     assert "run 'a' is finished (6 steps); to train anew: train --from a" in capsys.readouterr().err
 

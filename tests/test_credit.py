@@ -24,6 +24,7 @@ from workbench.credit import (
     credit_group,
     credit_groups,
     explain,
+    importance_weights,
     length_normalisers,
     loss_weights,
     pooled,
@@ -184,13 +185,6 @@ def test_merging_equal_steps_takes_away_what_splitting_one_gains():
     assert before[0, 0] != 0
 
 
-def test_max_rl_says_where_the_mean_cannot_be_divided_by():
-    ends, lengths = [[0], [0]], [1, 1]
-    credit = credit_group(scored([[None], [None]], ends, lengths, [-1.0, 0.0]), "max_rl")
-    assert not credit.advantages.any()
-    assert "-0.5" in credit.warnings[0]
-
-
 def test_a_scheme_without_options_has_the_outcome_added_as_the_others_have(monkeypatch):
     def bare(batch: Batch) -> Part:
         return Part("step", "own", pooled(batch, batch.rewards, "none", scale=False))
@@ -283,21 +277,11 @@ def test_progress_without_normalising_telescopes():
     assert split[0, 0] == pytest.approx(whole[0, 0])
 
 
-def test_an_option_without_effect_is_said():
-    credit = credit_group(scored(REWARDS, ENDS, LENGTHS, [1, 0, 0]), "outcome", gamma=0.9)
-    assert "gamma 0.9 has no effect with scheme 'outcome'" in credit.warnings[0]
-
-
 def test_rescaled_counts_a_token_in_which_two_steps_end_once():
     # The second step owns the last token: mean (1 * 3 + 0 * 1) / 4 = 0.75; z(1; 1, 2) = -0.5 / (sqrt(0.5) + 1e-4).
     given = {"step_starts": [[0, 3], [0, 2]]}
     advantages = assign_credit([[1, 0], [1, 1]], [[3, 3], [1, 3]], [4, 4], "rescaled", **given)
     assert advantages[0].tolist() == pytest.approx([-0.70701 / 0.75001] * 3 + [0.0], abs=1e-5)
-
-
-def test_rescaled_warns_when_the_mean_is_near_zero():
-    credit = credit_group(scored([[1.0, -1.0], [1.0, 1.0]], [[1, 3], [1, 3]], [4, 4]), "rescaled")
-    assert "too near 0" in credit.warnings[0]
 
 
 def test_rescaled_says_in_how_many_answers_right_steps_are_blamed():
@@ -323,6 +307,26 @@ def test_outcome_weight_adds_the_normalised_outcome_to_every_token():
 
 def test_clip_bounds_the_advantage():
     assert np.abs(assign_credit(REWARDS, ENDS, LENGTHS, "process", clip=1.0)).max() == 1.0
+
+
+def test_oar_weighs_tokens_by_importance():
+    """Scores 0, 1/4, 1/2, 3/4 and 1 with the border at their median 1/2: weights 0.1, 1/2, 1, 3/2 and 2, times 5/5.1.
+
+    A token of no importance (the answer's own, one that was not sampled) keeps its advantage, and so does a completion
+    without any.
+    """
+    importances = np.expm1([2.0, 0.0, 4.0, 1.0, 3.0])
+    expected = np.array([1, 0.1, 2, 0.5, 1.5]) * 5 / 5.1
+    assert importance_weights(importances, 0.5, 1.0) == pytest.approx(expected)
+    assert importance_weights(importances, 0.5, 3.0) == pytest.approx(np.array([1, 0.1, 4, 0.5, 2.5]) * 5 / 8.1)
+    assert importance_weights(np.full(3, 0.7)) == pytest.approx(np.ones(3))
+    judged = [*importances[:3], -1, *importances[3:], -1]
+    more = {"outcome_rewards": [1.0, 0.0], "masks": [[1, 1, 1, 0, 1, 1, 1], None]}
+    options = {"oar": True, "oar_threshold": 0.5, "importances": [judged, None]}
+    advantages = assign_credit([[], []], [[], []], [7, 2], "outcome", **more, **options)
+    z = 0.5 / (0.5**0.5 + 1e-4)
+    assert advantages[0] == pytest.approx(z * np.array([*expected[:3], 0, *expected[3:], 1]), rel=1e-6)
+    assert advantages[1, :2] == pytest.approx(-z, rel=1e-6)
 
 
 def test_preamble_belongs_to_no_step_but_gets_the_suffix_sum():
@@ -496,12 +500,6 @@ def test_turn_credit_gives_each_gain_to_the_steps_that_led_to_it():
     # Without gamma a gain is its own step's: c = 0, 0, 1, mean 1/3; the level is (1 - 0) / 2.
     alone = assign_credit([[0, None, 1], [0]], [[0, 1, 2], [2]], [3, 3], "turn_credit", gamma=0.0)
     assert alone[0].tolist() == pytest.approx([0.5 - 1 / 3, 0.5 - 1 / 3, 0.5 + 2 / 3])
-
-
-@pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if "outcome" in scheme.needs])
-def test_a_scheme_that_needs_an_outcome_says_so(scheme):
-    with pytest.raises(CreditError, match=f"scheme '{scheme}' needs an outcome reward and none is set; add one"):
-        assign_credit(REWARDS, ENDS, LENGTHS, scheme)
 
 
 # -- Two implementations ---------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.credits import make_rollout
 from workbench.credit import credit_group
-from workbench.errors import CreditError
 from workbench.schema import Group, RewardSummary, ScoredGroup, Step, StepScores
 
 WEIGHTS = {"right": 1.0, "short": 2.0}
@@ -90,11 +89,6 @@ def test_outcomes_are_summed_so_too():
     credit = credit_group(group, "outcome", normalise="none", each_reward=True)
     z = 0.5 / (math.sqrt(0.5) + 1e-4), 5 / (math.sqrt(50) + 1e-4)
     assert credit.advantages[:, 0].tolist() == pytest.approx([z[0] - 2 * z[1], 2 * z[1] - z[0]])
-
-
-def test_a_wrong_value_is_named():
-    with pytest.raises(CreditError, match="each_reward is 'yes'; use true or false"):
-        credit_group(scored([[of(1, 0)]]), "process", each_reward="yes")
 
 
 score = st.one_of(st.none(), st.integers(-3, 3).map(float))

@@ -9,7 +9,6 @@ import pytest
 
 from workbench.checks.preflight import preflight_of
 from workbench.credit import assign_credit, credit_group
-from workbench.errors import CreditError
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
 from workbench.steps import StepPattern
 
@@ -62,13 +61,6 @@ def test_gigpo_takes_mean_and_std_over_steps_where_it_is_told_to():
     assert centred[:, 0].tolist() == pytest.approx([10 / 7, -4 / 7, -4 / 7])
     over_episodes = credit_group(group, "gigpo", **options).advantages
     assert over_episodes[:, 0].tolist() == pytest.approx([1.15460, -0.57730, -0.57730], abs=1e-4)
-
-
-def test_gigpo_says_what_it_lacks():
-    with pytest.raises(CreditError, match="steps that begin in the same state and states are not there; give states"):
-        assigned(states=None)
-    with pytest.raises(CreditError, match="completion 1 has 1 states and 2 steps; give each step the state"):
-        assigned(states=[["", "a"], [""], ["", "b"]])
 
 
 # -- scored groups -----------------------------------------------------------------------------------------------------

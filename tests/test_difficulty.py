@@ -11,8 +11,8 @@ from workbench.assets import FIRST_GROUP
 from workbench.checks import Difficulty
 from workbench.cli import main
 from workbench.data import load_task
-from workbench.data.made import prompts_of, write_made
-from workbench.errors import CreditError, TaskError
+from workbench.data.made import prompts_of
+from workbench.errors import CreditError
 
 
 def group(*outcomes):
@@ -88,9 +88,3 @@ def test_the_command_prints_writes_and_says_where_rows_come_from(capsys, tmp_pat
     assert "swap them" in capsys.readouterr().err
     assert main(["difficulty", *files, "--out", str(out)]) != 0
     assert "is there already" in capsys.readouterr().err
-
-
-def test_a_band_without_prompts_is_said(tmp_path):
-    made = prompts_of([group(1, 1)], 0.2, 0.8)
-    with pytest.raises(TaskError, match=r"nothing to write to .*prompts too easy 1"):
-        write_made(made, tmp_path / "none.jsonl", {})

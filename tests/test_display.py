@@ -112,28 +112,11 @@ def test_every_view_is_of_a_class_that_there_is_and_has_a_description():
         assert callable(getattr(describe, view))
 
 
-def test_what_has_no_view_is_named():
-    with pytest.raises(TypeError, match="int has no view of its own; those that have one are Steps, Example"):
-        views.html(3)
-
-
 def test_an_explanation_in_a_terminal_adds_up():
     # The first row's steps 1 1 0 in a pool of mean 4/9 and std sqrt(5/18): (5/9 + 5/9 - 4/9) / (0.5270463 + 0.0001).
     lines = views.text(worked_credit().explain(0, 0)).splitlines()
     assert lines[0] == "Rollout 1, token 0: advantage +1.264671"
     assert [line.split()[-1] for line in lines[2:]] == ["1.054", "1.054", "-0.843", "1.265"]
-
-
-def test_steps_are_a_list_and_know_their_text():
-    steps = wb.split_steps("a\nb", wb.StepPattern(r"\n", kind="ends"))
-    assert steps == [wb.Step(0, 2), wb.Step(2, 3)]
-    assert views.text(steps).splitlines() == ["k  start  end  step", "1      0    2  a↵", "2      2    3  b"]
-
-
-def test_show_prints_text_outside_a_notebook():
-    code = "import workbench as wb; wb.show(wb.split_steps('ab', wb.StepPattern('x'))); wb.show(3)"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines()[1:] == ["k  start  end  step", "1      0    2  ab", "3"]
 
 
 def test_importing_in_ipython_registers_the_views():

@@ -46,12 +46,6 @@ def test_the_text_drawn_is_the_completion_exactly(show) -> None:
         assert page.locator(".eos").get_attribute("data-mark") == "<eos>"
 
 
-def test_a_lone_surrogate_is_marked(show) -> None:
-    rollouts = [make_rollout(["a\ud800b"], finished=False)] * 2
-    with show(make_credit(rollouts, [[0], [0]], [[1.0], [0.0]])) as page:
-        assert page.locator(".hidden-character").first.get_attribute("data-mark") == "U+D800"
-
-
 def test_steps_outside_text_and_straddling_tokens_are_told_apart(show) -> None:
     # "so: " is before the first step; token 3 ends step 1 and begins step 2, and belongs to step 1.
     rollout = make_rollout(["so: ", "1. ", "a", "\n2", ". b"], finished=False)
@@ -308,19 +302,6 @@ def test_the_range_of_colours_is_set_and_held(show) -> None:
         expect(scale).to_contain_text("−1.48+1.48")
         label = page.locator(".swatches").get_attribute("aria-label")
         assert label == "Colour scale: orange below zero, blue above, ends at 1.48, the 98th percentile"
-
-
-def test_token_edges_are_lines_that_take_no_room(show) -> None:
-    credit = worked_credit()
-    with show(credit) as page:
-        page.locator(".popover.settings summary").click()
-        token = page.locator(".text i").nth(1)
-        box = token.bounding_box()
-        assert token.evaluate("node => getComputedStyle(node).boxShadow") == "none"
-        page.get_by_label("outline tokens").check()
-        assert "1px 0px 0px 0px inset" in token.evaluate("node => getComputedStyle(node).boxShadow")
-        assert token.bounding_box() == box
-        assert texts(page) == [rollout.text for rollout in credit.scored.group.rollouts]
 
 
 DRAWN = "payload => document.querySelector('.wh').heatmap.draw(payload)"

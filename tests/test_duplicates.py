@@ -21,13 +21,9 @@ from workbench.credit import (
     group_normalisers,
     loss_weights,
 )
-from workbench.errors import ConfigError
 from workbench.schema import Credit, Group, Rollout, ScoredGroup
-from workbench.training.building import trainer_arguments
-from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.training.ppo import ProcessPPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
 from workbench.views.heatmap import heatmap
 
@@ -119,17 +115,6 @@ def test_a_batch_has_the_distinct_completions_of_each_group() -> None:
     high = 0.5 / ((1 / 3) ** 0.5 + 1e-4)
     assert first.advantages[:, 0] == pytest.approx([high, -high], rel=1e-6)
     assert second.advantages[:, 0] == pytest.approx([high, -high, 0], rel=1e-6)
-
-
-def test_outcome_rewards_normalised_one_by_one_have_the_distinct_completions() -> None:
-    rollouts, outcomes = [GOOD, BAD, GOOD, LONG], [1.0, 0.0, 1.0, 0.25]
-    group = scored(rollouts, [[1.0]] * 4, list(outcomes))
-    (once,) = credit_groups([group], "outcome", drop_duplicates=True, each_reward=True)
-    distinct = scored([GOOD, BAD, LONG], [[1.0]] * 3, [1.0, 0.0, 0.25])
-    (alone,) = credit_groups([distinct], "outcome", each_reward=True)
-    assert once.advantages[[0, 1, 3]].tobytes() == alone.advantages.tobytes()
-    assert not once.advantages[2].any()
-    assert once.warnings == alone.warnings
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------
@@ -238,17 +223,6 @@ def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
             losses = [float(original(trainer.model, dict(batch))) for batch in (inputs, without)]
         assert losses[0] == pytest.approx(losses[1] * factor, rel=1e-4, abs=1e-7), loss_type
         assert losses[0] != 0
-
-
-def test_the_option_reaches_the_trainer_and_ppo_refuses_it(tmp_path: Path) -> None:
-    arguments = ProcessGRPOConfig(**trainer_arguments(run_config(), tmp_path))
-    assert arguments.drop_duplicates
-    assert "drop_duplicates" not in arguments.credit_options
-    assert not trainer_arguments(RunConfig(), tmp_path)["drop_duplicates"]
-    with pytest.raises(ConfigError, match=r"credit_options: 'drop_duplicates' has a field of its own"):
-        ProcessGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, credit_options={"drop_duplicates": True})
-    with pytest.raises(ConfigError, match=r"drop_duplicates: True"):
-        ProcessPPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, drop_duplicates=True)
 
 
 # --- what is said of them -----------------------------------------------------------------------------------------

@@ -278,20 +278,3 @@ def test_invariant_what_tools_wrote_has_advantage_0_bit_for_bit(tokenizer, tmp_p
             assert row[: spans[0][1] + 1].any()  # process: the call is credited with the steps behind the answer
             assert row[spans[1][0] :].any()
     assert calls == 2
-
-
-def test_trls_loop_never_renders_earlier_turns_anew(tokenizer, tmp_path):
-    """Qwen3's template would; TRL takes one in its place that does not, and refuses a template that it has none for."""
-    from trl.chat_template_utils import get_training_chat_template, is_chat_template_prefix_preserving
-
-    rows, settings = CASES["tools"]
-    assert not is_chat_template_prefix_preserving(tokenizer)
-    trainer = trainer_of(ProcessGRPOTrainer, tokenizer, tmp_path, **{"data": rows, **settings})
-    assert trainer.chat_template == get_training_chat_template(tokenizer)
-    output = trainer._generate_and_score_completions(rows)
-    answered_call = tokenizer(CALL)["input_ids"]
-    assert output["completion_ids"][0][: len(answered_call)].tolist() == answered_call
-    assert output["tool_mask"][0][: len(answered_call)].tolist() == [1] * len(answered_call)
-    tokenizer.chat_template += "{# another #}"
-    with pytest.raises(ValueError, match="not training-compatible"):
-        trainer_of(ProcessGRPOTrainer, tokenizer, tmp_path, **{"data": rows, **settings})

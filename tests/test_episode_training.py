@@ -12,14 +12,12 @@ import torch
 from tests.resumes import CLERK
 from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
-from workbench.credit import loss_weights
-from workbench.errors import ConfigError, EpisodeError
+from workbench.errors import EpisodeError
 from workbench.rundir import RunDir
-from workbench.schema import Credit, HeldOutAnswer, Rollout
+from workbench.schema import Credit, Rollout
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
 from workbench.training.trainer import ProcessGRPOTrainer
-from workbench.training.watching import HeldOutAccuracy
 
 pytestmark = pytest.mark.training
 
@@ -90,32 +88,6 @@ def test_invariant_the_loss_has_the_stored_mask_and_nothing_for_observations(tra
     assert inputs["num_items_in_batch"] == sampled
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
-def test_loss_weights_of_episodes_are_the_gradient_of_trls_loss(trained, loss_type):
-    trainer, run, (inputs,) = trained
-    inputs = {name: value for name, value in inputs.items() if not name.startswith(("ref_", "old_"))}
-    logps = torch.full(inputs["completion_ids"].shape, -1.0, requires_grad=True)
-    before = trainer._get_per_token_logps_and_entropies, trainer.beta, trainer.loss_type
-    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logps, torch.zeros_like(logps), None)
-    trainer.beta, trainer.loss_type = 0.0, loss_type
-    try:
-        trainer.model.train()
-        type(trainer)._compute_loss(trainer, trainer.model, inputs).backward()
-    finally:
-        trainer._get_per_token_logps_and_entropies, trainer.beta, trainer.loss_type = before
-    observed = (inputs["tool_mask"] == 0) & (inputs["completion_mask"] == 1)
-    assert observed.any()
-    assert (logps.grad[observed] == 0).all()
-    limits = {"max_completion_length": trainer.max_completion_length}
-    if loss_type == "dapo":  # whose normaliser is of the whole batch
-        return
-    stored = by_ids(run)
-    for ids, mask, grad in zip(inputs["completion_ids"], inputs["completion_mask"], logps.grad, strict=True):
-        credit, i, rollout = stored[tuple(ids[: int(mask.sum())].tolist())]
-        weights = loss_weights(credit, loss_type, **limits)[i, : len(rollout)]  # of a batch that is this group alone
-        assert -2 * grad[: len(rollout)].double().numpy() == pytest.approx(weights, abs=1e-7)
-
-
 def test_lengths_kl_and_entropy_are_of_sampled_tokens(trained):
     trainer, run, _ = trained
     rollouts = [rollout for credit in run.rollouts.read(1) for rollout in credit.scored.group.rollouts]
@@ -138,23 +110,6 @@ def test_lengths_kl_and_entropy_are_of_sampled_tokens(trained):
     assert row["kl/k3"] == pytest.approx(0, abs=1e-6)
 
 
-def test_held_out_accuracy_is_of_episodes_however_they_are_batched(tmp_path):
-    configuration = config(run={"eval_steps": 1, "eval_prompts": 8})
-    trainer = build(configuration, tmp_path)
-    told: list[list[HeldOutAnswer]] = []
-    from workbench.data import load_task
-
-    task = load_task("chain-arithmetic")
-    measure = HeldOutAccuracy(
-        trainer, trainer.sample, task, configuration.run, on_answers=lambda step, answers: told.append(answers)
-    )
-    whole = measure()["accuracy"]
-    measure._chunk = 3
-    assert measure()["accuracy"] == whole
-    assert told[0] == told[1]
-    assert all("line 1." in answer.text for answer in told[0] if "\n" in answer.text)
-
-
 @pytest.mark.parametrize("resampled", [0, 1])
 def test_an_error_of_an_environment_ends_the_run_or_its_row(tmp_path, resampled):
     def trainer_of(how: str, keep: list[Credit]) -> ProcessGRPOTrainer:
@@ -174,16 +129,6 @@ def test_an_error_of_an_environment_ends_the_run_or_its_row(tmp_path, resampled)
     assert all(len(row) == 1 for row in turns)
     errors = sum(row[0].error is not None for row in turns)
     assert next(r["environment/errors"] for r in trainer.state.log_history if "environment/errors" in r) == errors > 0
-
-
-def test_what_does_not_go_with_an_environment_is_refused(tmp_path, monkeypatch):
-    values = {"name": "value", "kind": "step", "monte_carlo": {"outcome": "answer_correctness"}}
-    with pytest.raises(ConfigError, match=r"environment\.name: 'value' samples on from the end of a step"):
-        config(method={"rewards": [values]})
-    with pytest.raises(ConfigError, match="no environment called 'clerk'"):
-        build(config({"name": "clerk"}), tmp_path)
-    assert RunConfig.parse({"environment": "calculator"}).environment.name == "calculator"
-    assert "environment:\n  name: null\n" in RunConfig().to_yaml()
 
 
 def test_a_run_by_ppo_plays_too(tmp_path: Path):

@@ -28,7 +28,7 @@ from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_ro
 from workbench.rewards import score_group, split_group
 from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Example, Group, Rollout
-from workbench.steps import StepPattern, turn_texts
+from workbench.steps import StepPattern
 from workbench.ui.handlers.group_export import EXPORTS
 from workbench.views.heatmap import heatmap
 
@@ -269,14 +269,6 @@ def test_a_pattern_of_any_kind_never_looks_into_an_observation():
     assert steps_of(rollout, StepPattern("b\n= c", "is")) == ["a\nb\n", "e\nf"]  # no match: a step a turn
     assert steps_of(rollout, StepPattern("e", "starts")) == ["e\nf"]
     assert steps_of(rollout, StepPattern("a", "ends")) == ["a", "\nb\n", "e\nf"]
-
-
-def test_a_last_turn_that_says_nothing_is_no_step():
-    """The policy answers the last observation with its end-of-sequence token alone."""
-    rollout = written("a\n", "= c\n", "", finished=True)
-    assert list(rollout.turn_spans) == [(0, 1), (6, 6)]
-    assert [turn.text for turn in turn_texts(rollout)] == ["a\n", ""]
-    assert steps_of(rollout, LINES) == ["a\n"]
 
 
 def test_thinking_is_left_out_of_each_turn():

@@ -64,14 +64,6 @@ def test_a_merged_model_computes_what_base_and_adapter_do(adapted: Run, tmp_path
     assert folder.stat().st_mode & 0o777 == 0o755
 
 
-def test_an_adapter_is_exported_as_it_is(adapted: Run, tmp_path: Path) -> None:
-    folder = export_model("mine@1", "adapter", tmp_path / "adapter", workspace(adapted))
-    torch.testing.assert_close(logits(str(folder)), logits(str(adapted.dir.checkpoints / "final")))
-    names = {path.name for path in folder.iterdir()}
-    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "README.md"} <= names
-    assert not [name for name in names if name.startswith(("optimizer", "scheduler", "rng", "manifest", "trainer"))]
-
-
 def test_whole_weights_are_exported_as_they_are(whole: Run, tmp_path: Path) -> None:
     folder = export_model("mine", "merged", tmp_path / "model", workspace(whole))
     torch.testing.assert_close(logits(str(folder)), logits(str(whole.dir.checkpoints / "final")))

@@ -13,7 +13,7 @@ from workbench.config.run import METHODS
 from workbench.metrics import LARGE, METRICS, PANELS, panels_of
 from workbench.views.cards import FOLDER
 from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, folds, overlay_charts, run_charts
-from workbench.views.heatmap import credit_payload, group_payload, heatmap, to_json, why_payload
+from workbench.views.heatmap import credit_payload, group_payload, to_json, why_payload
 
 NASTY = [
     "<img src=x onerror=alert(1)>",
@@ -109,31 +109,10 @@ def test_offsets_count_utf16_units():
     assert drawn["matches"] == [[3, 6]]
 
 
-def test_a_page_of_its_own_may_fetch_nothing():
-    document = heatmap(worked_credit()).html()
-    assert "default-src 'none'" in document
-    assert "http://" not in document.replace("http://www.w3.org", "")
-    assert "https://" not in document
-    assert document.startswith("<!doctype html>")
-
-
-def test_a_heatmap_says_what_it_is():
-    assert repr(heatmap(worked_credit())) == "<Heatmap: 3 rollouts, 9 steps, scheme 'process'>"
-    flat = make_credit([make_rollout(["a", "b"])] * 2, [[1], [1]], [[1.0], [1.0]])
-    assert repr(heatmap(flat)) == "<Heatmap: 2 rollouts, 2 steps, scheme 'process', no spread>"
-
-
 def test_a_group_that_nobody_scored_has_texts_and_no_steps():
     drawn = group_payload(worked_credit().scored.group)
     assert drawn["rollouts"][0]["texts"][:2] == ["t0 ", "t1 "]
     assert "steps" not in drawn["rollouts"][0]
-
-
-def test_a_conversation_is_shown_as_text():
-    credit = worked_credit()
-    group = credit.scored.group
-    talk = type(group)([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes?"}], group.rollouts)
-    assert group_payload(talk)["prompt"] == "user: hi\n\nassistant: yes?"
 
 
 # ── curves ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,11 +152,6 @@ def test_a_band_of_a_plotly_figure_is_filled_between_its_ends():
     assert (mean.line.color, high.fillcolor) == ("#4a4fc4", "rgba(74, 79, 196, 0.16)")
 
 
-def test_a_line_needs_as_many_values_as_places():
-    with pytest.raises(ValueError, match="2 x and 1 y"):
-        Line("a", [1, 2], [1.0])
-
-
 def test_the_pages_plotly_is_the_packages_own_version():
     from plotly.offline import get_plotlyjs_version
 
@@ -210,21 +184,6 @@ def test_curves_stand_in_the_order_of_their_methods_metrics(name):
     for charts in (overlay_charts([Seeds("a", [("run", columns)])], metrics), run_charts(columns, metrics=metrics)):
         assert [chart.key for chart in charts] == keys
         assert [bool(chart.group) for chart in charts] == [False] * LARGE + [True] * (len(keys) - LARGE)
-
-
-@pytest.mark.parametrize(
-    ("name", "large"),
-    {
-        "grpo": ["accuracy", "rewards", "length"],
-        "ppo": ["accuracy", "rewards", "length"],
-        "dpo": ["pairs", "margin", "loss"],
-        "reward": ["pairs", "margin", "loss"],
-        "prm": ["step_accuracy", "first_errors", "loss"],
-        "sft": ["accuracy", "loss", "mean_token_accuracy"],
-    }.items(),
-)
-def test_a_method_says_which_panels_are_large(name, large):
-    assert [panel.key for panel in panels_of(METHODS[name].metrics)[:LARGE]] == large
 
 
 def test_accuracy_has_the_interval_of_its_problems_and_what_it_was_before_training():

@@ -105,20 +105,6 @@ def check_spans(texts: tuple[str, ...], steps: list[tuple[int, int]], spans: tup
         assert ends[last] - len(texts[last]) < end <= ends[last]
 
 
-def test_the_data_holds_what_makes_alignment_hard() -> None:
-    text = "".join(corpus())
-    assert "\u2019" in text
-    assert len(text.encode()) > len(text)
-
-
-def test_each_family_is_what_it_is_said_to_be() -> None:
-    quote = "Janet\u2019s ducks"
-    whole, lossy = byte_level_bpe(), wordpiece()
-    assert whole.decode(whole.encode(quote).ids) == quote
-    assert 0 in unigram().encode(quote).ids  # unknown
-    assert lossy.decode(lossy.encode(quote).ids) == "janet \u2019 s ducks"
-
-
 def test_the_answer_reward_agrees_with_the_authors_on_all_1200() -> None:
     for row in ROWS:
         given = [row[model]["is_correct"] for model in MODELS]

@@ -47,15 +47,6 @@ def test_watching_draws_until_the_run_is_over(run):
     assert "Accuracy: held out 80 %" in watch.curves()["text/plain"]  # for whoever runs no scripts
 
 
-def test_leaving_ends_the_watching_and_not_the_run(tmp_path):
-    run = start(wb.RunConfig(name="going", task="obey"), tmp_path, module=FAKE)
-    watch = Watch(run, every=0.01)
-    with run.held():
-        watch.follow(lambda html: watch.leave())
-        assert not run.status().final
-        run.stop()
-
-
 def test_a_resumed_run_is_read_anew(tmp_path):
     directory = RunDir.create(tmp_path, wb.RunConfig(name="again"))
     for step, loss in ((1, 1.0), (2, 2.0), (3, 3.0)):
@@ -67,13 +58,6 @@ def test_a_resumed_run_is_read_anew(tmp_path):
     directory.close()
     watch.read()
     assert [(row["step"], row["loss"]) for row in watch._rows] == [(1, 1.0), (2, 9.0)]
-
-
-def test_run_watch_is_the_notebooks_own(run):
-    watch = run.watch("loss", every=0.2)
-    assert isinstance(watch, Watch)
-    assert (watch.panels, watch.every) == (("loss",), 0.2)
-    run.wait()
 
 
 def test_a_run_shows_its_state_and_last_values(run):
@@ -162,13 +146,6 @@ def compared(tmp_path_factory) -> RunComparison:
     return compare(config, ["outcome", "process"], 2, tmp_path_factory.mktemp("compared"), module=FAKE)
 
 
-def test_compared_runs_are_rows_in_order(compared):
-    rows = compared.frame()[["scheme", "seed", "final_accuracy"]].values.tolist()
-    assert rows == [["outcome", 0, 0.6], ["outcome", 1, 0.6], ["process", 0, 0.8], ["process", 1, 0.8]]
-    assert compared.by_scheme()["mean"].to_dict() == {"outcome": 0.6, "process": 0.8}
-    assert RunComparison.of(compared.runs).rows == compared.rows
-
-
 def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path):
     for seed, values in enumerate(([0.2, 0.4], [0.4, 0.8], [0.3, 0.6, 0.9])):
         directory = RunDir.create(tmp_path, wb.RunConfig(name=f"seed-{seed}", seed=seed))
@@ -183,15 +160,6 @@ def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path):
     assert [list(trace.y) for trace in RunComparison.of(runs).figure().data] == [line.low, line.high, line.y]
     with pytest.raises(ValueError, match="no scheme has 'loss'"):
         RunComparison.of(runs).lines("loss")
-
-
-def test_a_comparison_shows_its_table_and_a_line_and_a_band_a_scheme(compared):
-    assert [(line.label, line.x, line.y[-1]) for line in compared.lines()] == [
-        ("outcome", [0, 1, 2, 3], pytest.approx(0.6)), ("process", [0, 1, 2, 3], pytest.approx(0.8)),
-    ]  # fmt: skip
-    assert all(line.low == line.high == line.y for line in compared.lines())  # the seeds of this run are alike
-    assert text(compared).splitlines()[0].split() == ["scheme", "seed", "base_accuracy", "final_accuracy", "seconds",
-                                                      "rollouts", "rollouts_to_65"]  # fmt: skip
 
 
 # -- to the page ----------------------------------------------------------------------------------------------------

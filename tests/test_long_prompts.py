@@ -46,9 +46,3 @@ def test_a_row_without_room_is_named_with_what_would_help(random_policy, capsys:
         fitted(random_policy, Task("t", [ENDLESS, ENDLESS], [SHORT]), "skip")
     fitted(random_policy, Task("t", [SHORT, LONG], [SHORT]), "skip")
     assert capsys.readouterr().out == "task.long_prompts: skipped 1 of 2 training rows\n"
-
-
-def test_a_policy_of_unknown_context_takes_every_prompt(random_policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.training.generation.context_length", lambda model: None)
-    task = Task("t", [ENDLESS], [ENDLESS])
-    assert fitted(random_policy, task) is task

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,21 +142,3 @@ def test_the_commands_write_rows_that_a_run_can_have_as_its_task(
     assert "is there already" in capsys.readouterr().err
     assert main(["pairs", "--out", str(tmp_path / "x"), "--reward", "step_correctness"]) == 2
     assert "'outcome' needs an outcome reward" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["pairs", "--margin", "nan"], "(got 'nan')"),
-        (["pairs", "--margin", "-1"], "(got '-1')"),
-        (["demonstrations", "--threshold", "inf"], "(got 'inf')"),
-        (["mix", "--fresh", "gone.jsonl", "--replay", "gone.jsonl"], "gone.jsonl"),
-        (["mix", "--fresh", ".", "--replay", "gone.jsonl"], "is not a file; give a JSONL or Parquet file"),
-    ],
-)
-def test_what_no_row_could_be_made_of_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], message: str
-) -> None:
-    with suppress(SystemExit):
-        assert main([*argv, "--out", str(tmp_path / "rows.jsonl")]) == 2
-    assert message in capsys.readouterr().err

@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForSequenceClassification
 
 from tests import reward_models
 from tests.in_this_process import numbers, train, trained, written
-from workbench.checks.difficulty import calibration_error
 from workbench.config import ModelConfig, PolicySection, RewardConfig
 from workbench.config.run import METHODS, RunConfig
 from workbench.data import load_task
 from workbench.data.kinds import Pair
-from workbench.errors import ConfigError, PolicyError, RewardError, TaskError
+from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
@@ -98,19 +96,6 @@ DPO = {"name": "dpo", "sampling": {"max_completion_length": 8}}
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.training
-@pytest.mark.parametrize("method", ["dpo", "reward"])
-def test_a_pair_with_nothing_in_rejected_is_trained_on_with_a_warning(
-    tmp_path: Path, method: str, small: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [GOOD, {**GOOD, "rejected": ""}, {**GOOD, "rejected": " "}, {"chosen": "ab", "rejected": "a"}]
-    config = configuration(written(tmp_path, *rows, GOOD), {"name": method}, small, steps=1, eval_steps=0, save_steps=0)
-    run = trained(config, tmp_path)
-    assert run.status().state == "finished", run.status().reason
-    assert "warning: 3 of 4 pairs: 'rejected' is empty" in capsys.readouterr().out
-    assert math.isfinite(numbers(run.dir)[-1]["loss"])
 
 
 @pytest.mark.training
@@ -395,15 +380,6 @@ def test_pairs_become_the_ids_that_sampling_has() -> None:
 # -- measures --------------------------------------------------------------------------------------------------------
 
 
-def test_calibration_by_hand() -> None:
-    # Four at confidence .9 (one said as 1 - .1), of which three are right; two at .6, of which one is right.
-    probabilities, labels = [0.9, 0.9, 0.1, 0.9, 0.6, 0.4], [1, 1, 0, 0, 1, 1]
-    assert calibration_error(probabilities, labels) == pytest.approx(4 / 6 * 0.15 + 2 / 6 * 0.1)
-    assert calibration_error([0.5, 0.5], [1, 0]) == 0
-    assert calibration_error([1.0, 1.0], [1, 0]) == 0.5
-    assert math.isnan(calibration_error([], []))
-
-
 def test_pair_metrics_by_hand() -> None:
     measured = pair_metrics([math.log(9), math.log(9), -math.log(9), 0.0])
     assert measured["pair_accuracy"] == (1 + 1 + 0 + 0.5) / 4
@@ -451,27 +427,3 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
 
 
 # -- what is refused before a run is queued --------------------------------------------------------------------------
-
-
-def test_pairs_without_a_prompt_share_how_they_begin(tmp_path: Path) -> None:
-    user = {"role": "user", "content": "7 + 5?"}
-    right, wrong = ({"role": "assistant", "content": text} for text in ("12", "13"))
-    for row in ({}, {"prompt": "7 + 5?"}):  # many data sets of the Hub repeat the prompt in both sides
-        task = load_task(written(tmp_path, {**row, "chosen": [user, right], "rejected": [user, wrong]}))
-        assert list(task.rows("pairs")) == [Pair([user], [right], [wrong])]
-    task = load_task(written(tmp_path, {"chosen": "The sky is blue.", "rejected": "The sky is red."}))
-    assert list(task.rows("pairs")) == [Pair("The sky is", " blue.", " red.")]
-
-
-GOOD = {"prompt": "q", "chosen": "a", "rejected": "b"}
-
-
-def test_a_reward_model_starts_from_a_policy_or_from_one_with_a_single_label(tmp_path: Path, sums: str) -> None:
-    two = reward_models.save("sequence", tmp_path / "two")
-    with pytest.raises(RewardError, match=r"score\.weight is \(2, "):
-        load_trained(two, two, {})
-    single = reward_models.save("sequence", tmp_path / "single", num_labels=1)
-    configuration(sums, REWARD, single).method.check_files(configuration(sums, REWARD, single))
-    model, _ = load_trained(single, single, {})
-    kept = LlamaForSequenceClassification.from_pretrained(single)
-    torch.testing.assert_close(model.score.weight, kept.score.weight)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from workbench.config import OptimiserSection
 from workbench.config.run import RunConfig
@@ -52,24 +51,6 @@ def test_what_is_passed_on_is_refused_when_the_trainer_is_made(
         trainer_arguments(configured(method, trl), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"run": {"num_train_epochs": 3}}, r"run\.num_train_epochs: there is no such field; here it is run\.epochs"),
-        ({"run": {"learning_rate": 3}}, r"here it is optimiser\.learning_rate"),
-        ({"lr": 3}, r"here it is optimiser\.learning_rate"),
-        ({"warmup_ratio": 0.1}, r"here it is optimiser\.warmup_ratio"),
-        ({"optimiser": {"optim": "adamW_8bit"}}, "did you mean 'adamw_bnb_8bit'"),
-        ({"method": {"max_length": 9}}, r"method\.max_length: there is no such field"),
-        ({"method": {"trl": 3}}, r"method\.trl: "),
-        ({"method": {"trl": "top_entropy_quantile"}}, "write name=value, with commas between"),
-    ],
-)  # fmt: skip
-def test_usual_names_in_another_place_are_told_where_they_are(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        RunConfig.parse(data)
-
-
 # -- what arrives -----------------------------------------------------------------------------------------------------
 
 
@@ -89,16 +70,6 @@ def test_what_is_passed_on_arrives(method: str, trl: Any, expected: dict[str, An
 
 
 # -- a text on the page and on the shell ------------------------------------------------------------------------------
-
-PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**12), 10**12)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
 
 
 # -- usual names of our own -------------------------------------------------------------------------------------------

@@ -28,12 +28,6 @@ def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
     assert sum(right) >= 18
 
 
-def test_digits_and_line_breaks_are_single_tokens(tiny):
-    tokens = tiny.tokenizer.convert_ids_to_tokens(tiny.tokenizer("Step 1: 7 + 15 = 22\nStep 2: 22")["input_ids"])
-    assert [t for t in tokens if any(c.isdigit() for c in t)] == list("171522222")
-    assert [t for t in tiny.tokenizer.get_vocab() if "Ċ" in t] == ["Ċ"]  # so that no token lies in two steps
-
-
 def test_a_local_folder_and_an_adapter_load(tiny, tmp_path):
     from peft import LoraConfig, get_peft_model
 
@@ -75,19 +69,6 @@ def test_an_adapter_does_not_hide_where_tokens_are_placed():
         assert row.logprobs == pytest.approx(picked.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("./nowhere", "there is no folder './nowhere'"),
-        ("/nowhere/at/all", "there is no folder"),
-        ("nobody/nothing", "'nobody/nothing' is not in the cache"),
-    ],
-)
-def test_a_missing_policy_is_named(name, message):
-    with pytest.raises(PolicyError, match=message):
-        load_policy(name)
-
-
 def test_a_folder_without_a_model_and_bin_weights_are_refused(tiny, tmp_path):
     with pytest.raises(PolicyError, match=r"holds no config\.json"):
         load_policy(str(tmp_path))
@@ -96,14 +77,6 @@ def test_a_folder_without_a_model_and_bin_weights_are_refused(tiny, tmp_path):
     torch.save(tiny.model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(PolicyError, match="safetensors"):
         load_policy(str(tmp_path))
-
-
-def test_unknown_dtype_and_missing_gpu_are_named(monkeypatch):
-    with pytest.raises(PolicyError, match="unknown dtype 'float7'"):
-        load_policy("tiny", dtype="float7")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(PolicyError, match="torch sees no GPU"):
-        load_policy("tiny", device="cuda")
 
 
 def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):

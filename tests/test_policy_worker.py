@@ -12,12 +12,11 @@ import pytest
 from workbench.config import ModelConfig, PolicySection, RewardConfig, SamplingConfig
 from workbench.data import load_task
 from workbench.errors import PolicyError, RewardCodeError, RewardError
-from workbench.policies.client import ModelWorker, PolicyStatus
+from workbench.policies.client import ModelWorker
 from workbench.policies.find import check_section
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
 from workbench.schema import Example
-from workbench.ui.handlers.session import Services
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
 SAMPLING = SamplingConfig(num_generations=3, max_completion_length=40)
@@ -58,16 +57,6 @@ def test_it_samples_what_the_sampler_samples_and_tells_how_far_it_is(worker, tin
     )
     heard = []
     assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=heard.append, cancelled=lambda: bool(heard)) is None
-
-
-def test_a_policy_that_is_not_there_is_said_and_the_worker_lives_on(worker):
-    with pytest.raises(PolicyError, match="no folder '/nowhere/at/all'"):
-        worker.sample("/nowhere/at/all", EXAMPLE, SAMPLING)
-    assert worker.status().state == "ready"  # it was not even asked
-    assert worker.warm("/nowhere/at/all").message.startswith("there is no folder")
-    assert worker.sample("tiny", EXAMPLE, SAMPLING) is not None
-    status = worker.status()
-    assert (status.state, status.device != "", status.parameters > 100_000) == ("ready", True, True)
 
 
 def test_a_name_near_a_policy_that_is_here_is_answered_without_the_hub(tmp_path, tiny, monkeypatch):
@@ -143,21 +132,3 @@ def test_it_answers_with_messages_not_tracebacks(worker, tiny, tmp_path):
     message = worker.warm(str(tmp_path)).message
     assert "Traceback" not in message
     assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("before", "loads"), [("off", True), ("failed", True), ("loading", False), ("sampling", False), ("ready", False)]
-)
-def test_an_opened_page_loads_the_embedded_policy_where_none_is_loaded(tmp_path, monkeypatch, before, loads):
-    """Another person's policy that could not be loaded leaves none."""
-    services = Services(tmp_path)
-    loaded = threading.Event()
-    monkeypatch.setattr(services.models, "status", lambda: PolicyStatus(before, "elsewhere"))
-    monkeypatch.setattr(services.models, "warm", loaded.set)
-    for _ in range(2):  # and again at the next page
-        loaded.clear()
-        services.warm()
-        if services._warming is not None:
-            services._warming.join()
-        assert loaded.is_set() == loads
-    services.close()

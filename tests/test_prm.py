@@ -15,9 +15,8 @@ import torch
 from tests import reward_models
 from tests.in_this_process import numbers, train, written
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
-from workbench.checks.difficulty import auc
 from workbench.config import ModelConfig
-from workbench.config.run import METHODS, RunConfig
+from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_results
 from workbench.data.kinds import LabelledSteps, first_wrong
@@ -26,10 +25,8 @@ from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.load import load_model
 from workbench.rewards.models.model import ProcessModel
 from workbench.rundir import RunDir
-from workbench.runs import resolved
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm
-from workbench.training.methods.base import Listeners
 
 LABELS = ([1.0, 0.75, 0.0], [0.25], [1.0])
 
@@ -167,13 +164,6 @@ def test_completions_that_cannot_be_read_are_left_out_and_counted(
 # -- measures ----------------------------------------------------------------------------------------------------------
 
 
-def test_auc_by_hand() -> None:
-    # Right steps at 0.9 and 0.4, wrong ones at 0.4 and 0.1: of 4 pairs 3 are in order and 1 is a tie, 3.5 / 4.
-    assert auc([0.9, 0.4, 0.4, 0.1], [True, True, False, False]) == 0.875
-    assert auc([0.1, 0.9], [True, False]) == 0.0
-    assert math.isnan(auc([0.1, 0.9], [True, True]))
-
-
 def test_metrics_of_steps_by_hand() -> None:
     """Two completions with an error, one of them found; three without, of which one is left alone; one is unclear."""
     completions = [
@@ -274,45 +264,4 @@ def test_a_model_learns_which_sums_are_wrong(
     assert after["first_error_f1"] > f1
 
 
-@pytest.mark.training
-def test_a_model_trained_here_is_another_runs_step_reward(
-    tmp_path: Path, folders: dict[str, str], labelled: str
-) -> None:
-    """Two steps of GRPO score every step with the final checkpoint of a run that is named."""
-    run = RunDir.create(
-        tmp_path, configuration(labelled, folders["causal"], {"steps": 1}).model_copy(update={"name": "judge"})
-    )
-    train(run).save_final(run.checkpoints / "final")
-    run.set_status("finished")
-    config = RunConfig.parse(
-        {
-            "method": {
-                "rewards": [{"name": "judge", "kind": "step", "model": {"path": "run:judge", "format": "stepwise"}}],
-                "sampling": {"num_generations": 2, "max_completion_length": 24},
-                "prompts_per_step": 2,
-            },
-            "run": {"steps": 2, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
-        }
-    )
-    config = resolved(config, tmp_path)
-    assert [origin.path for origin in config.origins] == [str(run.checkpoints / "final")]
-    credits: list[Any] = []
-    trainer: Any = METHODS["grpo"].build(
-        config, tmp_path / "grpo", Listeners(on_rollouts=lambda step, groups: credits.extend(groups))
-    )
-    trainer.train()
-    judge = load_model(ModelConfig(path=str(run.checkpoints / "final"), format="stepwise"), "cpu")
-    assert len(credits) == 4
-    for credit in credits:
-        group, scored = credit.scored.group, credit.scored.scored
-        steps = [
-            [rollout.text[s.start : s.end] for s in one.steps]
-            for rollout, one in zip(group.rollouts, scored, strict=True)
-        ]
-        expected = judge.score([group.prompt] * len(group), steps)
-        assert [list(one.scores["judge"]) for one in scored] == [pytest.approx(row, abs=1e-5) for row in expected]
-
-
 # -- what is refused before a run is queued ----------------------------------------------------------------------------
-
-GOOD = {"prompt": "q", "completions": ["a", "b"], "labels": [True, 0.5]}

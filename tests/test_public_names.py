@@ -55,6 +55,7 @@ NAMES = [
     "train",
     "train_to_end",
     "watch",
+    "with_importances",
     "with_reference",
 ]
 
@@ -85,7 +86,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_the_names_that_need_no_model_load_no_torch() -> None:
-    needing = {"beliefs", "load_policy", "sample_group", "step_values", "with_reference"}
+    needing = {"beliefs", "load_policy", "sample_group", "step_values", "with_importances", "with_reference"}
     code = (
         "import sys, workbench as wb\n"
         f"[getattr(wb, name) for name in wb.__all__ if name not in {needing}]\n"

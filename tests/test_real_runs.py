@@ -96,25 +96,6 @@ def test_a_run_is_stopped_and_keeps_what_it_did_and_one_that_waits_holds_no_libr
     assert (run.path / "checkpoints" / "final" / "model.safetensors").is_file()
 
 
-def test_a_reward_that_raises_ends_the_run_with_its_line(tmp_path):
-    lines = ["def picky(prompt, step, **columns):", "    if '3' in step:", "        raise ValueError('no threes')"]
-    code = "\n".join([*lines, "    return 1.0", ""])
-    run = trained(config(method={"rewards": [{"name": "picky", "kind": "step", "code": code}]}), tmp_path)
-    status = run.status()
-    assert status.state == "failed"
-    assert "no threes" in status.reason
-    assert "line 3" in status.reason
-    assert (run.path / "rewards" / "picky.py").read_text() == code
-
-
-def test_a_missing_policy_ends_the_run_with_where_it_was_looked_for(tmp_path):
-    run = RunDir.create(tmp_path, config(policy="./no/such/folder"))
-    assert main([str(run.path)]) == 1
-    status = run.status()
-    assert status.state == "failed"
-    assert "there is no folder './no/such/folder'" in status.reason
-
-
 def test_ranks_part_once_training_is_over(tmp_path, monkeypatch):
     """A process that exits over the threads of their connections aborts now and then."""
 

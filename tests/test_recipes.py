@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.in_this_process import trained
-from workbench import cli, places
+from workbench import places
 from workbench.assets import recipes
 from workbench.cli.arguments import config_of_file
 from workbench.config.run import RunConfig
@@ -172,14 +172,3 @@ def merge_and_generate(run: Run, folder: Path) -> None:
 
     group = sample_group(load_policy(str(merged)), load_task("chain-arithmetic")[0], num_generations=2, seed=0)
     assert len(group.rollouts) == 2
-
-
-def test_recipes_are_listed_shown_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["recipes"]) == 0
-    assert "GSM8K with Qwen2.5-0.5B-Instruct" in capsys.readouterr().out
-    assert cli.main(["recipes", "gsm8k"]) == 0
-    assert "gsm8k_xml_count" in capsys.readouterr().out
-    assert cli.main(["train", "recipe:gsm9k"]) == 2
-    assert "did you mean 'gsm8k'" in capsys.readouterr().err
-    assert cli.main(["train", "mine.yaml"]) == 2
-    assert "--config mine.yaml" in capsys.readouterr().err

@@ -12,7 +12,6 @@ from trl import GRPOTrainer
 
 from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES
-from workbench.errors import RewardError
 from workbench.policies.sampler import Sampled
 from workbench.training.generation import Share
 from workbench.training.methods.grpo import build as build_trainer
@@ -212,19 +211,3 @@ def test_rounds_and_prompts_that_run_out_leave_flat_groups() -> None:
     drawn = few.draw(few.rows, seed=7)
     assert {row["prompt"] for row in drawn.inputs} <= {"0", "2"}
     assert drawn.metrics["resample/prompts"] == 2.0
-
-
-def test_the_same_seed_draws_the_same_and_another_one_others() -> None:
-    def prompts(seed: int) -> list[str]:
-        fake = FakeTrainer([1, 3, 5, 7], spread=3, rounds=4)
-        return [row["prompt"] for row in fake.draw(fake.rows, seed).inputs]
-
-    assert prompts(1) == prompts(1)
-    assert len({tuple(prompts(seed)) for seed in range(5)}) > 1
-
-
-def test_a_failing_reward_ends_the_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeTrainer([1, 3], spread=2, rounds=2)
-    monkeypatch.setattr(fake, "scored", lambda *_: Share(failure=RewardError("no")))
-    with pytest.raises(RewardError, match=r"^no$"):
-        fake.draw(fake.rows, seed=1)

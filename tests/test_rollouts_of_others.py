@@ -254,7 +254,7 @@ def test_the_shell_maps_columns_of_a_csv_file_and_reads_a_folder(
     group = Group.from_json(json.loads(capsys.readouterr().out))
     assert [rollout.columns["reward"] for rollout in group.rollouts] == [1, 0.5]
     assert main(["rollouts", str(tmp_path / "all.csv"), "--map", "question"]) == 2
-    assert "--map: 'question' has no '='; write before it what it becomes, prompt=…" in capsys.readouterr().err
+    assert "--map: write name=value" in capsys.readouterr().err
     for step in (2, 10):
         row = {"input": "1 + 1?", "output": "2", "gts": "2", "score": 1.0, "step": step}
         (tmp_path / "dumps").mkdir(exist_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from workbench.rewards import load_reward
 from workbench.schema import Credit
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.ui.handlers.reward_rows import builtin_row
 
 POINTS = [(2, 1.0), (6, 0.0), (10, -0.5)]
 
@@ -33,21 +31,6 @@ def test_a_weight_lies_on_straight_lines_between_the_points(step: int, weight: f
     assert (reward.weight, reward.at(step).weight) == (1.0, weight)  # what is loaded counts as before the first step
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"schedule": [[-1, 1.0]]}, "step -1 is before the first one"),
-        ({"schedule": [[0, 1.0], [5, 0.5], [5, 0.0]]}, "step 5 follows step 5; give each step once"),
-        ({"schedule": [[0, 1.0]], "weight": 2}, "weight 2 stands beside a schedule"),
-        ({"schedule": [[0, 1001.0]]}, "at most 1000"),
-        ({"schedule": [[0.5, 1.0]]}, "whole number"),
-    ],
-)
-def test_what_is_no_schedule_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        RewardConfig.parse({"name": "step_correctness", **fields})
-
-
 def test_the_flag_and_yaml_are_the_same_and_show_it(tmp_path: Path) -> None:
     config = config_of("--reward-schedule", "step_correctness=0:1,60:0.25")
     reward = config.grpo.rewards[0]
@@ -59,31 +42,6 @@ def test_the_flag_and_yaml_are_the_same_and_show_it(tmp_path: Path) -> None:
         config_of("--reward-schedule", "nobody=0:1")
     with pytest.raises(ConfigError, match="'half' is no STEP:WEIGHT; write 0:1,60:0"):
         config_of("--reward-schedule", "step_correctness=half")
-
-
-def test_a_row_of_the_page_takes_the_text_of_the_flag() -> None:
-    row = builtin_row("step_correctness", weight=3.0).with_schedule(" 0:2, 60:0.25")
-    assert (row.schedule, row.weight, row.is_scheduled) == ("0:2,60:0.25", 2.0, True)
-    assert row.config().points == ((0, 2.0), (60, 0.25))
-    assert (
-        row.with_edits({"on": True, "weight": 2.0, "code": row.code}) is row
-    )  # its weight's field shows that of step 0
-    unscheduled = row.with_schedule("")
-    assert (unscheduled.schedule, unscheduled.config().weight) == ("", 2.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("half", "'half' is no STEP:WEIGHT"),
-        ("0:1,0:2", "step 0 follows step 0"),
-        ("0:x", "number"),
-        ("0.5:1", "whole number"),
-    ],
-)
-def test_a_row_refuses_what_is_no_schedule(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        builtin_row("step_correctness").with_schedule(text)
 
 
 @pytest.mark.training

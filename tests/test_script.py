@@ -20,7 +20,7 @@ from tests.ranks import on_ranks
 from workbench.cli import main
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
-from workbench.training.script import accelerate_config, launch_commands, why_not_alone, write_script
+from workbench.training.script import accelerate_config, write_script
 
 pytestmark = pytest.mark.training
 OUTCOME = {"credit": {"scheme": "outcome"}, "rewards": [{"name": "answer_correctness", "kind": "outcome"}]}
@@ -110,24 +110,6 @@ def trained_arguments(config: RunConfig) -> Any:
     return ProcessGRPOConfig(**trainer_arguments(config, Path("output")))
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"sampling": {"stop": ["x"]}}, "stop strings"),
-        ({"pattern": {"leave_out_thinking": True}}, "leaving thinking out"),
-        ({"resample_flat": 1}, "resampling"),
-        ({"credit": {"scheme": "outcome", "clip": 1.0}}, "advantages that TRL does not compute"),
-        ({"rewards": [*OUTCOME["rewards"], {"name": "step_correctness"}]}, "step rewards"),  # type: ignore[misc]
-    ],
-)
-def test_what_trl_alone_does_not_do_needs_the_workbench(change: dict[str, Any], said: str) -> None:
-    assert why_not_alone(RunConfig.parse({"method": OUTCOME})) == ""
-    assert said in why_not_alone(RunConfig.parse({"method": {**OUTCOME, **change}}))
-    skips = {"name": "chain-arithmetic", "long_prompts": "skip"}
-    assert "skipping of long prompts" in why_not_alone(RunConfig.parse({"task": skips, "method": OUTCOME}))
-    assert "'sft'" in why_not_alone(RunConfig.parse({"method": "sft"}))
-
-
 def test_prompts_rewards_and_adapters_are_written_out(tmp_path: Path) -> None:
     rewards = [{"name": "answer_correctness", "kind": "outcome"}, {"name": "math_equality", "kind": "outcome"}]
     data = {
@@ -177,14 +159,6 @@ def test_accelerate_reads_its_configuration(sharding: Any, device: str, kind: st
         assert read.deepspeed_config["zero_stage"] == 3
     with pytest.raises(ConfigError, match="shards over GPUs"):
         accelerate_config(RunConfig.parse({"run": {"device": "cpu"}}), "fsdp")
-
-
-def test_commands_for_several_machines_count_their_ranks() -> None:
-    commands = dict(launch_commands(RunConfig.parse({"run": {"ranks": 4}, "method": {"prompts_per_step": 8}})))
-    assert "--num_processes 8" in commands["two machines, by accelerate"]
-    assert "--nnodes 2 --nproc_per_node 4" in commands["two machines, by torchrun"]
-    assert "--gpus-per-node 4" in commands["Slurm"]
-    assert commands["Slurm"].count("$HEAD") == 1
 
 
 def test_a_run_is_exported_on_the_shell_with_its_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

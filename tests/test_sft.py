@@ -55,22 +55,6 @@ def test_a_run_by_sft_finishes_and_a_resumed_one_has_the_identical_curve(tmp_pat
     load_policy(str(again.dir.checkpoints / "final"))
 
 
-@pytest.mark.training
-def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
-    from workbench.training.methods import sft
-
-    config = RunConfig.parse(
-        {**SMALL, "policy": {"lora": {"r": 2, "alpha": 4}}, "run": {"steps": 1, "eval_steps": 0, "device": "cpu"}}
-    )
-    trainer: Any = sft.build(config, tmp_path)
-    learns = [name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]
-    assert learns
-    assert all("lora_" in name for name in learns)
-    trainer.train()
-    trainer.save_final(tmp_path / "final")
-    assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
-
-
 def test_only_the_completion_has_labels_and_prompts_are_those_of_sampling() -> None:
     from workbench.policies.prompts import encode_prompt
 
@@ -82,14 +66,6 @@ def test_only_the_completion_has_labels_and_prompts_are_those_of_sampling() -> N
     assert row["labels"][len(prompt) :] == row["input_ids"][len(prompt) :]
     assert tokenizer.decode(row["input_ids"][len(prompt) : -1]) == "Step 1: 7 + 5 = 12\nAnswer: 12"
     assert row["input_ids"][-1] == tokenizer.eos_token_id
-
-
-def test_conversations_are_left_to_the_chat_template() -> None:
-    (row,) = token_rows(None, [Demonstration([{"role": "user", "content": "7 + 5?"}], "12")])
-    assert row == {
-        "prompt": [{"role": "user", "content": "7 + 5?"}],
-        "completion": [{"role": "assistant", "content": "12"}],
-    }
 
 
 def test_every_method_shows_metrics_that_are_explained() -> None:
@@ -126,42 +102,3 @@ def test_files_say_their_kind_by_their_columns(tmp_path: Path) -> None:
         [LabelledSteps("q", ("a", "b"), (True, False))],
     )
     assert load_task(written(tmp_path, {"prompt": "q", "answer": "a"})).kind == "prompts"
-
-
-@pytest.mark.parametrize(
-    ("row", "kind", "message"),
-    [
-        (
-            {"prompt": "q", "completion": 3},
-            "demonstrations",
-            r"jsonl line 1: 'completion' must be .* not int",
-        ),
-        ({"prompt": "q", "completion": " "}, "demonstrations", "line 1: 'completion' is empty and teaches nothing"),
-        (
-            {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]},
-            "demonstrations",
-            "line 1: the last of 'messages' is empty",
-        ),
-        ({"prompt": "q", "chosen": "a", "rejected": None}, "pairs", r"line 1: 'rejected' must be .* not NoneType"),
-        (
-            {"prompt": "q", "completions": ["a"], "labels": [True, False]},
-            "labelled_steps",
-            r"line 1: .* 1 steps and 'labels' 2",
-        ),
-        (
-            {"prompt": "q", "completions": "a", "labels": []},
-            "labelled_steps",
-            r"'completions' must be a .* not 'a'",
-        ),
-        (
-            {"prompt": "q", "completions": ["a"], "labels": ["good"]},
-            "labelled_steps",
-            r"'labels' .*'good'",
-        ),
-    ],
-)
-def test_a_row_that_does_not_fit_is_named_with_its_column(
-    tmp_path: Path, row: dict[str, Any], kind: Any, message: str
-) -> None:
-    with pytest.raises(TaskError, match=message):
-        load_task(written(tmp_path, row)).rows(kind)[0]

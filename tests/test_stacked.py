@@ -13,15 +13,12 @@ from safetensors.torch import load_file
 
 from tests.in_this_process import carry_out, trained
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError
 from workbench.places import ADAPTER
 from workbench.policies.load import Lora, Policy, load_policy, stacked
 from workbench.policies.sampler import sample_group, with_reference
 from workbench.rundir import RunDir
 from workbench.runs import Run
-from workbench.runs.check import checked
 from workbench.runs.export import card, export_model
-from workbench.runs.launch import resolved
 from workbench.schema import Example
 from workbench.training.methods import METHODS
 
@@ -163,19 +160,3 @@ def test_all_weights_are_trained_from_the_merged_ones_on_and_so_is_the_reference
     for model in (trainer.model, trainer.ref_model):
         ours = log_probs(Policy("", model.eval(), trainer.processing_class))
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-6)
-
-
-def test_runs_are_named_with_the_hashes_of_their_manifests(first: Path, tmp_path: Path) -> None:
-    lora = {"r": 2, "targets": "v_proj"}
-    trained(configured({"lora": lora}, steps=1), tmp_path)
-    final = tmp_path / "runs" / "mine" / "checkpoints" / "final"
-    config = configured({"merge": {"run:mine": 1.0, str(first): 0.5}, "lora": lora})
-    config.name = "next"
-    stored = resolved(config, tmp_path)
-    assert stored.policy.merge == {str(final): 1.0, str(first): 0.5}
-    assert [(origin.reference, origin.path) for origin in stored.origins] == [("run:mine", str(final))]
-    assert len(stored.origins[0].manifest_sha256) == 64
-    checked(stored)
-    config.policy.merge = {"run:mine": 1.0, str(final): 0.5}
-    with pytest.raises(ConfigError, match=r"'run:mine' is '.*final', which is named already; name it once"):
-        resolved(config, tmp_path)

@@ -279,7 +279,7 @@ def test_columns_may_be_written_as_text_and_come_back_from_yaml() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"columns": "question"}, "task.columns: 'question' has no '='; write before it what it becomes, prompt=…"),
+        ({"columns": "question"}, "task.columns: write name=value"),
         ({"columns": {"prompt": ""}}, "task.columns: 'prompt' names no column of the rows; write prompt=question"),
         ({"data_columns": {"prompt": "q"}}, "data_columns: there is no task.data whose columns they are; give it"),
         ({"rows": 0}, "task.rows: out of range, which is at least 1"),

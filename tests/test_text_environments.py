@@ -102,18 +102,6 @@ def test_an_environment_that_fails_says_so_and_other_episodes_go_on(worker, turn
     other.end()
 
 
-def test_what_it_prints_and_a_megabyte_come_back(worker):
-    episode = counter(worker).begin("", {})
-    reply = episode.reply("print")
-    assert (reply.text, reply.printed) == ("= 1\n", "counted 1\n")
-    assert len(episode.reply("much").text or "") == 2**20
-
-
-def test_an_episode_that_cannot_begin_says_so_at_its_first_turn(worker):
-    episode = counter(worker).begin("Count.", {"broken": True})
-    assert "raised KeyError at line 8: 'Count.'" in (episode.reply("go").error or "")
-
-
 def test_an_environment_of_chance_is_not_played_again(worker):
     environment = load_environment(EnvironmentSection(name="Dice", code=DICE), lambda: worker)
     assert environment is not None

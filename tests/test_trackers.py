@@ -16,7 +16,6 @@ from tests.credits import make_credit, make_rollout
 from workbench.config.run import RunConfig
 from workbench.process.train import Tracking, track_run
 from workbench.rundir import RunDir
-from workbench.training.building import shared_arguments
 
 ROWS = [
     {"step": n, "time": 1.0 + n, "loss": 0.5 / n, "zero_spread_share": 0.9, "kl": math.nan, "note": "text"}
@@ -97,20 +96,3 @@ def test_a_tracker_that_fails_is_named_and_training_goes_on(
     Tracking(run, config_of(run, "trackio")).rollouts(1, run.rollouts.read(1))
     assert "trackio" in (said := capsys.readouterr().out)
     assert "no network" in said
-
-
-def test_a_run_s_trackers_name_and_project_reach_transformers(run: RunDir) -> None:
-    arguments = shared_arguments(config_of(run, "wandb"), run.checkpoints, 8)
-    assert (arguments["report_to"], arguments["run_name"], arguments["project"]) == (["wandb"], "first", "sums")
-    assert shared_arguments(config_of(run), run.checkpoints, 8)["report_to"] == "none"
-
-
-def test_a_finished_run_is_exported_on_the_shell(told: Any, run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    from workbench.cli import main
-
-    workspace = str(run.path.parents[1])
-    assert main(["export", "first", "--tracker", "trackio", "--project", "others", "--workspace", workspace]) == 0
-    assert capsys.readouterr().out == "first: in trackio, project others\n"
-    assert next(told)[0] == ("begin", "first", "others")
-    assert main(["export", "first", "--workspace", workspace]) == 2
-    assert "--tracker NAME" in capsys.readouterr().err

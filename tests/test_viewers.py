@@ -17,9 +17,7 @@ from playwright.sync_api import Error as PlaywrightError
 
 from tests.browsing import SECONDS, App, free_port, serve, with_token
 from workbench.config.run import RunConfig
-from workbench.errors import RunError
 from workbench.rundir import RunDir
-from workbench.runs import open_run
 
 VIEWERS, ROWS = 20, 60
 
@@ -119,11 +117,3 @@ def a_start_that_gradio_waits_for_in_vain_is_shown(page: Page, workspace: Path) 
     RunDir.create(workspace, RunConfig(name="meanwhile")).set_status("finished", step=1)
     page.unroute("**/component_server/")
     expect(page.locator("#run-picker")).to_have_value("meanwhile")
-
-
-def test_a_run_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
-    outside = RunDir.create(tmp_path / "elsewhere", RunConfig(name="a"))
-    (tmp_path / "here" / "runs").mkdir(parents=True)
-    (tmp_path / "here" / "runs" / "a").symlink_to(outside.path)
-    with pytest.raises(RunError, match="is a link that may lead outside the workspace"):
-        open_run("a", tmp_path / "here")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,17 +16,14 @@ from tests import reward_models
 from tests.stored_runs import config_of, store
 from tests.test_pairs import SUMS, completion_logprobs, configuration, numbers, written
 from tests.watched import before_and_now
-from workbench.config import RunSection
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
-from workbench.schema import HeldOutAnswer, Rollout, WatchedRow
-from workbench.steps import StepPattern
-from workbench.training.methods import reward
+from workbench.schema import WatchedRow
 from workbench.training.methods.base import Listeners
-from workbench.training.watching import HeldOutAccuracy, completion
+from workbench.training.watching import completion
 from workbench.ui.handlers import run_follow, run_rollouts
 from workbench.views.heatmap import row_payload
 
@@ -185,24 +181,6 @@ def test_a_first_token_that_nothing_is_before_belongs_to_the_prompt() -> None:
     assert completion(ids, torch.tensor([0, 0, 0]), of_tokens) == ([5, 6, 7], [], [[]])
 
 
-def test_what_a_classifier_reads_is_parted_into_prompt_and_text() -> None:
-    class Characters:
-        """A token a character; a conversation is its contents between angle brackets."""
-
-        is_fast = False
-
-        def decode(self, ids: list[int]) -> str:
-            return "".join(map(chr, ids))
-
-        def apply_chat_template(self, messages: Any, **options: Any) -> str:
-            return "".join(f"<{message['content']}>" for message in messages)
-
-    ids = list(map(ord, "<2+2?>four"))
-    assert reward.prompt_length(Characters(), "<2+2?>", ids) == 6
-    assert reward.prompt_length(Characters(), [{"role": "user", "content": "2+2?"}], ids) == 6
-    assert reward.prompt_length(Characters(), "3+3?", ids) == 0  # it is not what was read: all is shown as the text
-
-
 # -- the run is as it would be without -------------------------------------------------------------------------------
 
 
@@ -267,46 +245,3 @@ def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None
     assert run_rollouts.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
     missing: Any = run_rollouts.rollouts(services, stored.name, 7, 0, watched=True)  # type: ignore[arg-type]
     assert "has no watched rollouts of step 7" in missing["error"]
-
-
-def test_the_share_of_answers_in_steps_by_hand() -> None:
-    """Two of three answers have a step; one of three is right."""
-    answers = ["Step 1: 1 + 1 = 2\nAnswer: 2", "12", "Step 1: 2\n"]
-
-    class Sampler:
-        rows_at_once = 2
-
-        def encode(self, prompt: str) -> list[int]:
-            return [int(prompt)]
-
-        def __call__(self, prompts: list[list[int]], seed: int, **rows: Any) -> list[int]:
-            return [place for (place,) in prompts]
-
-        def rollout(self, place: int) -> Any:
-            return Rollout(tuple(range(len(answers[place]) + 1)), (*answers[place], "<end>"), finished=True)
-
-        def all_thinking_open(self, prompts: Any) -> list[bool]:
-            return [False] * len(prompts)
-
-    def checked(answer: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
-        return answer.endswith("Answer: 2"), answer.partition("Answer: ")[2]
-
-    rows = [SimpleNamespace(prompt=str(place), columns={}) for place in range(3)]
-    accelerator = SimpleNamespace(
-        num_processes=1, process_index=0, device="cpu", reduce=lambda counts, reduction: counts, is_main_process=True
-    )
-    told: dict[int, list[HeldOutAnswer]] = {}
-    measured = HeldOutAccuracy(
-        SimpleNamespace(accelerator=accelerator, state=SimpleNamespace(global_step=7)),
-        Sampler(),  # type: ignore[arg-type]
-        SimpleNamespace(held_out=rows, checked=checked),  # type: ignore[arg-type]
-        RunSection(eval_steps=1, eval_prompts=3),
-        StepPattern(),
-        on_answers=told.__setitem__,
-    )()
-    without = sum("Answer: " not in text for text in answers) / 3
-    assert measured == {"accuracy": 1 / 3, "no_answer_share": without, "match_share": 2 / 3}
-    texts = [
-        HeldOutAnswer(str(place), text, place == 0, text.partition("Answer: ")[2]) for place, text in enumerate(answers)
-    ]
-    assert told == {7: texts}

@@ -23,7 +23,6 @@ from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
 from workbench.training.methods import METHODS
 from workbench.training.saving import on_full_weights
-from workbench.ui.handlers.example import first_draft
 
 ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}
 
@@ -82,31 +81,6 @@ def test_the_worker_loads_anew_what_is_to_be_held_in_another_way(monkeypatch: py
         cache._policy = cache._policy or object()  # type: ignore[assignment]
         cache.get("tiny", None, nobody, how)  # type: ignore[arg-type]
     assert [how for _, how in loaded] == [{}, {"dtype": "bfloat16"}, {}]
-
-
-def test_the_page_samples_with_the_adapter_and_in_the_form_that_a_run_would_take() -> None:
-    draft = first_draft()
-    assert draft.policy_options == {"adapter": None, "loading": {}}
-    draft = draft.with_values(
-        {"policy.adapter": "run:before", "policy.dtype": "bfloat16", "policy.quantisation": "8bit"}
-    )
-    assert draft.policy_options == {
-        "adapter": "run:before",
-        "loading": {"dtype": "bfloat16", "quantisation": "8bit"},
-    }
-    asked: list[Any] = []
-
-    class Worker:
-        def sample(self, *policy: Any, **options: Any) -> None:
-            asked.append(options)
-
-    from workbench.ui.handlers.sampling import sample
-    from workbench.ui.handlers.session import Services
-
-    services = Services(Path("/nowhere"))
-    services.models = Worker()  # type: ignore[assignment]
-    list(sample(draft, services, "tab"))
-    assert {name: asked[0][name] for name in ("adapter", "loading")} == draft.policy_options
 
 
 # -- refused before a run is queued -----------------------------------------------------------------------------------

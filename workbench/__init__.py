@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.config.run import RunConfig
     from workbench.credit import assign_credit, compare_credits, credit_group
     from workbench.data import group_of, load_groups, load_task
-    from workbench.policies.belief import beliefs
+    from workbench.policies.belief import beliefs, with_importances
     from workbench.policies.load import load_policy
     from workbench.policies.monte_carlo import step_values
     from workbench.policies.sampler import sample_group, with_reference
@@ -87,6 +87,7 @@ __all__ = [
     "train",
     "train_to_end",
     "watch",
+    "with_importances",
     "with_reference",
 ]
 
@@ -103,7 +104,7 @@ _MODULES = {
     "workbench.views": ("show",),
     "workbench.views.heatmap": ("heatmap",),
     "workbench.views.notebook": ("Progress", "RunComparison", "compare", "open_in_page", "watch"),
-    "workbench.policies.belief": ("beliefs",),
+    "workbench.policies.belief": ("beliefs", "with_importances"),
     "workbench.policies.load": ("load_policy",),
     "workbench.policies.monte_carlo": ("step_values",),
     "workbench.policies.sampler": ("sample_group", "with_reference"),

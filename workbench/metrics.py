@@ -687,6 +687,7 @@ METRICS: tuple[Metric, ...] = (
     # time
     _trl("step_time", "s", "Seconds of the step, sampling included.", panel="time", label="step"),
     Metric("sampling_time", "s", "Seconds that sampling took on this rank.", panel="time", label="sampling"),
+    Metric("importance_time", "s", "Seconds that the importances of tokens took on this rank; with credit.oar."),
 )
 
 

@@ -548,6 +548,7 @@ def _of_answer(term: Term, right: bool | None) -> str:
         "delta": "what is expected of the answer changes here",
         "later": "what is expected of it changes later",
         "centre": "the batch's mean is taken off",
+        "importance": f"the right answer depends on it {'more' if term.factor > 0 else 'less'} than on most tokens",
     }[term.source]
 
 

@@ -151,6 +151,7 @@ def _with_pieces(rollout: Rollout, pieces: Sequence[Piece], *, has_mask: bool) -
         entropies=None,
         ref_logprobs=None,
         raw_logprobs=None,
+        importances=None,
     )
 
 

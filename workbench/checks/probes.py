@@ -282,8 +282,9 @@ def _credit_all(
             break
         on_progress(f"{scheme}, {number} of {counted(len(schemes), 'scheme')}")
         known = {option.name for option in SCHEMES[scheme].options} if scheme in SCHEMES else set()
-        # Duplicates count: one that is edited is none any more, which is not what the edit earns.
-        applied = (known | set(SHARED)) - {"drop_duplicates"}
+        # Duplicates count: one that is edited is none any more, which is not what the edit earns. Nobody has judged an
+        # edit's tokens.
+        applied = (known | set(SHARED)) - {"drop_duplicates", "oar"}
         fitting = {name: value for name, value in options.items() if name in applied}
         try:
             credited[scheme] = [credit for group in groups for credit in credit_groups([group], scheme, **fitting)]

@@ -11,9 +11,9 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from pydantic import Field, create_model
 from pydantic_settings import BaseSettings, CliSettingsSource, CliSuppress, SettingsError
@@ -26,7 +26,6 @@ from workbench.config.reading import read_text, read_yaml
 from workbench.config.run import METHODS, SHORTHAND, RunConfig, fill_from_task
 from workbench.config.section import OTHER_NAMES
 from workbench.errors import ConfigError, cut, did_you_mean
-from workbench.steps import StepPattern
 
 Workspace = Annotated[Path | None, "folder that holds the runs; none for $WORKBENCH_WORKSPACE, else ./workspace"]
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -54,18 +53,13 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _with_pattern_flags(section: type[Section]) -> type[Section]:
-    """Return a method's section with the step pattern as a model, so that each of its fields is a flag."""
-    hints = get_type_hints(StepPattern)
-    parts = {f.name: (hints[f.name], Field(f.default, description=f.metadata.get("help"))) for f in fields(StepPattern)}
-    pattern: Any = create_model("Pattern", **parts)  # type: ignore[call-overload]
-    replaced: dict[str, Any] = {"name": (Literal[tuple(METHODS)], Field("grpo", description="The training method."))}
-    if "pattern" in section.model_fields:
-        replaced["pattern"] = (pattern, pattern())
-    return create_model(section.__name__, __base__=section, **replaced)
+def _any_name(section: type[Section]) -> Any:
+    """Return a method's section whose name may be any method's."""
+    name: Any = (Literal[tuple(METHODS)], Field("grpo", description="The training method."))
+    return create_model(section.__name__, __base__=section, name=name)
 
 
-_METHOD: Any = Union[tuple(_with_pattern_flags(method.section) for method in METHODS.values())]  # noqa: UP007
+_METHOD: Any = Union[tuple(_any_name(method.section) for method in METHODS.values())]  # noqa: UP007
 
 
 class RunFlags(RunConfig, BaseSettings):  # type: ignore[misc]

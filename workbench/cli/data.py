@@ -13,7 +13,7 @@ from pydantic_settings import CliPositionalArg
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import named_rewards, rewards_of_word, set_sandbox
 from workbench.config import RewardConfig
-from workbench.config.task import columns_of_text
+from workbench.config.section import of_text
 from workbench.data import TASKS, labelled_groups, load_task, preview_of, read_groups
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
@@ -80,7 +80,7 @@ def rollouts(
 def _columns(text: str) -> dict[str, str]:
     """Return what ``--map`` says that columns become. Raises ConfigError."""
     try:
-        return columns_of_text(text)
+        return of_text(text)
     except ValueError as error:
         raise ConfigError(f"--map: {error}") from error
 

@@ -31,6 +31,12 @@ class CreditConfig(Section):
     """Compare each distinct completion of a group once: an exact copy has advantage 0 and no part in the loss."""
     each_reward: bool = False
     """Normalise each reward function's scores over the group on their own before they are summed (GDPO)."""
+    oar: bool = Field(default=False, title="Weigh tokens by importance (OAR)")
+    """Weigh each token's advantage by how much the policy's probability of the right answer depends on the token."""
+    oar_threshold: float = Field(default=0.25, ge=0, le=1)
+    """Share of an answer's tokens that `oar` weakens, those of least importance."""
+    oar_boost: float = Field(default=1.0, ge=0, le=100)
+    """What `oar` adds to the weight of an answer's most important token."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Options that only this scheme has, by name (`threshold` of first_error, `temperature` and `signed` of min, …)."""
 

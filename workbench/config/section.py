@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -46,27 +46,19 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _without_secrets(cls, value: Any) -> Any:
-        """Removed before anything is stored, so that what is shown, stored and run is the same."""
-        return redact_known(value) if isinstance(value, str) else value
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _read(cls, value: Any, info: ValidationInfo) -> Any:
+        """Remove secrets before anything is stored; read a list of texts, an entry a line, and a table, name=value."""
         kind, _ = without_none(cls.model_fields[str(info.field_name)].annotation)
         if isinstance(value, bool) and kind in (int, float):
             raise ValueError("give a number, not true or false")
-        return value
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _lists_and_tables_of_text(cls, value: Any, info: ValidationInfo) -> Any:
-        """Forms and flags give a list as text, an entry a line, ``\\n`` in one for its own; a table as name=value."""
-        kind, _ = without_none(cls.model_fields[str(info.field_name)].annotation)
-        if isinstance(value, str) and get_origin(kind) is dict:
-            return of_text(value)
-        if isinstance(value, str) and get_origin(kind) is list and get_args(kind) == (str,):
-            return [line.replace("\\n", "\n") for line in value.split("\n") if line]
+        if isinstance(value, str):
+            value = redact_known(value)
+            if get_origin(kind) is dict:
+                value = of_text(value)
+            elif get_origin(kind) is list and get_args(kind) == (str,):
+                value = [line.replace("\\n", "\n") for line in value.split("\n") if line]
+        if isinstance(value, Mapping):
+            return {name: redact_known(item) if isinstance(item, str) else item for name, item in value.items()}
         return value
 
     @classmethod
@@ -108,21 +100,19 @@ class Leaf:
 
 def leaves(section: type[Any], prefix: str = "") -> Iterator[Leaf]:
     """Yield the fields of a section and of the sections in it; lists of sections are left out."""
-    for name, (annotation, help, default) in _fields(section).items():
-        kind, optional = without_none(annotation)
+    for name, field in section.__pydantic_fields__.items():
+        kind, optional = without_none(field.annotation)
         if is_section(kind):
             yield from leaves(kind, f"{prefix}{name}.")
         elif not any(is_section(part) for part in get_args(kind)):
-            if issubclass(section, BaseModel):
-                title = section.model_fields[name].title or ""
-            else:
-                title = str(section.__dataclass_fields__[name].metadata.get("title", ""))
+            default = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
+            help, title = field.description or "", field.title or ""
             yield Leaf(f"{prefix}{name}", kind, optional, help, default, title, _range(section, name))
 
 
 def is_section(kind: Any) -> bool:
     """Return whether values of this type have fields of their own."""
-    return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_fields__")
 
 
 def without_none(annotation: Any) -> tuple[Any, bool]:
@@ -142,7 +132,7 @@ def readable(section: type[BaseModel], error: Any) -> str:
         message = f"out of range, which is {_range(parent, str(error['loc'][-1])) or 'any finite number'}"
     if error["type"] in _UNKNOWN and parent is not None:
         name = str(error["loc"][-1])
-        message += did_you_mean(name, _annotations(parent)) or elsewhere(section, name)
+        message += did_you_mean(name, parent.__pydantic_fields__) or elsewhere(section, name)
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
@@ -202,7 +192,7 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
     for part in location:
         bare = (get_args(one)[0] if get_origin(one) is Annotated else one for one in (here, *get_args(here)))
         choices = [kind for kind in bare if is_section(kind)]
-        names_of_kinds = [getattr(kind, "model_fields", {}).get("name") for kind in choices]
+        names_of_kinds = [kind.__pydantic_fields__.get("name") for kind in choices]
         tagged = [kind for kind, name in zip(choices, names_of_kinds, strict=True) if name and name.default == part]
         if tagged and here not in tagged:  # the name of one kind in a union of several
             here = tagged[0]
@@ -212,39 +202,14 @@ def _walk(section: type[BaseModel], location: tuple[str | int, ...]) -> tuple[st
         if isinstance(part, int):
             here, parent = (get_args(here) or (None,))[0], None
         else:
-            here = _annotations(parent).get(str(part)) if parent is not None else None
+            field = parent.__pydantic_fields__.get(part) if parent is not None else None
+            here = field and field.annotation
     return ".".join(names), parent
-
-
-def _annotations(section: type[Any]) -> dict[str, Any]:
-    """Type of each field."""
-    if issubclass(section, BaseModel):
-        return {name: field.annotation for name, field in section.model_fields.items()}
-    hints = get_type_hints(section)
-    return {field.name: hints[field.name] for field in dataclasses.fields(section)}
-
-
-def _fields(section: type[Any]) -> dict[str, tuple[Any, str, Any]]:
-    """Type, help text and default of each field."""
-    annotations = _annotations(section)
-    if issubclass(section, BaseModel):
-        return {
-            name: (
-                annotations[name],
-                field.description or "",
-                None if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
-            )
-            for name, field in section.model_fields.items()
-        }
-    return {
-        field.name: (annotations[field.name], field.metadata.get("help", ""), field.default)
-        for field in dataclasses.fields(section)
-    }
 
 
 def _range(section: type[Any], name: str) -> str:
     """Return a field's whole range in words, whichever end of it a value missed."""
-    rules = section.model_fields[name].metadata if issubclass(section, BaseModel) else []
+    rules = section.__pydantic_fields__[name].metadata
     said = [f"{word} {_number(getattr(rule, key))}" for rule in rules for key, word in _LIMITS if hasattr(rule, key)]
     return " and ".join(said)
 

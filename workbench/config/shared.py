@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -16,9 +16,9 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from workbench.config.policy import OptimiserSection, PolicySection
 from workbench.config.reading import write_yaml
 from workbench.config.rewards import ModelFormat, RewardConfig
-from workbench.config.section import Section, of_text
+from workbench.config.section import Section
 from workbench.config.task import EnvironmentSection, PromptSection, TaskSection
-from workbench.errors import ConfigError, redact_known
+from workbench.errors import ConfigError
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -88,14 +88,6 @@ class MethodSection(Section):
     """Run own code without network, processes or your files (Linux): for rewards that run what a policy wrote."""
     trl: dict[str, Any] = Field(default_factory=dict, title="Fields of TRL")
     """Other fields of its trainer's configuration in TRL, by their names there: name=value, with commas between."""
-
-    @field_validator("trl", mode="before")
-    @classmethod
-    def _of_text(cls, trl: Any) -> Any:
-        read = of_text(trl) if isinstance(trl, str) else trl
-        if not isinstance(read, Mapping):
-            return read
-        return {name: redact_known(value) if isinstance(value, str) else value for name, value in read.items()}
 
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
         """Return the arguments of its trainer's configuration that no other method sets."""

@@ -22,19 +22,6 @@ DRAWN = ("rows", "held_out_rows", "sample_seed", "checker")
 """Those of them that rows of any origin can be read with."""
 
 
-def columns_of_text(text: str) -> dict[str, str]:
-    """``prompt=question,answer=meta.truth`` as name → source. Raises ValueError for a part without =."""
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    if wrong := [name for name, equals, _ in pairs if not equals]:
-        raise ValueError(f"{shown(wrong[0].strip())} has no '='; write before it what it becomes, prompt=…")
-    return {name.strip(): source.strip() for name, _, source in pairs}
-
-
-def text_of_columns(columns: Mapping[str, str]) -> str:
-    """Write columns as ``columns_of_text`` reads them."""
-    return ",".join(f"{name}={source}" for name, source in columns.items())
-
-
 class TaskSection(Section):
     """A plain string is taken for ``name``."""
 
@@ -71,11 +58,6 @@ class TaskSection(Section):
     countdown_equation if they are targets with numbers, else answer_correctness."""
     sample_seed: int | None = Field(default=0, ge=0, lt=2**31)
     """Seed of these draws; none takes the first rows instead."""
-
-    @field_validator("columns", "data_columns", mode="before")
-    @classmethod
-    def _columns_of_text(cls, value: Any) -> Any:
-        return columns_of_text(value) if isinstance(value, str) else value
 
     @field_validator("columns", "data_columns")
     @classmethod

@@ -2,6 +2,7 @@
 
 from workbench.credit.assign import (
     GAE,
+    OAR_OPTIONS,
     GAEOptions,
     Measured,
     assign_credit,
@@ -9,6 +10,7 @@ from workbench.credit.assign import (
     credit_group,
     credit_groups,
     gae,
+    importance_weights,
 )
 from workbench.credit.batch import NORMALISATIONS, Batch, GroupRewards, Normalise
 from workbench.credit.explain import (
@@ -50,6 +52,7 @@ __all__ = [
     "LOSS_TYPES",
     "NORMALISATIONS",
     "NO_SPREAD",
+    "OAR_OPTIONS",
     "SCHEMES",
     "SHARED",
     "Batch",
@@ -81,6 +84,7 @@ __all__ = [
     "gradient_shares",
     "group_losses",
     "group_normalisers",
+    "importance_weights",
     "length_normalisers",
     "logged_credit",
     "loss_weights",

@@ -1,8 +1,9 @@
 """From step rewards, or from token rewards and a critic's values, to token advantages: (G, T) of a group.
 
 ``assign_credit`` is what the preview and the trainer both come down to: a scheme's part and, with ``outcome_weight``,
-the outcome's, laid out in tokens, added in float64 and rounded once to float32. ``credit_by_gae`` is PPO's. Numpy only:
-nothing here knows of models, tokenizers, rewards or pages.
+the outcome's, laid out in tokens, added in float64 and rounded once to float32; with ``oar`` one part more weighs
+each token by its importance. ``credit_by_gae`` is PPO's. Numpy only: nothing here knows of models, tokenizers, rewards
+or pages.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit.batch import EPSILON, NOTE, Batch, GroupRewards, is_finite
+from workbench.credit.batch import EPSILON, NOTE, Batch, Floats, GroupRewards, is_finite
 from workbench.credit.schemes import Part, find_scheme
-from workbench.credit.schemes.scheme import resolve
+from workbench.credit.schemes.scheme import Option, resolve
 from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup, Spans, counted, suffix_sums, token_spans
+
+Masks = Sequence[Sequence[int] | None]
 
 
 def assign_credit(
@@ -33,8 +36,12 @@ def assign_credit(
     masks: Sequence[Sequence[int] | None] | None = None,
     token_ids: Sequence[Sequence[int]] | None = None,
     states: Sequence[Sequence[Hashable]] | None = None,
+    importances: Sequence[Sequence[float] | None] | None = None,
     outcome_weight: float = 0.0,
     clip: float | None = None,
+    oar: bool = False,
+    oar_threshold: float = 0.25,
+    oar_boost: float = 1.0,
     **options: Any,
 ) -> npt.NDArray[np.float32]:
     """Token advantages of one group.
@@ -51,8 +58,11 @@ def assign_credit(
             whose advantage is 0; None where the policy sampled all.
         token_ids: those of each completion, needed by schemes that compare completions token by token.
         states: what stands for the state in which each step begins, needed by schemes that compare steps of equal ones.
+        importances: how much each token matters for the answer, needed by ``oar``; below 0 for a token that was not
+            judged, None for a completion of which none was.
         outcome_weight: α of the term α · z(R_i) added to every token, z as the other options say.
         clip: bound on the size of an advantage.
+        oar: multiply each token's advantage by its weight (``importance_weights``, with the threshold and the boost).
         **options: the scheme's own, as ``SCHEMES[scheme].options`` lists them: ``normalise``, ``scale``, ``gamma`` and
             what only that scheme has; None is the scheme's default.
 
@@ -65,9 +75,11 @@ def assign_credit(
             the scheme lacks what it needs.
     """
     group = GroupRewards.checked(
-        step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids, states=states
+        step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids, states, importances
     )
-    return _assign([group], scheme, {**options, "outcome_weight": outcome_weight, "clip": clip})[0].advantages
+    options |= {"outcome_weight": outcome_weight, "clip": clip, "oar": oar}
+    options |= {"oar_threshold": oar_threshold, "oar_boost": oar_boost}
+    return _assign([group], scheme, options)[0].advantages
 
 
 def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -> Credit:
@@ -185,8 +197,14 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
         raise CreditError(f"outcome_weight is {shown(weight)}; use a finite number")
     if clip is not None and not (is_finite(clip) and clip > 0):
         raise CreditError(f"clip is {shown(clip)}; use a number above 0, or leave it out for no bound")
-    scheme_options = {name: value for name, value in options.items() if name not in ("outcome_weight", "clip")}
-    values, idle = resolve(scheme, chosen.options, scheme_options)
+    given = {option: options.get(option.name) for option in OAR_OPTIONS}
+    weighing: dict[str, Any] = {
+        option.name: option.check(option.default if v is None else v) for option, v in given.items()
+    }
+    modifiers = ("outcome_weight", "clip", *weighing)
+    values, idle = resolve(
+        scheme, chosen.options, {name: value for name, value in options.items() if name not in modifiers}
+    )
     batch = Batch.of(groups)
     for attribute, said in (_NEEDS[need] for need in chosen.needs if need != "steps"):
         if getattr(batch, attribute) is None:
@@ -202,7 +220,7 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
         added = outcome(batch, **shared)
         parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
     clip = None if clip is None else float(clip)
-    settled = {**values, "outcome_weight": float(weight), "clip": clip}
+    settled = {**values, "outcome_weight": float(weight), "clip": clip, **(weighing if weighing["oar"] else {})}
     assigned, first = [], 0
     for number, group in enumerate(groups):
         after = first + len(group.lengths)
@@ -213,16 +231,72 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
         own = tuple(part.of_members(batch, first, after) for part in parts)
         spread = any(part.has_spread(batch, first, after) for part in parts)
         masks = group.masks or [None] * len(group.lengths)
+        if weighing["oar"]:
+            weights = _weigh(own, group, masks, weighing["oar_threshold"], weighing["oar_boost"])
+            own += (weights,)
+            if unjudged := sum(not weights.scored(i).any() for i in range(len(group.lengths))):
+                warnings.append(f"oar has no importances of {counted(unjudged, 'rollout')} and changes nothing there")
         advantages = lay_out(own, group.lengths, masks, group.spans, clip)
         assigned.append(_Assigned(advantages, own, spread, settled, tuple(warnings)))
         first = after
     return assigned
 
 
+# --- weights by importance: OAR ---------------------------------------------------------------------------------------
+
+OAR_OPTIONS = (
+    Option("oar", "switch", False, "Weigh each token by how much the right answer's probability depends on it (OAR)"),
+    Option("oar_threshold", "number", 0.25, "Share of an answer's tokens that OAR weakens", low=0.0, high=1.0),
+    Option("oar_boost", "number", 1.0, "What OAR adds to the weight of the most important token", low=0.0, high=100.0),
+)
+
+
+def importance_weights(importances: Floats, threshold: float = 0.25, boost: float = 1.0) -> Floats:
+    """Return the weights of an answer's L tokens by their importances, (L,) each, all at least 0; their sum is L.
+
+    With s = log(1 + importance), scaled to 0 to 1 over the answer, and q its quantile ``threshold``, a token has
+    max(s / q, 0.1) below q and 1 + boost * (s - q) / (1 - q) from q on; then all are scaled to the sum L. OAR (arXiv
+    2601.07408), ``calculate_oar_hybrid_weights`` with ``sum_to_L`` in ``OAR-main.py`` of
+    https://github.com/Valsure/Outcome-Grounded-Advantage-Reshaping, which takes q of one answer for the next one's
+    ``threshold``; here all have the same. Defaults are those of the authors' README.
+    """
+    scores = np.log1p(importances)
+    span = scores.max() - scores.min()
+    scores = (scores - scores.min()) / (span if span > 0 else 1.0)
+    border = np.quantile(scores, threshold)
+    low = np.maximum(scores / (border + 1e-8), 0.1)
+    weights = np.where(scores < border, low, 1.0 + boost * (scores - border) / (1.0 - border + 1e-8))
+    return np.asarray(weights * (len(weights) / (weights.sum() + 1e-8)))
+
+
+def _weigh(
+    parts: Sequence[CreditPart], group: GroupRewards, masks: Masks, threshold: float, boost: float
+) -> CreditPart:
+    """Return the part that turns each judged token's advantage A into weight * A: it adds (weight - 1) * A."""
+    rows: list[Floats] = []  # of a completion's sampled tokens: importance, advantage, weight - 1
+    for i, length in enumerate(group.lengths):
+        sampled = [t for t, _ in token_spans(length, masks[i])]
+        given = None if group.importances is None else group.importances[i]
+        importances = np.full(length, -1.0) if given is None else np.array(given, dtype=np.float64)
+        row = np.stack([importances, _sum_parts(parts, i, length, masks[i], group.spans), np.zeros(length)])[:, sampled]
+        judged = row[0] >= 0
+        if judged.any():
+            row[2, judged] = importance_weights(row[0, judged], threshold, boost) - 1.0
+        row[:2, ~judged] = np.nan
+        rows.append(row)
+    offsets = np.cumsum([0, *(row.shape[1] for row in rows)], dtype=np.int64)
+    raw, advantages, factor = np.concatenate([*rows, np.zeros((3, 0))], axis=1)
+    none = np.full_like(raw, np.nan)
+    return CreditPart("importance", "own", offsets, raw, none, none, advantages, factor, unit="token")
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
 def lay_out(
     parts: Sequence[CreditPart],
     lengths: Sequence[int],
-    masks: Sequence[Sequence[int] | None],
+    masks: Masks,
     step_spans: Callable[[int], Spans],
     clip: float | None = None,
 ) -> npt.NDArray[np.float32]:
@@ -232,10 +306,7 @@ def lay_out(
     """
     advantages = np.zeros((len(lengths), max(lengths, default=0)), dtype=np.float32)
     for i, length in enumerate(lengths):
-        row = np.zeros(length)
-        for part in parts:
-            spans = step_spans(i) if part.unit == "step" else token_spans(length, masks[i])
-            row += part.laid_out(i, spans, length)
+        row = _sum_parts(parts, i, length, masks[i], step_spans)
         if clip is not None:
             row = np.clip(row, -clip, clip)
         if (mask := masks[i]) is not None:
@@ -247,6 +318,16 @@ def lay_out(
             "an advantage is too large for float32; scale the rewards down, or set scale, normalise or clip"
         )
     return advantages
+
+
+def _sum_parts(
+    parts: Sequence[CreditPart], i: int, length: int, mask: Sequence[int] | None, step_spans: Callable[[int], Spans]
+) -> Floats:
+    """Return the sum of the parts in the tokens of completion i, (T_i,) float64."""
+    row = np.zeros(length)
+    for part in parts:
+        row += part.laid_out(i, step_spans(i) if part.unit == "step" else token_spans(length, mask), length)
+    return row
 
 
 # --- credit from a critic: generalised advantage estimation (PPO) ----------------------------------------------------
@@ -261,8 +342,6 @@ GAE = "gae"
 """What a credit made here has for its scheme's name."""
 FORMULA = "A_t = Σ_l (γλ)^l δ_{t+l}, δ_t = ρ_t + γ V_{t+1} − V_t, less the batch's mean over its std (if whitened)"
 COUNTS = "what this token and all later ones brought beyond what the critic expected"
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

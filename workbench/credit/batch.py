@@ -52,6 +52,7 @@ class GroupRewards:
     token that the policy sampled and 0 for others, None where it sampled all. ``token_ids[i]`` are the completion's
     ids, and ``finished[i]`` says that the last of them is an end-of-sequence token; only schemes that need ids look.
     ``states[i][k]`` stands for the state in which step k of completion i begins, equal where states are.
+    ``importances[i]`` are those of completion i's tokens, below 0 where there is none; None where none was judged.
     """
 
     steps: Sequence[Sequence[float | None]]
@@ -63,6 +64,7 @@ class GroupRewards:
     token_ids: Sequence[Sequence[int]] | None = None
     finished: Sequence[bool] | None = None
     states: Sequence[Sequence[Hashable]] | None = None
+    importances: Sequence[Sequence[float] | None] | None = None
 
     @classmethod
     def checked(
@@ -75,6 +77,7 @@ class GroupRewards:
         masks: Sequence[Sequence[int] | None] | None = None,
         token_ids: Sequence[Sequence[int]] | None = None,
         states: Sequence[Sequence[Hashable]] | None = None,
+        importances: Sequence[Sequence[float] | None] | None = None,
     ) -> GroupRewards:
         """By default a step starts right after the one before it. Raises CreditError where the lists do not fit."""
         ends = [list(map(operator.index, row)) for row in ends]
@@ -83,7 +86,8 @@ class GroupRewards:
             firsts = [list(map(operator.index, row)) for row in starts]
         outcomes = None if outcomes is None else list(outcomes)
         rewards = [list(row) for row in steps]
-        group = cls(rewards, firsts, ends, list(map(operator.index, lengths)), outcomes, masks, token_ids, None, states)
+        counts = list(map(operator.index, lengths))
+        group = cls(rewards, firsts, ends, counts, outcomes, masks, token_ids, None, states, importances)
         group._check()
         return group
 
@@ -104,8 +108,9 @@ class GroupRewards:
                 outcomes[i] = None
         ids = [rollout.token_ids for rollout in scored.group.rollouts]
         finished = [rollout.finished for rollout in scored.group.rollouts]
+        importances = [rollout.importances for rollout in scored.group.rollouts]
         starts, ends, masks = scored.step_starts, scored.step_ends, scored.masks
-        return cls(steps, starts, ends, scored.lengths, outcomes, masks, ids, finished, scored.step_states)
+        return cls(steps, starts, ends, scored.lengths, outcomes, masks, ids, finished, scored.step_states, importances)
 
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))
@@ -124,6 +129,7 @@ class GroupRewards:
             "masks": self.masks,
             "token_ids": self.token_ids,
             "states": self.states,
+            "importances": self.importances,
         }
         for name, rows in named.items():
             if rows is not None and len(rows) != len(self.lengths):
@@ -157,6 +163,11 @@ class GroupRewards:
             if self.token_ids is not None and len(self.token_ids[i]) != length:
                 raise CreditError(
                     f"completion {i} has {len(self.token_ids[i])} token ids and {length} tokens; give one each"
+                )
+            importances = None if self.importances is None else self.importances[i]
+            if importances is not None and len(importances) != length:
+                raise CreditError(
+                    f"completion {i} has {len(importances)} importances and {length} tokens; give one each"
                 )
             if self.states is not None and len(self.states[i]) != len(rewards):
                 raise CreditError(

@@ -99,6 +99,7 @@ def why_no_spread(credit: Credit) -> NoSpread | None:
 def _kinds_read(credit: Credit) -> set[RewardKind]:
     """The kinds of rewards that the advantages are made of; a completion's sum is one of its steps' rewards."""
     of_parts: dict[PartKind, set[RewardKind]] = {"outcome": {"outcome"}, "token": {"outcome"}}
+    of_parts["importance"] = set()
     both: set[RewardKind] = {"step", "outcome"}  # of returns, and of the temporal differences of token rewards
     of_parts |= dict.fromkeys(("return", "delta", "later", "centre"), both)
     return {kind for part in credit.parts for kind in of_parts.get(part.kind, {"step"})}

@@ -33,7 +33,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -48,7 +48,7 @@ from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import encode_prompt, thinking_open
 from workbench.policies.step_values import StepValues, breakthroughs, differences
 from workbench.rewards import Reward, Score, score_group
-from workbench.schema import Group, Prompt, prompt_text
+from workbench.schema import Group, Prompt, Rollout, prompt_text
 from workbench.steps import StepPattern, split_leniently, token_texts
 
 PACKED = (
@@ -165,11 +165,9 @@ def judge(
             if after <= written:  # the answer stands already
                 own.append([])
                 continue
-            written, before, cut = after, so_far[after], len(prompt_ids) + after
-            thinks = before.rfind("<think>") > before.rfind("</think>") or (opened and "</think>" not in before)
-            last = before or tokenizer.decode(prompt_ids[-1:])
-            found = [_tail(tokenizer, cut, last, *pair) for pair in targets.after(step, thinks)]
-            own.append([tail for tail in found if cut + len(tail.ids) <= context])
+            written = after
+            found = targets.tails(tokenizer, step, prompt_ids, so_far[after], after, opened)
+            own.append([tail for tail in found if tail.cut + len(tail.ids) <= context])
         rows.append([*prompt_ids, *ids])
         tails.append([tail for boundary in own for tail in boundary])
         asked.append([len(boundary) for boundary in own])
@@ -201,8 +199,8 @@ def _written(policy: Policy, ids: Sequence[int], steps: Sequence[str], number: i
     whole = "".join(written)
     if not all(step in whole for step in steps):
         raise RewardError(
-            f"rollout {number + 1} was sampled with another tokenizer than that of {policy.name!r}; a belief is read "
-            "off the sampled ids, so ask a policy with the tokenizer that sampled them"
+            f"rollout {number + 1} was sampled with another tokenizer than that of {policy.name!r}; beliefs and "
+            "importances are read off the sampled ids, so ask a policy with the tokenizer that sampled them"
         )
     return written
 
@@ -239,6 +237,14 @@ class _Targets:
             return []
         closing = "\n</think>\n" if thinks else ""
         return [(closing + self._introduction, gold) for gold in self._golds]
+
+    def tails(
+        self, tokenizer: Any, step: int, prompt_ids: Sequence[int], before: str, after: int, opened: bool
+    ) -> list[Tail]:
+        """Return the pairs as ids after a prompt and the first ``after`` ids of its answer, which read ``before``."""
+        thinks = before.rfind("<think>") > before.rfind("</think>") or (opened and "</think>" not in before)
+        last = before or tokenizer.decode(prompt_ids[-1:])
+        return [_tail(tokenizer, len(prompt_ids) + after, last, *pair) for pair in self.after(step, thinks)]
 
 
 def _tail(tokenizer: Any, cut: int, before: str, introduction: str, target: str) -> Tail:
@@ -384,6 +390,91 @@ def _of_next(logits: torch.Tensor, ids: torch.Tensor) -> list[list[float]]:
     chosen = logits.gather(-1, ids[..., None])[..., 0]
     rows: list[list[float]] = (chosen - logits.logsumexp(-1)).tolist()
     return rows
+
+
+# --- which tokens the belief at the end depends on --------------------------------------------------------------------
+
+
+def with_importances(policy: Policy, group: Group) -> Group:
+    """Return the group with the importance of every token that stands before its completion's own final answer.
+
+    I_t = |g_t . e_t|: e_t is the token's embedding and g_t the gradient there of the mean log-probability that
+    ``policy`` gives to the tokens of the right answer, put after the completion as a belief puts it. One forward and
+    one backward pass. The credit option ``oar`` makes weights of them (``credit.assign.importance_weights``).
+
+    OAR-G (arXiv 2601.07408) with the target ``answer_joint``, ``calculate_token_importance_gradient`` in
+    ``OAR-main.py`` of https://github.com/Valsure/Outcome-Grounded-Advantage-Reshaping. Left out is the noise of 1e-3
+    on the embeddings, without which the gradient of its other targets, KL divergences, would be 0.
+
+    A completion has none where the group's columns have no answer, or the texts do not fit the policy's context.
+    Raises RewardError for ids of another tokenizer than the policy's.
+    """
+    columns = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+    prompts, kwargs = [group.prompt] * len(group), group.sampling.get("template_kwargs")
+    return replace(group, rollouts=tuple(find_importances(policy, prompts, group.rollouts, columns, kwargs)))
+
+
+def find_importances(
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    rollouts: Sequence[Rollout],
+    columns: Sequence[Mapping[str, Any]],
+    template_kwargs: Mapping[str, Any] | None = None,
+) -> list[Rollout]:
+    """Return the rollouts of B prompts with their importances, as ``with_importances`` does."""
+    tokenizer, ends = policy.tokenizer, frozenset(policy.eos_token_ids)
+    context = context_length(policy.model) or math.inf
+    found, asked = list(rollouts), list[tuple[int, int, list[int], Tail]]()  # number, prompt's length, ids, tail
+    for i, (prompt, rollout) in enumerate(zip(prompts, rollouts, strict=True)):
+        ids = rollout.token_ids
+        so_far = ["", *accumulate(_written(policy, ids, [rollout.text], i))]
+        reasoning, stated = reasoning_and_answer(so_far[-1])
+        after = len(ids) if stated is None else bisect_right(so_far, len(reasoning), key=len) - 1
+        while after and ids[after - 1] in ends:
+            after -= 1
+        prompt_ids = encode_prompt(tokenizer, prompt, template_kwargs)
+        opened = thinking_open(tokenizer, prompt, template_kwargs)
+        targets = _Targets(BeliefConfig(), prompt, columns[i], None)
+        for tail in targets.tails(tokenizer, 0, prompt_ids, so_far[after], after, opened)[:1]:
+            if after and tail.cut + len(tail.ids) <= context:
+                asked.append((i, len(prompt_ids), [*prompt_ids, *ids[:after], *tail.ids], tail))
+    config, vocabulary = policy.model.config, policy.model.get_input_embeddings().weight.shape[0]
+    longest = max((len(ids) for _, _, ids, _ in asked), default=0)
+    a_token = vocabulary + 16 * config.hidden_size * config.num_hidden_layers  # numbers kept for the backward pass
+    at_once = max(1, ELEMENTS // max(1, longest * a_token))
+    for first in range(0, len(asked), at_once):
+        chunk = asked[first : first + at_once]
+        saliencies = _saliencies(policy.model, [(ids, tail.cut + tail.first) for _, _, ids, tail in chunk])
+        for (i, start, _, tail), saliency in zip(chunk, saliencies, strict=True):
+            own = [*saliency[start : tail.cut], *[-1.0] * (len(rollouts[i]) - (tail.cut - start))]
+            judged = [value if rollouts[i].is_sampled(t) else -1.0 for t, value in enumerate(own)]
+            found[i] = replace(rollouts[i], importances=tuple(judged))
+    return found
+
+
+def _saliencies(model: Any, rows: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
+    """Return |gradient . embedding| of each id of each row, the gradient that of the mean log-probability of the ids
+    from the row's place on."""
+    device, size = model.device, max(len(ids) for ids, _ in rows)
+    padded = torch.tensor([[*ids, *[0] * (size - len(ids))] for ids, _ in rows], device=device)
+    places = torch.arange(size, device=device)
+    lengths = torch.tensor([len(ids) for ids, _ in rows], device=device)
+    firsts = torch.tensor([first for _, first in rows], device=device)
+    judged = (places >= firsts[:, None]) & (places < lengths[:, None])  # (B, S)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.enable_grad():
+            embedded = model.get_input_embeddings()(padded).detach().requires_grad_(True)
+            there = (places < lengths[:, None]).long()
+            logits = model(inputs_embeds=embedded, attention_mask=there, use_cache=False).logits[:, :-1].float()
+            logs = logits.gather(-1, padded[:, 1:, None])[..., 0] - logits.logsumexp(-1)  # (B, S - 1)
+            means = (logs * judged[:, 1:]).sum(1) / judged.sum(1)
+            (gradient,) = torch.autograd.grad(means.sum(), embedded)
+    finally:
+        model.train(was_training)
+    saliencies: list[list[float]] = (gradient.float() * embedded.detach().float()).sum(-1).abs().tolist()
+    return saliencies
 
 
 # --- as a step reward -----------------------------------------------------------------------------------------------

@@ -134,6 +134,15 @@ class ModelWorker:
         reply = self._in_turn("reference", request, on_event, cancelled)
         return None if reply is None else Group.from_json(reply["group"])
 
+    def with_importances(
+        self, policy: str, group: Group, *, adapter: str | None = None, loading: Mapping[str, str] | None = None
+    ) -> Group:
+        """The group with its tokens' importances (``belief.with_importances``). Raises as ``score_beliefs``."""
+        request = {"policy": policy, "adapter": adapter, "loading": dict(loading or {}), "group": group.to_json()}
+        reply = self._in_turn("importances", request, None, None)
+        assert reply is not None  # nothing cancels it
+        return Group.from_json(reply["group"])
+
     def step_values(
         self,
         policy: str,
@@ -212,6 +221,7 @@ class ModelWorker:
         work = {
             "values": "estimates the values of steps",
             "reference": "compares with a reference policy",
+            "importances": "finds the tokens that matter for the answer",
             "belief": "asks a policy for its belief in the answer",
         }.get(what)
         if work is None:

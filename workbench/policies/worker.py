@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.config import BeliefConfig, ModelConfig, RewardConfig
 from workbench.errors import PolicyError, RewardError, WorkbenchError
-from workbench.policies.belief import BeliefReward
+from workbench.policies.belief import BeliefReward, with_importances
 from workbench.policies.decoding import decoding_of
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
@@ -87,7 +87,7 @@ class GrowingTexts:
 
 
 def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: LocalModels) -> dict[str, Any]:
-    """``{"load": name}``, or ``sample``, ``values``, ``belief``, ``reference`` or ``model`` with what it needs."""
+    """``{"load": name}``, or what is asked for, ``sample`` or ``values`` say, with what it needs."""
     if "model" in request:
         return _scored(request["model"], emit, models)
     try:
@@ -96,6 +96,10 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
             policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
             group = with_reference(policy, Group.from_json(arguments["group"]), cancelled=emit.cancelled)
             return {"group": group.to_json(), **_loaded(policy)}
+        if "importances" in request:
+            arguments = request["importances"]
+            policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
+            return {"group": with_importances(policy, Group.from_json(arguments["group"])).to_json(), **_loaded(policy)}
         if "values" in request:
             return _values(request["values"], emit, cache)
         if "belief" in request:

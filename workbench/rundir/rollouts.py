@@ -257,6 +257,7 @@ SCHEMA = pa.schema(
         ("entropies", _numbers),
         ("ref_logprobs", _numbers),
         ("raw_logprobs", _numbers),
+        ("importances", _numbers),
         ("mask", _integers),
         ("turns", pa.string()),  # JSON
         ("step_starts", _integers),  # characters
@@ -346,6 +347,7 @@ def _row(rollout: Rollout, scored: StepScores) -> dict[str, Any]:
         "entropies": rollout.entropies,
         "ref_logprobs": rollout.ref_logprobs,
         "raw_logprobs": rollout.raw_logprobs,
+        "importances": rollout.importances,
         "mask": rollout.mask,
         "turns": json.dumps([turn.to_json() for turn in rollout.turns]) if rollout.turns else None,
         "step_starts": [step.start for step in scored.steps],

@@ -25,11 +25,11 @@ Spans = Sequence[tuple[int, int]]
 Carry = Literal["suffix", "mean", "own", "all"]
 """How a part reaches tokens. ``suffix``: a token gets the (discounted) sum over all steps that end at or after it;
 ``mean``: their mean; ``own``: the value of the step that holds it; ``all``: the completion's one value."""
-PartKind = Literal["step", "outcome", "sum", "mean", "return", "token", "delta", "later", "centre"]
+PartKind = Literal["step", "outcome", "sum", "mean", "return", "token", "delta", "later", "centre", "importance"]
 """What a part normalised: step rewards, outcome rewards, each completion's summed step rewards, their mean, its outcome
 with what its steps gained (``return``), what a token has to do with right answers (``token``), or the temporal
 differences of tokens (``delta``; ``later`` sums those of many tokens in one term), less their batch's mean
-(``centre``)."""
+(``centre``); ``importance`` is what a token's weight adds to what the other parts gave it."""
 Unit = Literal["step", "token"]
 """What a part has a number for; with the carry ``all`` it has one for each completion instead."""
 
@@ -316,7 +316,7 @@ class Credit:
                         rest, factor = float(carried[k]), part.gamma ** len(listed)
                         terms.append(_bare_term("later", rest, None, rest, factor, spans[k][0]))
                 else:
-                    terms += self._terms(part, rollout, units, token if part.kind == "token" else None)
+                    terms += self._terms(part, rollout, units, token if part.kind in ("token", "importance") else None)
         advantage = self.advantages[rollout, token]
         return Explanation(rollout, token, tuple(terms), total, advantage, self.options.get("clip"))
 
@@ -349,7 +349,7 @@ class Credit:
                     step=step,
                     scores=scores,
                     weights=weights,
-                    reward=None if part.kind in ("centre", "token") else reward,
+                    reward=None if part.kind in ("centre", "token", "importance") else reward,
                     raw=float(part.raw[at]),
                     mean=mean,
                     std=std,

@@ -144,7 +144,9 @@ class Rollout:
     end-of-sequence token, ``stop`` is the stop string that ended it, whose tokens are its last ones; a rollout that is
     neither finished nor stopped was truncated. ``columns`` is what its data says of this completion alone (a label,
     say); reward functions receive it with the group's own. ``turns`` are those of an episode that the workbench
-    sampled, its observations among them; none of a completion of one turn.
+    sampled, its observations among them; none of a completion of one turn. ``importances`` say how much each token
+    matters for how probable a policy finds the right answer after it (``belief.with_importances``), -1 for a token that
+    was not judged.
     """
 
     token_ids: tuple[int, ...]
@@ -158,6 +160,7 @@ class Rollout:
     mask: tuple[int, ...] | None = None
     stop: str | None = None
     turns: tuple[Turn, ...] = ()
+    importances: tuple[float, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -260,6 +263,7 @@ class Rollout:
             mask=each_token("mask", int),
             stop=None if data.get("stop") is None else str(data["stop"]),
             turns=turns,
+            importances=each_token("importances", float, int),
         )
 
 

@@ -8,11 +8,13 @@ the patterns stand the presets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import regex as rx
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from workbench.errors import PatternError, PatternSyntaxError, shown
 
@@ -26,7 +28,7 @@ NUMBERS: Mapping[str, str] = {
 MAX_BYTES = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class StepPattern:
     """``regex`` and what its match is: it ``starts`` a step, ``ends`` one, or ``is`` one.
 
@@ -34,38 +36,19 @@ class StepPattern:
     The kinds ``surprise``, ``entropy`` and ``tokens`` have ``numbers`` for a regex (``split_by_tokens``).
     ``leave_out_thinking`` looks for steps in the answer after a ``<think>`` block alone (``schema.rollouts``).
     With a named group ``step`` that group's start, end or span counts instead of the match's. The pattern is compiled
-    on first use, which raises PatternSyntaxError where it is wrong and PatternError where it cannot be used.
+    on first use, which raises PatternSyntaxError where it is wrong and PatternError where it cannot be used. Raises
+    ValueError for an unknown kind.
     """
 
-    regex: str = field(
-        default=r"(?m)^(?:Step \d+|Answer):",
-        metadata={
-            "help": "Regular expression (the `regex` package's syntax) that finds the steps of an answer; numbers for "
-            "the kinds surprise, entropy and tokens (0.9 5, 1.5 10, 32)."
-        },
-    )
-    kind: PatternKind = field(
-        default="starts",
-        metadata={
-            "help": "What a match is: it starts a step, ends one, or is one. Without a regex every turn of an episode "
-            "is a step (turns), or steps end before improbable tokens (surprise) or uncertain ones (entropy), or have "
-            "so many tokens (tokens)."
-        },
-    )
-    leave_out_thinking: bool = field(
-        default=False,
-        metadata={
-            "help": "Leave <think> blocks out of the steps, and out of what reward functions read.",
-            "title": "Leave <think> blocks out of steps and rewards",
-        },
-    )
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # where a configuration is parsed
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(PatternKind):
-            raise PatternError(
-                f"a step pattern's kind is {shown(self.kind)}; choose one of {', '.join(get_args(PatternKind))}"
-            )
+    regex: str = r"(?m)^(?:Step \d+|Answer):"
+    """Regular expression (the `regex` package's syntax) that finds the steps of an answer; numbers for the kinds
+    surprise, entropy and tokens (0.9 5, 1.5 10, 32)."""
+    kind: PatternKind = "starts"
+    """What a match is: it starts a step, ends one, or is one. Without a regex every turn of an episode is a step
+    (turns), or steps end before improbable tokens (surprise) or uncertain ones (entropy), or have so many tokens
+    (tokens)."""
+    leave_out_thinking: Annotated[bool, Field(title="Leave <think> blocks out of steps and rewards")] = False
+    """Leave <think> blocks out of the steps, and out of what reward functions read."""
 
     @property
     def parts(self) -> tuple[Any, ...]:

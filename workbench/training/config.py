@@ -58,6 +58,18 @@ class ProcessGRPOConfig(GRPOConfig):
         default=False,
         metadata={"help": "Normalise each reward function's scores on their own before they are summed (GDPO)."},
     )
+    oar: bool = field(
+        default=False,
+        metadata={
+            "help": "Weigh each token's advantage by how much the right answer's probability depends on the token."
+        },
+    )
+    oar_threshold: float = field(
+        default=0.25, metadata={"help": "Share of a completion's tokens that oar weakens, those of least importance."}
+    )
+    oar_boost: float = field(
+        default=1.0, metadata={"help": "What oar adds to the weight of a completion's most important token."}
+    )
     credit_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},
@@ -117,11 +129,16 @@ class ProcessGRPOConfig(GRPOConfig):
         if scheme not in SCHEMES:
             raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
         if self.sequence_modes and not SCHEMES[scheme].per_completion:
-            whole = " or ".join(repr(name) for name, known in SCHEMES.items() if known.per_completion)
+            *others, last = [repr(name) for name, known in SCHEMES.items() if known.per_completion]
             name = self.sequence_modes[0]
             raise ConfigError(
                 f"{name}: {getattr(self, name)!r} needs one advantage a completion, and {scheme!r} gives each token "
-                f"its own; leave it out, or choose the credit_scheme {whole}"
+                f"its own; leave it out, or choose the credit_scheme {', '.join(others)} or {last}"
+            )
+        if self.sequence_modes and self.oar:
+            raise ConfigError(
+                f"{self.sequence_modes[0]}: it needs one advantage a completion, and oar gives each token its own; "
+                "leave one of the two out"
             )
         if self.sums_normalised and not SCHEMES[scheme].outcome_only:
             raise ConfigError(
@@ -133,7 +150,7 @@ class ProcessGRPOConfig(GRPOConfig):
                 f"credit_options: {min(stated)!r} is settled by multi_objective_aggregation='normalize_then_sum', "
                 "which divides by the standard deviation of the batch; leave one of the two out"
             )
-        if reserved := {"scheme", *SHARED, "step_starts", "outcome_rewards", "masks", "token_ids"} & set(
+        if reserved := {"scheme", *SHARED, "step_starts", "outcome_rewards", "masks", "token_ids", "importances"} & set(
             self.credit_options
         ):
             raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
@@ -152,4 +169,6 @@ class ProcessGRPOConfig(GRPOConfig):
         """Return ``assign_credit``'s keywords: TRL's ``scale_rewards``, and ``credit_options`` over it."""
         by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
         scaling = by_trl.get("batch" if self.sums_normalised else str(self.scale_rewards), {})
-        return {**scaling, "outcome_weight": self.outcome_weight, "clip": self.credit_clip, **self.credit_options}
+        weighing = {"oar": self.oar, "oar_threshold": self.oar_threshold, "oar_boost": self.oar_boost}
+        modifiers = {"outcome_weight": self.outcome_weight, "clip": self.credit_clip, **weighing}
+        return {**scaling, **modifiers, **self.credit_options}

@@ -124,7 +124,7 @@ class ProcessPPOConfig(ProcessGRPOConfig):
 
     def check_credit(self, scheme: str) -> None:
         """Raise ConfigError for what compares within a group, or needs one advantage a completion."""
-        within = [name for name in ("resample_flat", "drop_duplicates", "each_reward") if getattr(self, name)]
+        within = [name for name in ("resample_flat", "drop_duplicates", "each_reward", "oar") if getattr(self, name)]
         within += ["multi_objective_aggregation"] * self.sums_normalised
         if refused := [*within, *self.sequence_modes]:
             raise ConfigError(

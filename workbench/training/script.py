@@ -22,6 +22,7 @@ from typing import Any
 from workbench import answers
 from workbench.assets import EMBEDDED
 from workbench.config import Sharding, SharedConfig, write_yaml
+from workbench.credit import SHARED
 from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
 from workbench.policies.find import is_adapter, policy_path
@@ -223,14 +224,15 @@ def why_not_alone(config: SharedConfig) -> str:
     method, policy = config.method, config.policy
     if type(method) is not GRPOSection:
         return f"the method {method.name!r} is the workbench's own trainer"
-    credit, but = method.credit, ("scheme", "scale", "outcome_weight", "drop_duplicates", "each_reward")
-    if credit.scheme != "outcome" or credit.keywords(but=but):
+    credit = method.credit
+    if credit.scheme != "outcome" or credit.keywords(but=("scheme", "scale", *SHARED)) or credit.clip is not None:
         return f"the credit scheme {credit.scheme!r} with its options gives advantages that TRL does not compute"
     reasons = {
         "an outcome reward beside the scheme's own": bool(credit.outcome_weight),
         "step rewards": any(reward.kind == "step" for reward in method.rewards),
         "weights that depend on the step": any(reward.schedule for reward in method.rewards),
         "reward models": any(reward.model is not None for reward in method.rewards),
+        "weighing of tokens": credit.oar,
         "dropping copies": credit.drop_duplicates,
         "normalising each reward within its group alone": credit.each_reward,
         "resampling of flat groups": bool(method.resample_flat),
@@ -343,16 +345,10 @@ _READER = "from workbench.answers import"
 def _reader_of_answers() -> str:
     """Return the module that built-in rewards read answers with, for a script that imports nothing of this package."""
     text = inspect.getsource(answers)
-    for line, instead in (
-        ("from workbench.schema.scores import EXTRACTED\n", f"EXTRACTED = {EXTRACTED!r}\n"),
-        (
-            "from workbench.schema.rollouts import answer_span\n",
-            f"OPEN, CLOSE = {OPEN!r}, {CLOSE!r}\n\n\n{inspect.getsource(answer_span)}\n\n",
-        ),
-    ):
-        assert line in text
-        text = text.replace(line, instead)
-    return text
+    imported = "from workbench.schema import EXTRACTED, answer_span\n"
+    assert imported in text
+    names = f"EXTRACTED, OPEN, CLOSE = {EXTRACTED!r}, {OPEN!r}, {CLOSE!r}\n"
+    return text.replace(imported, f"{names}\n\n{inspect.getsource(answer_span)}\n\n")
 
 
 def accelerate_config(config: SharedConfig, sharding: Sharding = "none") -> dict[str, Any]:

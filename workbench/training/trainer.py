@@ -52,6 +52,8 @@ from workbench.credit import SCHEMES, credit_groups
 from workbench.environments import Environment
 from workbench.errors import ConfigError
 from workbench.metrics import group_metrics
+from workbench.policies.belief import find_importances, with_importances
+from workbench.policies.load import Policy
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ARGUMENTS, ErrorBudget, Reward, Sandbox, load_reward
 from workbench.rewards.watch import slower_than
@@ -176,7 +178,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self._reward_worker, self._error_budget = reward_worker, error_budget
         self._reward_errors = 0  # of all ranks
         self.reward_seconds: dict[str, float] = {}  # of the last generation, on this rank
-        self._sampling_seconds = 0.0
+        self._sampling_seconds = self._importance_seconds = 0.0
         self._named_slow: set[str] = set()
         self.sampled: list[Sampled] | None = None
         self._masks: Sequence[Sequence[int]] | None = None  # 0 where a tool or an environment wrote
@@ -471,7 +473,18 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             trainer_state=self.state,
         )
         self.reward_seconds.update({reward.name: reward.seconds for reward in share.rewards})
+        if self.args.oar and share.failure is None:
+            began, members = time.perf_counter(), share.members
+            columns = [{**member.columns, **member.rollout.columns} for member in members]
+            weighed = find_importances(self._policy, prompts, rollouts, columns, self.sample.template_kwargs)
+            members = [replace(member, rollout=one) for member, one in zip(members, weighed, strict=True)]
+            share, self._importance_seconds = replace(share, members=members), time.perf_counter() - began
         return share
+
+    @property
+    def _policy(self) -> Policy:
+        """The policy as it is now."""
+        return Policy(self._policy_name, self.accelerator.unwrap_model(self.model), self._tokenizer)
 
     def _outcome_rewards(self, inputs: Sequence[Mapping[str, Any]]) -> list[Reward]:
         """TRL's reward functions for one batch: functions, coroutine functions, models and environments'.
@@ -605,6 +618,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         metrics = group_metrics(credits, self._is_right, self.step_pattern)
         metrics |= {f"rewards/{name}/time": seconds for name, seconds in self.reward_seconds.items()}
         metrics["sampling_time"] = self._sampling_seconds
+        if self.args.oar:
+            metrics["importance_time"] = self._importance_seconds
         if self._drawn is not None:
             metrics |= self._drawn.metrics
         logged = self._metrics[self._mode]
@@ -668,6 +683,8 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
     def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """Credit groups that were sampled beside training, as if they were a batch of it; called by one rank alone."""
+        if self.args.oar:
+            groups = [replace(scored, group=with_importances(self._policy, scored.group)) for scored in groups]
         return self._credit_groups(groups)
 
     def _of_rank(self, rows: Sequence[Any], batch: int) -> Sequence[Any]:

@@ -195,7 +195,7 @@ export class Curves {
     const known = this.folds.get(title);
     if (known) return known;
     const said = el("span", { class: "said" }),
-      spark = el("span", { class: "spark" }),
+      spark = el("span", { class: "spark", title: "Its first number, from 0 to the largest: heights do not compare" }),
       look = el("span", { class: "look" });
     const grid = el("div", { class: "curves" });
     const node = el("details", { class: "fold" }, el("summary", {}, el("b", {}, title), said, spark, look), grid);

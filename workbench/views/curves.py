@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 POINTS = 1_000
 """Of a line on the page at most, and of a band: more than a chart has columns of pixels."""
-COLOURS = ("#4a4fc4", "#b0580a", "#22795b", "#a8327a", "#2f7aa8", "#7a6a12", "#8a3c2c", "#5d6672")
+COLOURS = ("#4a4fc4", "#22795b", "#a8327a", "#7a6a12", "#8a3c2c", "#2f7aa8", "#b0580a", "#5d6672")
 """Those of the light theme in ``curves.css``."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 BAND_OPACITY = 0.16

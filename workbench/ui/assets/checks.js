@@ -99,7 +99,9 @@ export function findings(handles) {
     if (value?.busy) root.append(el("p", { class: "busy" }, value.busy));
     else if (value?.findings) {
       const { level, text } = verdict(value.findings);
-      root.append(el("p", { class: `verdict ${level}` }, text), listOf(value.findings));
+      const said = el("p", { class: `verdict ${level}` }, text);
+      root.append(said, listOf(value.findings));
+      said.scrollIntoView({ block: "nearest" }); // on a phone it stands below the button that asked for it
     }
   });
 }

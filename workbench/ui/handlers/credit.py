@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from workbench.config import CreditConfig, Leaf
-from workbench.credit import SCHEMES, Option
+from workbench.credit import OAR_OPTIONS, SCHEMES, Option
 from workbench.ui.handlers.fields import CREDIT, OPTION_LABELS, Part, credit_form, in_words
 
 Section = Mapping[str, Any]
@@ -27,6 +27,7 @@ _COMMON = (
         "Compare each distinct completion once: an exact copy has advantage 0 and no part in the loss",
     ),
     Option("each_reward", "switch", False, "Normalise each reward function's scores before they are summed (GDPO)"),
+    *OAR_OPTIONS,
 )
 
 

@@ -18,7 +18,7 @@ from workbench.assets import EMBEDDED
 from workbench.config import Leaf, LoraConfig, MethodSection, PromptSection, SamplingConfig, SharedConfig, leaves
 from workbench.config.run import METHODS
 from workbench.config.section import as_text
-from workbench.config.task import READING, text_of_columns
+from workbench.config.task import READING
 from workbench.credit import SCHEMES, Option
 from workbench.steps import StepPattern
 
@@ -176,6 +176,9 @@ OPTION_LABELS = {
     "drop_duplicates": "Drop exact copies",
     "each_reward": "Normalise each reward",
     "merge_equal": "Merge equal steps",
+    "oar": "Weigh by importance (OAR)",
+    "oar_threshold": "Share that is weakened",
+    "oar_boost": "Boost",
 }
 
 
@@ -290,7 +293,7 @@ def shared_settings(config: SharedConfig) -> dict[str, Any]:
     A task's tables of columns are texts, as in their fields.
     """
     shared = config.model_dump(exclude={"method"})
-    shared["task"] |= {name: text_of_columns(shared["task"][name]) for name in COLUMNS}
+    shared["task"] |= {name: as_text(shared["task"][name]) for name in COLUMNS}
     if shared["policy"]["lora"] is None:
         lora = {leaf.name: leaf.default for leaf in leaves(LoraConfig)}
         shared["policy"]["lora"] = lora | {"r": None}

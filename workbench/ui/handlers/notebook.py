@@ -11,12 +11,13 @@ from __future__ import annotations
 import ast
 import builtins
 import pprint
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
-from workbench.config import RewardConfig, SamplingConfig
+from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, StepValues
@@ -54,19 +55,23 @@ def inspect_code(draft: PageState, saved: Path) -> str:
     imports += ["import workbench as wb"]
     if any(spec.startswith("RewardConfig(") for spec in specs):
         imports += ["from workbench.config import RewardConfig"]
-    reasons = {
-        row.name: "wb.beliefs(policy, group, pattern).as_reward() gives it" if row.belief else stale(row, draft)
-        for row in draft.rows
-        if row.on
-    }
+    reasons = {row.name: stale(row, draft) for row in draft.rows if row.on}
     left_out = [f"# {name} is left out: {why}" for name, why in reasons.items() if why]
     read = f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
     credited = [f"credit = {_credit(draft.credit)}", "wb.heatmap(credit)"]
     if draft.compare is not None:
         credited[1:] = [f"other = {_credit(draft.compare)}", "wb.heatmap(credit, other=other)"]
+    source = [_sampled(draft, group) if sampled else read]
+    weighs = any(section is not None and section.get("oar") for section in (draft.credit, draft.compare))
+    if weighs or any(config.belief is not None for config in configs):
+        if not sampled or group.policy != draft.policy:
+            adapter, loading = draft.policy_options["adapter"], draft.policy_options["loading"]
+            how = ({} if adapter is None else {"adapter": adapter}) | loading
+            source.append(f"policy = wb.load_policy({', '.join([repr(draft.policy), *_keywords(how)])})")
+        source += ["group = wb.with_importances(policy, group)"] * weighs
     blocks = [
         "\n".join(imports),
-        _sampled(draft, group) if sampled else read,
+        "\n".join(source),
         *definitions,
         "\n".join([*left_out, _scored(pattern, specs)]),
         "\n".join(credited),
@@ -205,6 +210,9 @@ def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
     specs: list[str] = []
     taken = set(OWN_NAMES)
     for config in configs:
+        if config.belief is not None:
+            specs.append(_belief(config.belief, config.weight_at(0)))
+            continue
         names = _top_level(config.code) if config.code is not None else None
         is_free = names is not None and config.name in names and not names & taken
         if names and is_free and kind_in(config.code or "", config.name) == config.kind:
@@ -223,6 +231,20 @@ def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
         arguments = ", ".join(f"{k}={text_literal(v) if isinstance(v, str) else repr(v)}" for k, v in held)
         specs.append(f"RewardConfig({arguments})")
     return definitions, specs
+
+
+def _belief(belief: BeliefConfig, weight: float) -> str:
+    """A belief of the group's steps as a reward."""
+    policy = "policy" if belief.policy is None else f"wb.load_policy({belief.policy!r})"
+    usual = BeliefConfig().model_dump(exclude={"form", "policy"})
+    given = {name: value for name in usual if (value := getattr(belief, name)) != usual[name]}
+    what = "progress" if belief.form == "difference" else belief.form
+    as_reward = ", ".join([repr(what), *_keywords({} if weight == 1 else {"weight": weight})])
+    return f"wb.beliefs({', '.join([policy, 'group', 'pattern', *_keywords(given)])}).as_reward({as_reward})"
+
+
+def _keywords(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value!r}" for name, value in values.items()]
 
 
 _PLAIN = (

@@ -18,7 +18,7 @@ from typing import Any
 from workbench.assets import EMBEDDED
 from workbench.config import RewardConfig, TaskSection
 from workbench.config.reading import read_text
-from workbench.config.task import text_of_columns
+from workbench.config.section import as_text
 from workbench.data import FORMATS, LABELLED, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
 from workbench.data.opening import LoggedAdvantages, Look, look_at, recognise_advantages
 from workbench.data.rollouts import OWN
@@ -248,7 +248,7 @@ def _read(
 def with_opened(draft: PageState, opening: Opening) -> PageState:
     """The draft with the first problem or group of what was opened, and a pattern, rewards and a scheme that fit it."""
     if opening.section is not None:
-        columns = text_of_columns(opening.section.columns)
+        columns = as_text(opening.section.columns)
         draft = draft.with_rows_as_they_are()
         draft = draft.but(tree=with_path(draft.tree, "task.columns", columns))
         task = find_task(opening.section)

@@ -133,21 +133,26 @@ def score(
 
     Raises WorkbenchError for a reward function or a scheme that cannot be used.
     """
-    rewards = rewards_on_screen(draft, group, models)
+    on_screen = rewards_on_screen(draft, group, models)
+    rewards = [one for one in on_screen if isinstance(one, Reward) or not one.asks_policy]
     if not rewards:
         raise NothingScores("no reward function is on; switch one on or add one")
     scheme = credit_config(draft.credit)
+    second = None if draft.compare is None else credit_config(draft.compare, "page.compare")
+    weighs = scheme.oar or (second is not None and second.oar)
+    if weighs and isinstance(models, ModelWorker) and all(rollout.importances is None for rollout in group.rollouts):
+        group = models.with_importances(draft.policy, group, **draft.policy_options)
     run_steps = draft.tree["run"]["steps"]
     state = preview_state(run_steps if isinstance(run_steps, int) and run_steps > 0 else 1)
     options: dict[str, Any] = {"worker": worker, "models": models, "trainer_state": state}
     options["pattern"] = draft.pattern()
     scored = score_split(group, splits, rewards, **options)
     credit = credit_group(scored, **scheme.keywords())
-    if draft.compare is None:
+    if second is None:
         logged = logged_credit(credit)
         differs = logged is not None and abs(logged.advantages - credit.advantages).max(initial=0) > AS_LOGGED
         return credit, logged if differs else None
-    return credit, credit_group(scored, **credit_config(draft.compare, "page.compare").keywords())
+    return credit, credit_group(scored, **second.keywords())
 
 
 def portable_configs(draft: PageState) -> list[RewardConfig]:
@@ -178,15 +183,15 @@ def believed(draft: PageState, config: RewardConfig, models: ModelWorker) -> Rew
 
 
 def rewards_on_screen(draft: PageState, group: Group, models: Any = None) -> list[RewardConfig | Reward]:
-    """The rewards that are on and can score this group, Monte-Carlo values among them; beliefs where there are
-    ``models`` to ask. Raises RewardError.
+    """The rewards that are on and can score this group, Monte-Carlo values among them; beliefs as their configuration
+    where there are no ``models`` to ask. Raises RewardError.
     """
     rewards: list[RewardConfig | Reward] = []
     for row, config in draft.switched_on():
         if not config.asks_policy:
             rewards.append(config)
         elif config.belief is not None:
-            rewards += [] if models is None else [believed(draft, config, models)]
+            rewards.append(config if models is None else believed(draft, config, models))
         elif (
             config.monte_carlo is not None
             and row.estimated is not None

@@ -37,8 +37,8 @@ def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidg
             heading("Next run")
             form = DrawnForm(tab, lambda draft: run_form(draft.method), [METHOD])
             rows = note("rows-found")
-            estimate = drawn("estimate", "facts")
             with gr.Column(elem_classes=["actions"], min_width=0):
+                estimate = drawn("estimate", "facts")
                 with gr.Row(elem_classes=["fields"]):
                     go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
                     label = f"Pre-flight ({PREFLIGHT_PROMPTS} prompts)"

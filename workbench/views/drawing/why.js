@@ -16,7 +16,7 @@ const QUOTED = 200; // characters of a token
 const SAME = 1e-9;
 
 /** @param {TermPayload} term Whether it belongs to a sum over tokens, whose terms carry no one reward. */
-const ofTokens = ({ source }) => ["token", "delta", "later", "centre"].includes(source);
+const ofTokens = ({ source }) => ["token", "delta", "later", "centre", "importance"].includes(source);
 
 /** @type {{ name: string, title: string, text: (term: TermPayload) => string, needed: (term: TermPayload) => boolean }[]} */
 const STAGES = [ // from the reward to what a term adds; a column for each that some term goes through
@@ -68,6 +68,7 @@ export function termName({ step, source, token }) {
   if (source === "token" || source === "delta") return `token ${token}`;
   if (source === "later") return `tokens ${token} and later`;
   if (source === "centre") return "less the batch's mean";
+  if (source === "importance") return "importance";
   /** @type {Record<string, string>} */
   const named = { sum: "Σ steps", mean: "mean of steps", return: "outcome + gains" };
   return named[source] ?? "outcome";

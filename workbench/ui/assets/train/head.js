@@ -56,7 +56,7 @@ export class RunHead {
       title: "Train beside the run that has the device, without waiting for it",
     });
     /** @type {HTMLButtonElement} */
-    this.ahead = button("run-ahead", "", () => on.open(this.ahead.textContent ?? ""), { class: "link", hidden: true });
+    this.ahead = button("run-ahead", "", () => on.open(this.news?.behind ?? ""), { class: "link", hidden: true });
     this.unknown = el(
       "p",
       { id: "run-unknown", class: "about", hidden: true },
@@ -175,7 +175,7 @@ export class RunHead {
     this.settle.hidden = !news.final;
     this.now.hidden = !waits || news.stopping || !news.reason;
     this.ahead.hidden = !(waits && news.behind);
-    setText(this.ahead, news.behind ?? "");
+    setText(this.ahead, `Show ${news.behind}`);
     const follow = (/** @type {string} */ target) => () => this.on.problems(target.replace("problems:", ""));
     once(this.said, news.said, () => {
       this.said.replaceChildren(...news.said.map((parts) => el("p", {}, ...sentence(parts, follow))));
