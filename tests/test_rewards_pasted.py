@@ -102,7 +102,7 @@ def test_scoring_a_group_gives_the_same(worker: Sandbox) -> None:
         assert [one.outcome_scores[name] for one in scored.scored] == expected
     # The weighted sum: 2 + 0.5 + 0.5.
     assert scored.scored[0].outcome == 3.0
-    assert "Question:\n6 * 12?" in scored.rewards[0].printed
+    assert "Question:\n6 * 12?" in scored.rewards[0].prints[None]
 
 
 def test_scoring_completions_as_a_run_does_gives_the_same(worker: Sandbox) -> None:

@@ -235,7 +235,7 @@ def test_code_runs_in_the_worker_and_its_prints_are_kept() -> None:
     code = "def reward(prompts, completions, answer, **columns):\n    print('hello')\n    return [1, None, 2]"
     scored = score_group(GROUP, PATTERN, [RewardConfig(name="mine", kind="outcome", code=code)])
     assert scored.outcomes == [1.0, None, 2.0]
-    assert scored.rewards[0].printed == "hello\n"
+    assert scored.rewards[0].prints == {None: "hello\n"}
 
 
 def test_errors_name_rollout_and_step() -> None:

@@ -337,7 +337,7 @@ def test_a_hang_is_ended_at_the_deadline_and_its_line_named(worker: Sandbox, bod
     finally:
         worker.deadline = 60
     assert caught.value.line in line
-    assert worker.output == "begun\n"
+    assert caught.value.prints == {0: "begun\n"}
     assert steps(worker, HEAD + "    return 1") == [[1.0, 1.0], [1.0]]
 
 

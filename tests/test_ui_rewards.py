@@ -136,9 +136,6 @@ def test_under_each_row_stands_what_its_function_returned(worker: Sandbox) -> No
     assert right["detail"].endswith(" a call  ·  0 to 1  ·  chain-arithmetic task")
     assert mine["text"] == "each step · mean 1.00"
     assert tags["text"] == "final answer · off"
-    rewards = tuple(replace(summary, printed="a\nb\n") for summary in view.credit.scored.rewards)
-    spoke = replace(view, credit=replace(view.credit, scored=replace(view.credit.scored, rewards=rewards)))
-    assert said(draft, spoke)["rows"][draft.rows[1].key]["detail"].endswith("printed:\na\nb")
     watched = handlers.watch_group(draft, view.credit.scored, CallTimes())
     payload = json.loads(message(**handlers.watch_payload(watched)))
     assert [one["name"] for one in payload["functions"]] == ["step_correctness", "mine"]
@@ -161,6 +158,40 @@ def test_beside_the_code_stands_what_each_step_got(worker: Sandbox) -> None:
     assert said(draft, view, answers)["editor"]["said"] == "answer_correctness scores 4 of 8 answers 1 and 4 answers 0"
     wrong = said(draft, rescore(draft, worker), broken)
     assert (wrong["editor"]["wrong"]["line"], list(wrong["rows"])) == (2, [broken])  # the others stay as they were
+
+
+PRINTS = """def mine(prompt, step, **columns):
+    if step.strip().endswith("88"):
+        print("saw", step.split()[0], end="")
+    return 1.0
+"""
+AT_ONCE = "def mine(prompts, completions, **columns):\n    print(len(completions))\n    return [1.0] * len(prompts)\n"
+
+
+def test_what_a_reward_printed_stands_under_the_rollout_it_was_scoring(worker: Sandbox) -> None:
+    draft = form(builtin_row("step_correctness"), own(PRINTS))
+    view = rescore(draft, worker)
+    editor = said(draft, view, draft.rows[1].key)["editor"]
+    # Rollout 1: steps 3 (80 + 8 = 88), 5 (81 + 7 = 88) and its answer, 88.
+    printed = [one["printed"] for one in editor["rollouts"]]
+    texts = [rollout.text.split("\n") for rollout in first_group().rollouts]
+    assert printed[0] == "saw Stepsaw Stepsaw Answer:"
+    assert printed == ["".join(f"saw {line.split()[0]}" for line in row if line.endswith("88")) for row in texts]
+    assert editor["printed"] == ""
+    assert said(draft, view)["rows"][draft.rows[1].key]["text"] == "each step · mean 1.00 · printed: see Edit"
+
+    whole = form(builtin_row("step_correctness"), own(AT_ONCE))
+    editor = said(whole, rescore(whole, worker), whole.rows[1].key)["editor"]
+    assert (editor["printed"], {one["printed"] for one in editor["rollouts"]}) == ("8", {""})
+
+    fails = PRINTS.replace("return 1.0", "return 1 / (': 0 * 8' not in step)")  # at rollout 3, step 2
+    failing = form(builtin_row("step_correctness"), own(fails))
+    wrong = said(failing, rescore(failing, worker), failing.rows[1].key)["editor"]
+    assert wrong["wrong"]["line"] == 4
+    assert [(one["name"], one["printed"]) for one in wrong["rollouts"]] == [
+        ("Rollout 1", "saw Stepsaw Stepsaw Answer:"),
+        ("Rollout 2", "saw Stepsaw Stepsaw Answer:"),
+    ]
 
 
 def test_scores_are_summed_up_in_a_sentence() -> None:

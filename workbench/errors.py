@@ -66,12 +66,16 @@ class TooManySteps(PatternError):
 
 
 class RewardError(WorkbenchError):
-    """A reward function failed: which one, at which line of its source, on which rollout and step (0-based)."""
+    """A reward function failed: which one, at which line of its source, on which rollout and step (0-based).
+
+    ``prints`` is what its code had printed by then, as ``RewardSummary`` has it.
+    """
 
     reward: str | None = None
     line: int | None = None
     rollout: int | None = None
     step: int | None = None
+    prints: Mapping[int | None, str] = {}
 
 
 class RewardCodeError(RewardError):

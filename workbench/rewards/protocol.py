@@ -246,12 +246,18 @@ def check_kind(name: str, signature: inspect.Signature, kind: RewardKind) -> Non
 
 
 def call_reward(
-    name: str, function: Callable[..., Any], batch: Batch, *, catch: type[BaseException] = Exception
+    name: str,
+    function: Callable[..., Any],
+    batch: Batch,
+    *,
+    catch: type[BaseException] = Exception,
+    on_rollout: Callable[[int], object] = lambda rollout: None,
 ) -> list[Any]:
     """Return one score a completion from an outcome function, else a list with one a step of each completion.
 
-    ``catch`` is the widest exception that counts as the function's own. Raises RewardError for what the function
-    raises, RewardValueError for what it returns.
+    ``catch`` is the widest exception that counts as the function's own. ``on_rollout`` is called before the steps of
+    each completion are scored, if they are scored by themselves. Raises RewardError for what the function raises,
+    RewardValueError for what it returns.
     """
     signature = inspect.signature(function)
     form, named = form_of(signature), signature.parameters.keys()
@@ -262,7 +268,7 @@ def call_reward(
     batch.log.read_as = "; ".join(said)
     of_steps = {asked: batch.of_steps(asked) for asked in _OF_STEPS if asked in named}
     if form == "step":
-        return _call_for_steps(name, function, batch, columns, of_steps, catch)
+        return _call_for_steps(name, function, batch, columns, of_steps, catch, on_rollout)
     # Lists of its own, so that a function that sorts or pops does no harm to the next one.
     arguments: dict[str, Any] = {"prompts": list(batch.prompts), "completions": list(batch.completions)}
     arguments |= {column: list(v) if isinstance(v, list | tuple) else v for column, v in columns.items()}
@@ -302,6 +308,7 @@ def _call_for_steps(
     columns: Mapping[str, Any],
     of_steps: Mapping[str, Sequence[Sequence[Any]]],
     catch: type[BaseException],
+    on_rollout: Callable[[int], object],
 ) -> list[list[Score]]:
     """Call a function of one step for each step; many calls of a coroutine function are awaited at once."""
     named = _OF_TRL & inspect.signature(function).parameters.keys()
@@ -322,6 +329,8 @@ def _call_for_steps(
     else:
         returned = {}
         for place, arguments in asked.items():
+            if place[1] == 0:
+                on_rollout(place[0])
             with _errors_named(name, function, catch, arguments, at=place):
                 returned[place] = function(**arguments)
     return [

@@ -33,6 +33,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.rewards.judges import Judges
+from workbench.rewards.logged import read_prints
 from workbench.rewards.protocol import Batch
 from workbench.rewards.sandboxed import FILENAME, LOADED, pack_batch
 from workbench.sandbox.child import Child, child_environment
@@ -161,6 +162,9 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                     if stopped.overran:
                         child.start()  # while its user reads why
                     raise stopped from error
+                except WorkbenchError:
+                    self.output = child.output
+                    raise
                 self.output = child.output
                 return reply, self.output
         finally:
@@ -259,6 +263,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
             try:
                 reply, printed = self._run(request, self.deadline, "ran")
             except RewardError as error:
+                error.prints = read_prints(self.output)
                 if missed := [column for column in left_out if column in str(error)]:
                     error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
                 raise

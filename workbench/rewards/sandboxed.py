@@ -33,6 +33,7 @@ import numpy  # noqa: F401
 
 from workbench.environments import Reply, answer_turn, begin_episode, check_class
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
+from workbench.rewards.logged import mark_prints
 from workbench.rewards.protocol import (
     Batch,
     as_reward,
@@ -116,7 +117,7 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
     state = None if sent["trainer_state"] is None else SimpleNamespace(**sent["trainer_state"])
     batch = Batch(**{**sent, **turns, "steps": steps, "trainer_state": state})
     # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
-    scores = call_reward(name, function, batch, catch=BaseException)
+    scores = call_reward(name, function, batch, catch=BaseException, on_rollout=mark_prints)
     return {"scores": scores, "logged": vars(batch.log)}
 
 

@@ -22,7 +22,7 @@ from workbench.answers import without_thinking
 from workbench.config import RewardConfig
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.builtin import find_builtin
-from workbench.rewards.logged import Log
+from workbench.rewards.logged import Log, read_prints
 from workbench.rewards.protocol import Batch, Score, form_of
 from workbench.rewards.reward import Models, Reward, load_reward
 from workbench.rewards.sandbox import Sandbox
@@ -227,7 +227,14 @@ def _call(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> _Scored:
     for name, value in batch.log.metrics:
         metrics.setdefault(name, []).append(value)
     summary = RewardSummary(
-        reward.name, reward.kind, reward.weight, seconds, printed, metrics, reward.judges_all, batch.log.read_as
+        reward.name,
+        reward.kind,
+        reward.weight,
+        seconds,
+        read_prints(printed),
+        metrics,
+        reward.judges_all,
+        batch.log.read_as,
     )
     return _Scored(scores, batch.log, summary)
 

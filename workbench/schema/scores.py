@@ -115,7 +115,8 @@ class StepScores:
 class RewardSummary:
     """What a scored group remembers of one reward function: enough to explain a number, not to compute it.
 
-    ``seconds`` is what calling it took, ``printed`` what its code printed and ``metrics`` what it logged as numbers.
+    ``seconds`` is what calling it took, ``prints`` what its code printed for each rollout (under None what was for no
+    one of them, as when it scores all at once), and ``metrics`` what it logged as numbers.
     ``judges_all``: it was asked about every step, so that a None of it is a step it could not judge.
     ``read_as`` says how one that was written for another tool, or other data, was called.
     """
@@ -124,7 +125,7 @@ class RewardSummary:
     kind: RewardKind
     weight: float
     seconds: float = 0.0
-    printed: str = ""
+    prints: Mapping[int | None, str] = field(default_factory=dict)
     metrics: Mapping[str, Sequence[float]] = field(default_factory=dict)
     judges_all: bool = False
     read_as: str = ""

@@ -302,7 +302,7 @@ def scored_groups(
     ``record(prompt)`` is what a group's ``sampling`` says of its prompt.
     """
     everyone = list(chain.from_iterable(share.members for share in shares))
-    rewards = tuple(replace(reward, seconds=0.0, printed="", metrics={}) for reward in shares[0].rewards)
+    rewards = tuple(replace(reward, seconds=0.0, prints={}, metrics={}) for reward in shares[0].rewards)
     groups = []
     for start in range(0, len(everyone), size):
         members = everyone[start : start + size]

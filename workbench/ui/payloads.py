@@ -165,15 +165,22 @@ class SaidPayload(TypedDict):
 
 
 class ReturnedPayload(TypedDict):
-    """What a reward returned for one rollout: each step's text, its score, and whether that says wrong."""
+    """What a reward returned for one rollout: each step's text, its score, and whether that says wrong.
+
+    ``printed`` is what it printed meanwhile.
+    """
 
     name: str
     verdict: str
     steps: Sequence[tuple[str, float | None, bool]]
+    printed: str
 
 
 class RewardEditorPayload(TypedDict):
-    """What stands beside the code of the reward with this key: a sentence and a table, or what is ``wrong``."""
+    """What stands beside the code of the reward with this key: a sentence and a table, or what is ``wrong``.
+
+    ``printed`` is what it printed for no rollout alone. What is wrong has the rollouts it printed something for.
+    """
 
     key: str
     said: str

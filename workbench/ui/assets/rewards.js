@@ -115,14 +115,21 @@ export function rewardResults(handles, { key }) {
     const editor = said.editor;
     if (editor?.key !== key) return;
     root.classList.toggle("is-stale", Boolean(editor.wrong));
-    if (editor.wrong) return;
-    const printed = editor.printed ? [el("h3", {}, "Printed"), el("pre", {}, editor.printed)] : [];
-    root.replaceChildren(...editor.rollouts.flatMap(resultsOf), ...printed);
+    const all = editor.printed
+      ? [el("h3", {}, "Printed, for all rollouts at once"), el("pre", {}, editor.printed)]
+      : [];
+    const now = [...editor.rollouts.flatMap(resultsOf), ...all];
+    if (!editor.wrong) return root.replaceChildren(...now);
+    const before = [...root.querySelectorAll(":scope > :not(.before-error)")];
+    const printed = now.length
+      ? [el("div", { class: "before-error" }, el("p", {}, "Printed before the error"), ...now)]
+      : [];
+    root.replaceChildren(...printed, ...before);
   });
 }
 
 /** @param {ReturnedPayload} rollout */
-function resultsOf({ name, verdict, steps }) {
+function resultsOf({ name, verdict, steps, printed }) {
   const mark = { right: "✓ right", wrong: "⊘ wrong" }[verdict] ?? "";
   const rows = steps.map(([text, score, wrong], k) =>
     el(
@@ -136,6 +143,7 @@ function resultsOf({ name, verdict, steps }) {
   return [
     el("h3", {}, name, el("span", {}, mark)),
     el("table", {}, el("tbody", {}, ...rows)),
+    ...(printed ? [el("pre", { title: "printed" }, printed)] : []),
   ];
 }
 

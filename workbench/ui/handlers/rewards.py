@@ -70,8 +70,8 @@ TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
 }
 
 
-PRINTED_SHOWN = 4000
-"""Characters shown of what a function printed."""
+PRINTED_SHOWN = 2000
+"""Characters shown of what a function printed for a rollout, or for all at once."""
 SHOWN_STEPS = 500
 """Steps of a group whose scores stand beside the editor."""
 LONGEST_STEP = 120
@@ -237,7 +237,7 @@ def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | Non
     said = {key: cast(SaidPayload, note.to_json()) for key, note in notes.items() if note is not None}
     row, editor = draft.row(editing), None
     if row is not None and editing in said and said[editing]["level"] == "error":
-        editor = RewardEditorPayload(key=editing, said="", wrong=said[editing], rollouts=[], printed="")
+        editor = _before_the_error(editing, said[editing], view.prints)
         said[editing] = cast(SaidPayload, Note("has an error, said above its code").to_json())  # a message stands once
     elif row is not None and view.credit is not None:
         editor = returned(view.credit.scored, row)
@@ -245,7 +245,7 @@ def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | Non
 
 
 def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[str, str]], scored: ScoredGroup) -> Note:
-    """Say under a row what its function returned; the detail is what it took, its range and source, or what it printed.
+    """Say under a row what its function returned; the detail is what it took, its range and source.
 
     ``unused`` says by name that and why a function plays no part in what is drawn.
     """
@@ -255,14 +255,13 @@ def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[st
     if function is None:
         return Note(f"{scores_what} · off", level="plain", detail=about)
     summary = next(reward for reward in scored.rewards if reward.name == row.name)
-    if text := summary.printed.rstrip():
-        about = f"printed:\n{cut(text, PRINTED_SHOWN)}"
     said, why = unused.get(row.name, ("", ""))
     parts = [
         scores_what,
         summary.read_as,
         _gave(function, row.name in (scored.judge("step"), scored.judge("outcome"))),
         f"{function.scores.unscored} unscored" if function.scores.unscored else "",
+        "printed: see Edit" if summary.prints else "",
         _told_apart(scored, row.name) if row.belief else "",
         f"drawn with its weight at step 0 ({row.schedule})" if row.is_scheduled else "",
         said,
@@ -331,10 +330,23 @@ def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
             for (start, end), score in zip(spans, scores, strict=True)
         ]
         right = "" if verdict is None else "right" if verdict > 0 else "wrong"
-        rollouts.append({"name": f"Rollout {g + 1}", "verdict": right, "steps": steps})
+        printed = _shown_print(reward.prints, g)
+        rollouts.append({"name": f"Rollout {g + 1}", "verdict": right, "steps": steps, "printed": printed})
     said = scores_sentence(reward.name, "step" if is_step else "answer", every)
-    printed = redact(cut(reward.printed.rstrip(), PRINTED_SHOWN))
-    return {**payload, "said": said, "rollouts": rollouts, "printed": printed}
+    return {**payload, "said": said, "rollouts": rollouts, "printed": _shown_print(reward.prints, None)}
+
+
+def _before_the_error(key: str, wrong: SaidPayload, prints: Mapping[int | None, str]) -> RewardEditorPayload:
+    rollouts = [
+        ReturnedPayload(name=f"Rollout {place + 1}", verdict="", steps=[], printed=_shown_print(prints, place))
+        for place in prints
+        if place is not None
+    ]
+    return {"key": key, "said": "", "wrong": wrong, "rollouts": rollouts, "printed": _shown_print(prints, None)}
+
+
+def _shown_print(prints: Mapping[int | None, str], place: int | None) -> str:
+    return redact(cut(prints.get(place, "").rstrip(), PRINTED_SHOWN))
 
 
 def scores_sentence(name: str, unit: str, scores: Sequence[float | None]) -> str:

@@ -6,8 +6,8 @@ fails, the last good drawing stays on the page and is marked as stale; the messa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from workbench.checks import Finding, preflight_of
@@ -70,6 +70,8 @@ class ScoringView:
     """The findings about the group on screen, for the strip above it."""
     splits: Sequence[Split] = ()
     """The steps of each rollout, where the pattern could be used."""
+    prints: Mapping[int | None, str] = field(default_factory=dict)
+    """What a reward that failed had printed by then, for each rollout."""
 
 
 def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> ScoringView:
@@ -80,6 +82,7 @@ def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> 
     if group is None:
         return ScoringView(message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None)
     drawing, findings, wrong, credit, other = "", "", "", None, None
+    prints: Mapping[int | None, str] = {}
     splits: list[Split] = []
     try:
         pattern = draft.pattern()
@@ -91,6 +94,7 @@ def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> 
         position = getattr(error, "position", None)
         pattern_note = Note(str(error), detail=_pointer(draft.regex, position) if position is not None else "")
     except RewardError as error:
+        prints = error.prints
         note = Note(str(error), line=error.line, detail=_where(group, splits, error))
         place = next((i for i, row in enumerate(draft.rows) if row.on and row.name == error.reward), None)
         if place is None:
@@ -117,7 +121,7 @@ def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> 
     for place, row in enumerate(draft.rows):
         if notes[place] is None and row.on and (why := stale(row, draft)):
             notes[place] = Note(why, level="warning")
-    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, credit, other, findings, splits)
+    return ScoringView(drawing, pattern_note, tuple(notes), credit_note, credit, other, findings, splits, prints)
 
 
 def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
