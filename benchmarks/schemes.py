@@ -1,7 +1,7 @@
 """Which scheme: the default run under every scheme, with step labels that are right, partly wrong, or a model's.
 
 A cell is ``labels/scheme``: ``right`` is step_correctness, ``noise10`` and ``noise30`` the same with that share of the
-labels turned (``rewards.noise``), ``prm`` an implicit process reward model trained here on
+labels turned (``rewards.source``), ``prm`` an implicit process reward model trained here on
 Monte-Carlo labels of the policy's own steps, one for each seed. Every run is the default one in all else and has
 answer_correctness beside the steps. Schemes that credit outcomes alone do not see the labels, and have one cell. A
 probe is an edit without content of the group that comes along; it pays where it gains in any of the answers.
@@ -31,7 +31,7 @@ from workbench.credit import SCHEMES, compare_credits, credit_group
 from workbench.data import load_task
 from workbench.data.made import planted_errors
 from workbench.rewards import score_group
-from workbench.rewards.noise import with_wrong_labels
+from workbench.rewards.source import with_wrong_labels
 from workbench.runs import Run, label_steps, list_runs, train_to_end
 from workbench.runs.run import default_workspace
 from workbench.schema import Group, ScoredGroup
@@ -180,8 +180,7 @@ def _judge(seed: int, where: Where) -> Run | None:
 
 def auc_of_errors(folder: Path) -> float:
     """How a process reward model tells the planted errors of 400 held-out answers: of steps up to the first error."""
-    from workbench.rewards.models.load import load_model
-    from workbench.rewards.models.model import ProcessModel
+    from workbench.rewards.models.model import ProcessModel, load_model
 
     judge = load_model(ModelConfig(path=str(folder), format="implicit"), "cpu")
     assert isinstance(judge, ProcessModel)

@@ -67,7 +67,7 @@ def _sizes(vocabulary: int, **more: object) -> dict[str, object]:
 
 def save(kind: str, folder: Path, *, seed: int = 0, template: str | None = CHAT, **config: object) -> str:
     """Save a model of ``kind`` (token, sequence, causal, implicit, qwen, bert) and its tokenizer; return the folder."""
-    from workbench.rewards.models.load import Qwen2ForProcessRewardModel
+    from workbench.rewards.models.model import Qwen2ForProcessRewardModel
 
     torch.manual_seed(seed)
     words = tokenizer(template)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from dataclasses import replace
@@ -12,13 +11,12 @@ import pytest
 
 from tests.credits import worked_credit
 from workbench.checks import EDITS, alarms, preflight, preflight_of, probe, split_step_demo
-from workbench.checks.edits import FILLER, INSERTED, Target, splice
+from workbench.checks.edits import FILLER, INSERTED, Change, Target, splice
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit, credit_groups
 from workbench.errors import CreditError
 from workbench.metrics import group_metrics
 from workbench.rewards import Reward, load_reward, score_group
-from workbench.rewards.watch import tell_apart
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, split_preview, split_steps
 
@@ -37,8 +35,8 @@ def contains_equals(prompt, step, **columns):
 
 
 def target(one, pattern, prompt="Start with 3, add 4."):
-    scored = score_group(Group(prompt, (one,)), pattern, [contains_equals]).scored[0]
-    return Target(one, scored, pattern.kind, prompt, lambda text: split_preview([text], pattern)[0])
+    scored = score_group(group := Group(prompt, (one,)), pattern, [contains_equals]).scored[0]
+    return Target(group, one, scored, pattern.kind, lambda text: split_preview([text], pattern)[0])
 
 
 # -- edits ------------------------------------------------------------------------------------------------------------
@@ -46,13 +44,13 @@ def target(one, pattern, prompt="Start with 3, add 4."):
 
 def test_splicing_keeps_every_token_it_does_not_touch():
     one = rollout("ab", "cd", "ef", "<end>", finished=True)
-    edited = splice(one, [(3, 5, "XY Z")])
+    edited = splice(one, [Change(3, 5, "XY Z")])
     assert edited.texts == ("ab", "c", "XY", " Z", "f", "<end>")
     assert edited.token_ids == (0, INSERTED, INSERTED, INSERTED, INSERTED, 3)
     assert edited.text == "abcXY Zf"
-    assert splice(one, [(0, 2, ""), (6, 6, "!")]).text == "cdef!"
+    assert splice(one, [Change(0, 2, ""), Change(6, 6, "!")]).text == "cdef!"
     assert edited.mask is None
-    with_tool = splice(replace(one, mask=(1, 1, 0, 1)), [(3, 5, "XY Z")])
+    with_tool = splice(replace(one, mask=(1, 1, 0, 1)), [Change(3, 5, "XY Z")])
     assert with_tool.mask == (1, 1, 1, 1, 0, 1)
 
 
@@ -201,12 +199,6 @@ def test_a_scheme_that_cannot_be_used_is_left_out_with_its_reason():
     assert report.schemes == ["process"]
 
 
-def test_an_edit_that_nothing_can_be_done_to_says_so():
-    group = Group("no numbers", (rollout("a"), rollout("b")))
-    report = probe(group, ENDS, [contains_equals], ["process"], edits=["merge two steps", "copy the prompt's numbers"])
-    assert [row["verdict"] for row in report.rows()] == ["cannot be made here"] * 2
-
-
 # -- pre-flight -------------------------------------------------------------------------------------------------------
 
 
@@ -223,67 +215,145 @@ def groups(*texts, prompt="q", finished=True):
     )
 
 
-def test_preflight_of_a_sound_setup():
-    one = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c\n")
-    found = preflight([one, one], STARTS, [contains_equals])
-    assert found.level == "ok", str(found)
-    lines = named(found)
-    assert lines["steps per answer"].value == "2 (2 to 2)"
-    assert lines["groups without spread"].value == "0%"
-    assert len(found.credits) == 2
+def broken(prompt, step, **columns):
+    raise ValueError("no such column")
 
 
-def test_preflight_finds_what_would_teach_nothing():
-    flat = groups("no step", "no step", finished=False)
-    lines = named(preflight([flat], STARTS, [contains_equals]))
-    assert lines["answers without a match"].level == "stop"
-    assert lines["groups without spread"].level == "stop"
-    assert lines["truncated"].value == "100%"
-    assert lines["repeated answers"].value == "50%"
-    assert lines["steps per answer"].level == "check"
+def length(prompt, step, **columns):
+    return float(len(step))
 
 
-def test_preflight_measures_text_outside_and_straddling_tokens():
-    # 16 characters of 20 lie before the first step; the token "x\nS" holds its first character and those of none.
-    one = Group("q", (rollout("preamble preambl", "\nSt", "ep 1:"), rollout("Step 1:", " =")))
-    lines = named(preflight([one], STARTS, [contains_equals]))
-    assert lines["text outside steps"].value == "52%"  # 17 of 24 + 9 characters
-    assert lines["straddling tokens"].value == "20.0%"  # 1 of 5
-    assert lines["text outside steps"].level == lines["straddling tokens"].level == "check"
+def always(prompts, completions, **_):
+    return [0.5] * len(completions)
 
 
-def test_preflight_sees_a_prefilled_tag():
-    pattern = StepPattern(r"<think>.*?</think>", kind="is")
-    one = groups("a</think>", "b</think>", prompt="2 + 2?\n<think>\n")
-    finding = named(preflight([one], pattern, [contains_equals]))["prompt ends with a tag"]
-    assert (finding.value, finding.level) == ("<think>", "check")
-    assert "(?:<think>)?" in finding.advice
+def digits(prompts, completions, **_):
+    return [float(sum(character.isdigit() for character in text)) for text in completions]
 
 
-def test_preflight_names_a_reward_that_fails_and_goes_on():
-    def broken(prompt, step, **columns):
-        raise ValueError("no such column")
-
-    found = preflight([groups("Step 1: =", "Step 1: a")], STARTS, [contains_equals, broken])
-    finding = named(found)["errors of broken"]
-    assert (finding.level, finding.value) == ("stop", "1 of 1 groups")
-    assert "no such column" in finding.meaning
-    assert found.credits[0].spread
+def of_prompt(prompts, completions, **_):
+    return [float(len(prompt)) for prompt in prompts]
 
 
-def test_an_optional_opener_and_a_chat_templates_tail():
-    chat = Group(
-        [{"role": "user", "content": "2 + 2?"}],
-        groups("a</think>", "b").rollouts,
-        {},
-        "",
-        {"prompt_tail": "A:<think>\n"},
-    )
-    assert "prompt ends with a tag" in named(
-        preflight([chat], StepPattern("<think>.*?</think>", kind="is"), [contains_equals])
-    )
-    optional = StepPattern("(?:<think>)?.*?</think>", kind="is")
-    assert "prompt ends with a tag" not in named(preflight([chat], optional, [contains_equals]))
+def ended(prompts, completions, **_):
+    return [float("Answer" in text) for text in completions]
+
+
+def short(prompts, completions, **_):
+    return [-abs(50 - len(completion)) for completion in completions]
+
+
+def formatted(prompts, completions, **_):
+    return [float(text.startswith("<think>") and "</think>" in text) for text in completions]
+
+
+def thought(prompts, completions, **_):
+    return [float("<think>" not in text) for text in completions]
+
+
+SOUND = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c\n")
+THREE = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c 7\n", "Step 1: x")
+CHAT = [{"role": "user", "content": "2 + 2?"}]
+OPENED = Group(CHAT, groups("a</think>", "b").rollouts, {}, "", {"prompt_tail": "A:<think>\n"})
+TALK = Group(CHAT, groups("Step 1: a = b", "Step 1: c, at length").rollouts)
+RUNS_ON = groups("Step 1: 2<|im_end|>\nno", "Step 1: =").rollouts
+THINKING = ("so</think>4 =", "5 and on")
+
+
+@pytest.mark.parametrize(
+    ("sampled", "pattern", "rewards", "expected"),
+    [
+        ([SOUND] * 2, STARTS, [], {"steps per answer": ("ok", r"2 \(2 to 2\)"), "groups without spread": ("ok", "0%")}),
+        (
+            [groups("no step", "no step", finished=False)],
+            STARTS,
+            [],
+            {
+                "answers without a match": ("stop", ""),
+                "groups without spread": ("stop", ""),
+                "truncated": ("check", "100%"),
+                "repeated answers": ("ok", "50%"),
+                "steps per answer": ("check", ""),
+            },
+        ),
+        # 17 of 24 + 9 characters lie before the first step; one token of 5, "x\nS", is of two.
+        (
+            [Group("q", (rollout("preamble preambl", "\nSt", "ep 1:"), rollout("Step 1:", " =")))],
+            STARTS,
+            [],
+            {"text outside steps": ("check", "52%"), "straddling tokens": ("check", "20.0%")},
+        ),
+        (
+            [groups("a</think>", "b</think>", prompt="2 + 2?\n<think>\n")],
+            StepPattern(r"<think>.*?</think>", kind="is"),
+            [],
+            {"prompt ends with a tag": ("check", r"<think>.*\(\?:<think>\)\?")},
+        ),
+        ([OPENED], StepPattern("<think>.*?</think>", kind="is"), [], {"prompt ends with a tag": ("check", "")}),
+        ([OPENED], StepPattern("(?:<think>)?.*?</think>", kind="is"), [], {"prompt ends with a tag": None}),
+        ([SOUND], STARTS, [broken], {"errors of broken": ("stop", "1 of 1 groups.*no such column")}),
+        # All have one step.
+        (
+            [groups(*("Step 1: " + "a" * n for n in (1, 2, 3, 4)))] * 2,
+            STARTS,
+            [length],
+            {"reward and length": ("check", r"r = \+1.00.*pad with filler"), "reward and step count": None},
+        ),
+        # Of 10 steps 2 have "=". The answers have 2, 3 and 1 digits: 2 on average, a third each, none equal.
+        (
+            [THREE] * 2,
+            STARTS,
+            [digits, always],
+            {
+                "reward always": ("check", "^0.5 .*0.5 for every completion"),
+                "reward contains_equals": ("ok", "^0.2 .*80% are 0, the lowest; 0% unscored; equal in 0 of 2"),
+                "reward digits": ("ok", "^2 "),
+            },
+        ),
+        (
+            [groups("Step 1: =", "Step 1: b", prompt=prompt) for prompt in ("q", "qq")],
+            STARTS,
+            [of_prompt],
+            {"reward of_prompt": ("check", "completions of a prompt")},
+        ),
+        # Of 100, 180 and 200 tokens, the last cut off, 2 end in 480: one in 240. A third goes on after 200 and a tenth
+        # does after 200 + 240 log(10 / 3) = 489, the next multiple of 16 of which is 496.
+        (
+            [Group("q", tuple(Rollout(tuple(range(n)), ("a",) * n, n < 200) for n in (100, 180, 200)))],
+            ENDS,
+            [digits],
+            {"truncated": ("check", "496")},
+        ),
+        (
+            [Group(CHAT, RUNS_ON, sampling={"turn_end": "<|im_end|>"})],
+            STARTS,
+            [],
+            {"end of a turn": ("check", r"<\|im_end\|>.*50%")},
+        ),
+        # Twice the 20 tokens that were not enough for any.
+        (
+            [groups("Step 1: a = b", "Step 1: c, at length", finished=False)],
+            STARTS,
+            [ended],
+            {"reward ended": ("ok", "max_completion_length"), "truncated": ("check", "to 40")},
+        ),
+        ([TALK] * 2, STARTS, [short], {"reward short": ("check", r"^-49 .*completion\[0\]\['content'\]")}),
+        ([groups("Step 1: a = b", "Step 1: c, at length")], STARTS, [short], {"reward short": ("ok", "")}),
+        (
+            [groups(*THINKING, prompt="2 + 2?<think>\n")],
+            ENDS,
+            [formatted, thought],
+            {"<think> in formatted": ("check", "1 of 2"), "<think> in thought": None},
+        ),
+        ([groups(*THINKING)], ENDS, [formatted], {"<think> in formatted": None}),
+    ],
+)
+def test_what_preflight_finds(sampled, pattern, rewards, expected):
+    lines = named(preflight(sampled, pattern, [contains_equals, *rewards]))
+    for name, found in expected.items():
+        line = lines.get(name)
+        assert (line and line.level) == (found and found[0]), name
+        assert line is None or re.search(found[1], f"{line.value} {line.meaning} {line.advice}"), line
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -310,37 +380,6 @@ def test_a_reward_that_goes_against_the_outcome_is_found(weight, level):
     assert line.level == level
     assert float(line.value.removeprefix("r = ")) * weight > 0.9
     assert ("against" in line.advice) == (weight < 0)
-
-
-def test_preflight_correlates_reward_with_length_within_groups():
-    def length(prompt, step, **columns):
-        return float(len(step))
-
-    short = [groups(*("Step 1: " + "a" * n for n in (1, 2, 3, 4))) for _ in range(2)]
-    lines = named(preflight(short, STARTS, [length]))
-    assert lines["reward and length"].value == "r = +1.00"
-    assert "pad with filler" in lines["reward and length"].advice
-    assert "reward and step count" not in lines  # all have one step
-
-
-def always(prompts, completions, **_):
-    return [0.5] * len(completions)
-
-
-def digits(prompts, completions, **_):
-    return [float(sum(character.isdigit() for character in text)) for text in completions]
-
-
-def test_preflight_names_each_reward_that_tells_no_answers_apart():
-    one = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c 7\n", "Step 1: x")
-    lines = named(preflight([one, one], STARTS, [contains_equals, digits, always]))
-    assert lines["reward always"].level == "check"
-    assert lines["reward always"].value == "0.5"
-    assert "0.5 for every completion" in lines["reward always"].meaning
-    # Of 10 steps 2 have "=". The answers have 2, 3 and 1 digits: 2 on average, a third each, none equal.
-    assert (lines["reward contains_equals"].value, lines["reward contains_equals"].level) == ("0.2", "ok")
-    assert "80% are 0, the lowest; 0% unscored; equal in 0 of 2" in lines["reward contains_equals"].meaning
-    assert (lines["reward digits"].value, lines["reward digits"].level) == ("2", "ok")
 
 
 def test_a_run_names_the_reward_that_tells_no_answers_apart():
@@ -373,26 +412,6 @@ def test_a_watched_reward_is_correlated_with_the_trained_ones_within_groups():
     assert "rewards/digits/trained_correlation" in counted  # its weight is 0 all the same
 
 
-def test_what_a_reward_leaves_unscored_is_told_apart_from_what_it_scores():
-    def some(prompts, completions, **_):
-        return [1.0 if "=" in text else None for text in completions]
-
-    scored = [score_group(groups("Step 1: =", "Step 1: b", "Step 1: c", "Step 1: d"), STARTS, [contains_equals, some])]
-    telling = tell_apart(scored)["some"]
-    assert (telling.zero_std, telling.unscored, telling.variance) == (1.0, 0.75, None)
-
-
-def test_preflight_names_a_reward_that_only_the_prompt_changes():
-    def of_prompt(prompts, completions, **_):
-        return [float(len(prompt)) for prompt in prompts]
-
-    batch = [groups("Step 1: =", "Step 1: b", prompt="q"), groups("Step 1: =", "Step 1: b", prompt="qq")]
-    assert (
-        "completions of a prompt"
-        in named(preflight(batch, STARTS, [contains_equals, of_prompt]))["reward of_prompt"].meaning
-    )
-
-
 def test_preflight_counts_who_is_pushed_against_the_verdict_over_all_groups():
     """Under `process` the only right answer goes down, one of two wrong ones up, and one of five wrong steps up."""
     credit = worked_credit("process", [0.0, 1.0, 0.0], ("step_correctness", "answer_correctness"))
@@ -401,13 +420,6 @@ def test_preflight_counts_who_is_pushed_against_the_verdict_over_all_groups():
     assert (found["answers"].value, found["answers"].level) == ("2 of 2, 2 of 4", "check")
     assert (found["steps"].value, found["steps"].level) == ("0 of 8, 2 of 10", "ok")
     assert "answers against the verdict" not in named(preflight_of([worked_credit("process", [0.5, 1.0, 0.2])], STARTS))
-
-
-def test_preflight_says_which_length_would_do():
-    """Of 100, 180 and 200 tokens, the last cut off, 2 end in 480: one in 240. A third goes on after 200 and a tenth
-    does after 200 + 240 log(10 / 3) = 489, the next multiple of 16 of which is 496."""
-    lengths = [Rollout(tuple(range(n)), ("a",) * n, n < 200) for n in (100, 180, 200)]
-    assert "496" in named(preflight([Group("q", tuple(lengths))], ENDS, [digits, contains_equals]))["truncated"].advice
 
 
 def test_preflight_says_that_a_weight_drowns_a_reward():
@@ -423,30 +435,6 @@ def test_preflight_says_that_a_weight_drowns_a_reward():
     assert lines["reward equals"].level == "ok"
     each = CreditConfig(scheme="outcome", each_reward=True)
     assert named(preflight([one], STARTS, [digits, equals], each))["reward digits"].level == "ok"
-
-
-def test_preflight_names_a_function_that_wants_what_the_prompt_ends_with():
-    def formatted(prompts, completions, **_):
-        return [float(text.startswith("<think>") and "</think>" in text) for text in completions]
-
-    def thought(prompts, completions, **_):
-        return [float("<think>" not in text) for text in completions]
-
-    texts = ("so</think>4 =", "5 and on")
-    opened = groups(*texts, prompt="2 + 2?<think>\n")
-    lines = named(preflight([opened], ENDS, [contains_equals, formatted, thought]))
-    assert lines["<think> in formatted"].value == "1 of 2"
-    assert "<think> in thought" not in lines
-    closed = named(preflight([groups(*texts)], ENDS, [contains_equals, formatted]))
-    assert "<think> in formatted" not in closed
-
-
-def test_preflight_says_why_completions_run_on():
-    chat = Group([{"role": "user", "content": "2?"}], groups("Step 1: 2<|im_end|>\nno", "Step 1: =").rollouts)
-    chat = dataclasses.replace(chat, sampling={"turn_end": "<|im_end|>"})
-    line = named(preflight([chat], STARTS, [contains_equals]))["end of a turn"]
-    assert (line.level, line.value) == ("check", "<|im_end|>")
-    assert "50%" in line.meaning
 
 
 # -- alarms -----------------------------------------------------------------------------------------------------------
@@ -628,26 +616,3 @@ def test_entropy_that_stays_decides_whether_a_rise_that_may_be_noise_counts(to, 
 def test_an_entropy_that_stays_collapsed_stays_told():
     rows = [{"entropy": 1.0 if n < 20 else 0.001} for n in range(200)]
     assert [bool(alarms(rows[:n])) for n in (18, 60, 120, 200)] == [False, True, True, True]
-
-
-def test_preflight_names_the_reward_that_sees_no_end_where_all_are_cut_off():
-    def ended(prompts, completions, **_):
-        return [float("Answer" in text) for text in completions]
-
-    cut = groups("Step 1: a = b", "Step 1: c, at length", finished=False)
-    lines = named(preflight([cut], STARTS, [contains_equals, ended]))
-    assert "max_completion_length" in lines["reward ended"].advice
-    assert "to 40" in lines["truncated"].advice  # twice the 20 tokens that were not enough for any
-
-
-def test_preflight_says_that_a_completion_of_a_conversation_is_a_list():
-    def short(prompts, completions, **_):
-        return [-abs(50 - len(completion)) for completion in completions]
-
-    texts = ("Step 1: a = b", "Step 1: c, at length")
-    chat = Group([{"role": "user", "content": "2 + 2?"}], groups(*texts).rollouts)
-    line = named(preflight([chat, chat], STARTS, [contains_equals, short]))["reward short"]
-    assert (line.value, line.level) == ("-49", "check")
-    assert "completion[0]['content']" in line.advice
-    plain = named(preflight([groups(*texts)], STARTS, [contains_equals, short]))["reward short"]
-    assert plain.level == "ok"

@@ -313,7 +313,7 @@ def test_what_a_reward_cannot_judge_is_unscored_in_training_too(tiny, tmp_path):
         ([0.0, math.inf, 0.0, 0.0], "'bad' gave inf for rollout 2"),
         ([0.0, 0.0, 1e30, 0.0], "'bad' gave 1e.30 for rollout 3"),
         ({"a": 1}, "'bad' returned the dict"),
-        ([1.0], "'bad' returned 1 scores for 4 completions"),
+        ([1.0], "'bad' returned 1 values; return a list of 4"),
     ],
     ids=["NaN", "inf", "1e30", "dict", "length"],
 )

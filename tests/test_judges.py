@@ -24,8 +24,6 @@ from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps
 from workbench.rewards.judges import FILE, Judges, Question, question, reach, rubric_columns
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers.reward_forms import NEW
-from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import open_config
 
 KEY = "sk_judge_4711_secret"
@@ -150,11 +148,11 @@ def test_the_same_is_asked_once_and_kept(judges: Judges, tmp_path: Path) -> None
     with serving(lambda body: '{"score": 0.5}') as endpoint:
         questions = [Question("a", None), Question("b", None), Question("a", None)]
         result = ask(endpoint, judges, questions)
-        assert [[verdict.score for verdict in of] for of in result.verdicts] == [[0.5]] * 3
-        assert (result.calls, len(endpoint.asked)) == (2, 2)
-        assert ask(endpoint, Judges(tmp_path), questions).calls == 0  # another process
-        assert ask(endpoint, judges, questions, temperature=1.0).calls == 2  # another request
-        assert ask(endpoint, judges, questions, cache=False).calls == 2
+        assert [[verdict.score for verdict in of] for of in result[0]] == [[0.5]] * 3
+        assert (result[1], len(endpoint.asked)) == (2, 2)
+        assert ask(endpoint, Judges(tmp_path), questions)[1] == 0  # another process
+        assert ask(endpoint, judges, questions, temperature=1.0)[1] == 2  # another request
+        assert ask(endpoint, judges, questions, cache=False)[1] == 2
     assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
 
 
@@ -163,7 +161,7 @@ import sys, pathlib
 from workbench.rewards.judges import Judges, Question
 from workbench.config import JudgeConfig
 config = JudgeConfig(base_url=sys.argv[1], model="small")
-print(Judges(pathlib.Path(sys.argv[2])).judged("j", config, [Question("a", None)]).calls)
+print(Judges(pathlib.Path(sys.argv[2])).judged("j", config, [Question("a", None)])[1])
 """
 
 
@@ -185,7 +183,7 @@ def test_two_ranks_that_ask_the_same_ask_once(judges: Judges, tmp_path: Path) ->
                 pass
             go.set()
             assert first.communicate(timeout=30)[0] == "1\n"
-            assert (second.result(30).calls, second.result().verdicts) == (0, [[Verdict(0.5)]])
+            assert second.result(30) == ([[Verdict(0.5)]], 0)
         assert len(endpoint.asked) == 1
 
 
@@ -209,14 +207,14 @@ def test_cancel_ends_what_is_asked_and_keeps_what_was_answered(judges: Judges) -
             both.result(30)
         assert not judges.cancel()
         go.set()
-        assert ask(endpoint, judges, questions).calls == 1
+        assert ask(endpoint, judges, questions)[1] == 1
 
 
 def test_what_may_pass_is_asked_again_after_a_growing_pause(judges: Judges, pauses: list[float]) -> None:
     given = iter([(429, {}, {"Retry-After": "7"}), (503, b"busy", {}), (500, {}, {}), '{"score": 1}'])
     with serving(lambda body: next(given)) as endpoint:
         result = ask(endpoint, judges, [Question("a", None)])
-    assert (result.verdicts[0][0].score, result.calls) == (1.0, 4)
+    assert (result[0][0][0].score, result[1]) == (1.0, 4)
     assert pauses[0] == 7.0  # as it was asked to
     assert 1 <= pauses[1] <= 2 <= pauses[2] <= 4  # 2 ** attempt, half of it at random
 
@@ -268,11 +266,11 @@ def test_what_no_second_try_mends_is_said_at_once_and_without_the_key(
 def test_an_unreadable_answer_is_asked_for_once_more_and_then_unscored(judges: Judges) -> None:
     given = iter(["Well …", '{"score": 1}', "no", "still no"])
     with serving(lambda body: next(given)) as endpoint:
-        assert ask(endpoint, judges, [Question("a", None)]).verdicts == [[Verdict(1.0)]]
+        assert ask(endpoint, judges, [Question("a", None)])[0] == [[Verdict(1.0)]]
         again = endpoint.asked[1][2]["messages"]
         assert [message["role"] for message in again] == ["user", "assistant", "user"]
         assert "Reply with the JSON alone" in again[2]["content"]
-        (verdicts,) = ask(endpoint, judges, [Question("b", 2)]).verdicts
+        (verdicts,), _ = ask(endpoint, judges, [Question("b", 2)])
     assert [verdict.score for verdict in verdicts] == [None, None]
     assert verdicts[0].reason.startswith("unscored: the judge's answer has no JSON with the scores of 2 steps")
 
@@ -284,8 +282,8 @@ def test_a_budget_stops_with_a_sentence_and_what_was_answered_is_kept(judges: Ju
             ask(endpoint, judges, many, max_calls=3)
         assert len(endpoint.asked) == 3
         result = ask(endpoint, judges, many, max_calls=5)  # of the same run, which has two left
-        assert (result.calls, len(endpoint.asked)) == (2, 5)
-        assert ask(endpoint, Judges(tmp_path), [Question("x", None)], max_calls=1).calls == 1  # of another session
+        assert (result[1], len(endpoint.asked)) == (2, 5)
+        assert ask(endpoint, Judges(tmp_path), [Question("x", None)], max_calls=1)[1] == 1  # of another session
 
 
 def test_whether_anything_listens_is_told_before_a_run() -> None:
@@ -339,32 +337,12 @@ def test_a_group_is_judged_with_reasons_and_quotes(tmp_path: Path, monkeypatch: 
     assert KEY not in config.model_dump_json()
 
 
-def test_an_endpoint_that_refuses_is_the_rewards_error(tmp_path: Path) -> None:
-    refusal = (400, {"error": {"message": "no temperature"}}, {})
-    message = r"^reward 'j': judge 'small' at .* refused: status 400: no temperature; is it a setting"
-    with serving(lambda body: refusal) as endpoint, Judges(tmp_path) as judges:
-        with Sandbox(judges=judges) as worker, pytest.raises(RewardError, match=message) as e:
-            score_group(GROUP, PATTERN, [judge(endpoint.url)], worker=worker)
-    assert e.value.reward == "j"
-
-
 def test_only_one_thing_scores() -> None:
     with pytest.raises(ConfigError, match="give one of code, model, judge, monte_carlo and belief"):
         RewardConfig.parse({"name": "j", "code": "x", "judge": {"base_url": "http://x.org/v1", "model": "m"}})
 
 
 # --- on the page and the shell ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    services = Services(tmp_path)
-    yield services
-    services.close()
-
-
-def form(url: str, **values: Any) -> dict[str, Any]:
-    return {**NEW, "base_url": url, "model": "small", **values}
 
 
 def test_a_judge_of_an_opened_configuration_is_off_until_it_is_switched_on() -> None:

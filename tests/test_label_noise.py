@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.errors import RewardError
-from workbench.rewards.noise import with_wrong_labels
+from workbench.rewards.source import with_wrong_labels
 
 
 def scorer(share: float, seed: int = 0):

@@ -23,8 +23,8 @@ from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.rewards.models.formats import guess_format
-from workbench.rewards.models.load import load_model, load_trained
-from workbench.rewards.score import score_group
+from workbench.rewards.models.model import load_model, load_trained
+from workbench.rewards.reward import score_group
 from workbench.rundir import RunDir
 from workbench.runs import start
 from workbench.runs.check import checked

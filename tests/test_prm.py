@@ -22,8 +22,7 @@ from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_result
 from workbench.data.kinds import LabelledSteps, first_wrong
 from workbench.errors import RewardError
 from workbench.rewards.models.formats import FORMATS, guess_format
-from workbench.rewards.models.load import load_model
-from workbench.rewards.models.model import ProcessModel
+from workbench.rewards.models.model import ProcessModel, load_model
 from workbench.rundir import RunDir
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
 from workbench.training.methods import prm

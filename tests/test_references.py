@@ -19,7 +19,7 @@ from workbench.config.run import RunConfig
 from workbench.errors import PolicyError, RunError
 from workbench.places import check_language_model
 from workbench.policies.load import load_policy
-from workbench.rewards.models.load import LocalModels
+from workbench.rewards.models.model import LocalModels
 from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
 from workbench.schema import Example

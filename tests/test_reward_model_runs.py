@@ -12,7 +12,7 @@ from tests.stored_runs import config_of
 from workbench.config import ModelConfig
 from workbench.config.run import RunConfig
 from workbench.credit import assign_credit
-from workbench.rewards.models.load import LocalModels
+from workbench.rewards.models.model import LocalModels
 from workbench.rundir import RunDir
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer

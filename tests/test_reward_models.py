@@ -20,8 +20,7 @@ from workbench.errors import RewardError
 from workbench.policies.client import ModelWorker
 from workbench.rewards import load_reward, score_group
 from workbench.rewards.models.formats import FORMATS, read_steps, sign_ids
-from workbench.rewards.models.load import LocalModels
-from workbench.rewards.models.model import classifier_ids
+from workbench.rewards.models.model import LocalModels, classifier_ids
 from workbench.rewards.reward import reduced
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
@@ -53,7 +52,7 @@ def test_a_padded_batch_scores_as_the_model_card_does_one_by_one(form, folders, 
     config = ModelConfig(path=folders[KINDS[form]], format=form)
     steps = [list(one) for one in STEPS]
     batched = models.score_steps(config, [PROMPT] * 3, steps)
-    loaded = models.take(config)
+    loaded = models.prepare(config)
     assert loaded.is_causal
     for scores, one in zip(batched, steps, strict=True):
         expected = reference(form, loaded.model, loaded.tokenizer, PROMPT, one)
@@ -65,7 +64,7 @@ def test_a_padded_batch_scores_as_the_model_card_does_one_by_one(form, folders, 
 
 def test_scores_are_remembered_by_what_was_read_up_to_the_step(folders, models):
     config = ModelConfig(path=folders["token"], format="stepwise")
-    model = models.take(config)
+    model = models.prepare(config)
     passes = []
     forward = model._forward
     model._forward = lambda batch: passes.append(len(batch)) or forward(batch)
@@ -81,7 +80,7 @@ def test_scores_are_remembered_by_what_was_read_up_to_the_step(folders, models):
 
 def test_a_model_that_looks_ahead_is_remembered_by_the_whole_reading(folders, models):
     config = ModelConfig(path=folders["bert"], format="stepwise")
-    assert not models.take(config).is_causal
+    assert not models.prepare(config).is_causal
     whole = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
     part = models.score_steps(config, [PROMPT], [STEPS[0][:2]])[0]
     assert part != pytest.approx(whole[:2], abs=TOLERANCE)
@@ -92,7 +91,7 @@ def test_steps_past_the_context_are_unscored(tmp_path, models):
         path=reward_models.save("token", tmp_path / "short", max_position_embeddings=24), format="stepwise"
     )
     scores = models.score_steps(config, [PROMPT], [list(STEPS[0])])[0]
-    ends = read_steps(models.take(config).tokenizer, FORMATS["stepwise"], PROMPT, STEPS[0])[0].positions
+    ends = read_steps(models.prepare(config).tokenizer, FORMATS["stepwise"], PROMPT, STEPS[0])[0].positions
     assert [score is None for score in scores] == [end >= 24 for end in ends]
     assert scores[0] is not None
     assert scores[-1] is None
@@ -109,7 +108,7 @@ def test_a_template_that_rewrites_earlier_turns_is_read_step_by_step(tmp_path, m
     config = ModelConfig(
         path=reward_models.save("causal", tmp_path / "m", template=reward_models.FORGETFUL), format="turns"
     )
-    model = models.take(config)
+    model = models.prepare(config)
     readings = read_steps(model.tokenizer, FORMATS["turns"], PROMPT, STEPS[0])
     assert len(readings) == 3
     scores = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
@@ -213,9 +212,9 @@ def test_several_labels_give_log_odds_or_a_probability(folders, models):
     two = ModelConfig(path=folders["sequence-2"], format="classifier", output="probability")
     assert 0 < models.score_texts(two, [PROMPT], ["Answer: 9"])[0] < 1
     with pytest.raises(RewardError, match="has 3 labels; name the good one in label: bad, so-so, good"):
-        models.take(ModelConfig(path=path, format="classifier"))
+        models.prepare(ModelConfig(path=path, format="classifier"))
     with pytest.raises(RewardError, match="label 'best' is none of"):
-        models.take(ModelConfig(path=path, format="classifier", label="best"))
+        models.prepare(ModelConfig(path=path, format="classifier", label="best"))
 
 
 # --- as rewards ---------------------------------------------------------------------------------------------------
@@ -239,14 +238,7 @@ def test_step_scores_in_a_scored_group_and_their_reductions(folders):
         assert one.outcome_scores["min"] == min(values)
         assert one.outcome_scores["product"] == pytest.approx(torch.tensor(values).prod().item())
     assert [len(one.scores["prm"]) for one in scored.scored] == [3, 1, 1]
-
-
-def test_reductions_by_hand():
-    assert reduced([0.5, 0.25, 0.5], "last") == 0.5
-    assert reduced([0.5, 0.25, 0.5], "min") == 0.25
-    assert reduced([0.5, 0.25, 0.5], "product") == 0.0625
-    assert reduced([0.5, None], "min") is None
-    assert reduced([], "last") is None
+    assert (reduced([0.5, None], "min"), reduced([], "last")) == (None, None)
 
 
 def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
@@ -311,10 +303,3 @@ def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     assert main([*given, "--reward-model", folders["causal"]]) == 2
     assert "which fits several formats" in capsys.readouterr().err
     assert main([*given, "--reward-model", folders["causal"], "--format", "ki"]) == 0
-    capsys.readouterr()
-    outcome = ["--reward-model", f"{folders['token']},2", "--reduce", "min", "--method.credit.scheme", "outcome"]
-    assert main([*given, *outcome]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert [rollout["outcome"] for rollout in data["rollouts"]] == pytest.approx(
-        [2 * min(scores) for scores in expected], abs=1e-4
-    )

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.drafts import draft_of, own_row
 from workbench.cli.rewards import named_rewards
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
@@ -14,11 +13,8 @@ from workbench.errors import ConfigError, RewardError
 from workbench.rewards import load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rewards.source import kind_in, reward_functions
-from workbench.rewards.watch import CallTimes
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers.rewards import row_note, watch_group
-from workbench.ui.handlers.scoring import rescore
 
 VERL = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     right = solution_str.endswith(ground_truth)
@@ -78,25 +74,16 @@ def rollouts_of(*texts: str) -> tuple[Rollout, ...]:
     return tuple(Rollout(tuple(map(ord, text)), tuple(text), finished=False) for text in texts)
 
 
-def test_the_page_says_how_a_function_is_called() -> None:
+def test_how_a_function_is_called_is_said_of_it() -> None:
     recipe = "def exact(completions, solution, **k): return [float(c[0]['content'] == '7') for c in completions]"
     columns = {"answer": "72", "data_source": "gsm8k", "extra_info": {"level": 2}}
-    group = Group("6 * 12", rollouts_of(*TEXTS), columns)
-    draft = draft_of(own_row(VERL), own_row(recipe), regex=r"\n", kind="ends", scheme="outcome")
-    view = rescore(draft.but(group=group, prompt=group.prompt, columns=columns), None)
-    assert view.credit is not None
-    scored = view.credit.scored
+    rewards = [RewardConfig(name=name, code=code) for name, code in (("compute_score", VERL), ("exact", recipe))]
+    scored = score_group(Group("6 * 12", rollouts_of(*TEXTS), columns), StepPattern(r"\n", kind="ends"), rewards)
     assert [one.outcome for one in scored.scored] == [1.0, 2.05]
-    watched = watch_group(draft, scored, CallTimes())
-    for row, said in zip(
-        draft.rows,
-        (
-            "read as verl's compute_score: ground_truth is the column answer",
-            "solution is the column answer; given chat messages, for which it is written",
-        ),
-        strict=True,
-    ):
-        assert f" · {said} · " in row_note(row, watched, {}, scored).text
+    assert [reward.read_as for reward in scored.rewards] == [
+        "read as verl's compute_score: ground_truth is the column answer",
+        "solution is the column answer; given chat messages, for which it is written",
+    ]
 
 
 FILE = """WEIGHTS = {"long": 2.0}

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
-from workbench.rewards import Sandbox, load_reward, score_completions, score_group
+from workbench.rewards import Sandbox, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.scoring import rescore
@@ -88,14 +87,6 @@ GROUP = Group(PROMPT, tuple(rollout(text) for text in TEXTS), {"answer": "72"})
 CONFIGS = [RewardConfig(name=name, kind="outcome", code=code) for name, code in RECIPE.items()]
 
 
-def test_in_a_script_they_give_what_was_worked_by_hand() -> None:
-    chat = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    for name, code in RECIPE.items():
-        module: dict[str, Any] = {}
-        exec(code, module)
-        assert module[name](prompts=[PROMPT] * 3, completions=chat, answer=["72"] * 3) == EXPECTED[name]
-
-
 def test_scoring_a_group_gives_the_same(worker: Sandbox) -> None:
     scored = score_group(GROUP, StepPattern(regex=r"\n", kind="ends"), CONFIGS, worker=worker)
     for name, expected in EXPECTED.items():
@@ -103,15 +94,6 @@ def test_scoring_a_group_gives_the_same(worker: Sandbox) -> None:
     # The weighted sum: 2 + 0.5 + 0.5.
     assert scored.scored[0].outcome == 3.0
     assert "Question:\n6 * 12?" in scored.rewards[0].prints[None]
-
-
-def test_scoring_completions_as_a_run_does_gives_the_same(worker: Sandbox) -> None:
-    rewards = [load_reward(config, worker) for config in CONFIGS]
-    scored, _ = score_completions(
-        [PROMPT] * 3, GROUP.rollouts, [GROUP.columns] * 3, StepPattern(regex=r"\n", kind="ends"), rewards
-    )
-    for name, expected in EXPECTED.items():
-        assert [one.outcome_scores[name] for one in scored] == expected
 
 
 def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: Sandbox) -> None:
@@ -125,40 +107,3 @@ def test_the_page_takes_them_in_any_row_and_names_them_itself(worker: Sandbox) -
     assert view.credit is not None
     assert [one.outcome for one in view.credit.scored.scored] == [3.0, 0.75, 0.0]
     assert "show" in json.loads(view.drawing)
-
-
-@pytest.mark.training
-def test_trls_own_trainer_gets_the_same_from_the_functions_and_from_ours(tiny, worker, tmp_path) -> None:
-    """``GRPOTrainer._calculate_rewards`` called with the pasted functions themselves, and with what a run gives TRL."""
-    import torch
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    functions = []
-    for name, code in RECIPE.items():
-        module: dict[str, Any] = {}
-        exec(code, module)
-        functions.append(module[name])
-    ours = [load_reward(config, worker).outcome_function for config in CONFIGS]
-    inputs = [{"prompt": PROMPT, "answer": "72"}] * 3
-    chat = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    given = []
-    for reward_funcs in (functions, ours):
-        trainer = GRPOTrainer(
-            model=tiny.model,
-            reward_funcs=reward_funcs,
-            args=GRPOConfig(
-                output_dir=str(tmp_path),
-                use_cpu=True,
-                bf16=False,
-                report_to="none",
-                per_device_train_batch_size=2,
-                num_generations=2,
-            ),
-            train_dataset=Dataset.from_list(inputs),
-            processing_class=tiny.tokenizer,
-        )
-        assert trainer.reward_func_names == list(RECIPE)
-        given.append(trainer._calculate_rewards(inputs, [PROMPT] * 3, chat, [[1], [2], [3]]))
-    assert torch.equal(given[0], given[1])
-    assert given[0].T.tolist() == list(EXPECTED.values())

@@ -1,11 +1,7 @@
-"""The recipes' rewards: a test for every value, and for each place where the well-known code is wrong.
-
-``theirs_*`` are those functions as tutorials have them, written down to show what they give.
-"""
+"""The recipes' rewards: a test for every value, and for each place where the well-known code is wrong."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -32,18 +28,6 @@ def score(name: str, text: str, **columns: Any) -> float | None:
 # ── GSM8K ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def theirs_extract(text: str) -> str:
-    return text.split("<answer>")[-1].split("</answer>")[0].strip()
-
-
-def theirs_strict(text: str) -> float:
-    return 0.5 if re.match(r"^<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$", text) else 0.0
-
-
-def theirs_soft(text: str) -> float:
-    return 0.5 if re.match(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>", text) else 0.0
-
-
 def theirs_count(text: str) -> float:
     count = 0.125 * (text.count("<reasoning>\n") == 1) + 0.125 * (text.count("\n</reasoning>\n") == 1)
     if text.count("\n<answer>\n") == 1:
@@ -67,6 +51,7 @@ def theirs_count(text: str) -> float:
         ("<answer>71</answer><answer>72</answer>", "72", 0.0),
         ("<answer>72", "72", 0.0),
         ("", "72", 0.0),
+        ("72", "72", 0.0),  # the recipe takes a text without tags for the answer
         (GOOD, None, None),
     ],
 )
@@ -86,6 +71,9 @@ def test_gsm8k_correctness_is_two_for_the_right_answer(text: str, answer: Any, e
         ("gsm8k_integer", "<answer>x</answer>", 0.0),
         ("gsm8k_integer", "<answer></answer>", 0.0),
         ("gsm8k_integer", "<answer>1,2</answer>", 0.0),
+        ("gsm8k_integer", "72", 0.0),
+        ("gsm8k_integer", "<answer>²</answer>", 0.0),  # a digit to the recipe's str.isdigit
+        ("gsm8k_integer", "<answer>٧٢</answer>", 0.0),
         # gsm8k_strict_format
         ("gsm8k_strict_format", GOOD, 0.5),
         ("gsm8k_strict_format", GOOD.rstrip(), 0.5),
@@ -104,6 +92,7 @@ def test_gsm8k_correctness_is_two_for_the_right_answer(text: str, answer: Any, e
         ("gsm8k_soft_format", "<answer>b</answer><reasoning>a</reasoning>", 0.0),
         ("gsm8k_soft_format", "<reasoning></reasoning><answer></answer>", 0.0),
         ("gsm8k_soft_format", "<reasoning>a</reasoning><answer>b", 0.0),
+        ("gsm8k_soft_format", "<reasoning>a</reasoning><answer>71</answer><answer>72</answer>", 0.0),
         # gsm8k_xml_count
         ("gsm8k_xml_count", GOOD, 0.5),
         ("gsm8k_xml_count", GOOD.rstrip(), 0.5),
@@ -128,6 +117,9 @@ def test_gsm8k_correctness_is_two_for_the_right_answer(text: str, answer: Any, e
         ("qwen3_format_exact", "Well. " + WORKED, 0.0),
         ("qwen3_format_exact", WORKED.replace("72</", "</"), 0.0),
         ("qwen3_format_exact", WORKED.removesuffix("</SOLUTION>"), 0.0),
+        ("qwen3_format_exact", WORKED.removeprefix("<start_working_out>"), 3.0),  # the prompt had it
+        ("qwen3_format_exact", WORKED.replace("72</", "71</SOLUTION><SOLUTION>72</"), 0.0),
+        ("qwen3_format_exact", WORKED + "\nOr 73.", 0.0),
         ("qwen3_format_exact", "", 0.0),
         # qwen3_format_approximate
         ("qwen3_format_approximate", WORKED, 1.5),  # 3 * 0.5
@@ -162,78 +154,23 @@ def test_what_a_text_is_worth_by_its_form(name: str, text: str, expected: float)
     assert score(name, text) == pytest.approx(expected)
 
 
-def test_a_text_without_tags_is_no_answer() -> None:
-    assert theirs_extract("72") == "72"  # so that the recipe pays 2.0 and 0.5 for it
-    assert score("gsm8k_correctness", "72", answer="72") == 0.0
-    assert score("gsm8k_integer", "72") == 0.0
-
-
-def test_a_digit_is_one_of_ten() -> None:
-    assert "²".isdigit()  # the recipe's question
-    assert not "-5".isdigit()
-    assert score("gsm8k_integer", "<answer>²</answer>") == 0.0
-    assert score("gsm8k_integer", "<answer>٧٢</answer>") == 0.0
-
-
-def test_reasoning_of_two_lines_and_no_last_newline_is_strict_format_too() -> None:
-    assert theirs_strict(GOOD) == 0.0  # `.` does not match the newline between the two lines
-    one_line = GOOD.replace("6 * 12\nis 72", "6 * 12 is 72")
-    assert theirs_strict(one_line) == 0.5
-    assert theirs_strict(one_line.rstrip()) == 0.0  # the pattern demands a newline that sampling seldom ends with
-    assert score("gsm8k_strict_format", GOOD) == score("gsm8k_strict_format", GOOD.rstrip()) == 0.5
-
-
-def test_a_repeated_tag_is_not_the_format() -> None:
-    twice = "<reasoning>a</reasoning><answer>71</answer><answer>72</answer>"
-    assert theirs_soft(twice) == 0.5  # two guesses for the price of one
-    assert score("gsm8k_soft_format", twice) == 0.0
-    assert theirs_soft(GOOD) == 0.0  # and `.` again
-    assert score("gsm8k_soft_format", GOOD) == 0.5
-
-
 @given(st.text(max_size=60).filter(lambda text: "<" not in text))
 def test_gsm8k_xml_count_is_the_recipes_where_a_newline_closes_the_answer(after: str) -> None:
     assert score("gsm8k_xml_count", GOOD + after) == pytest.approx(theirs_count(GOOD + after))
 
 
-def test_ending_at_the_last_tag_costs_nothing() -> None:
-    # There is no "\n</answer>\n" to split at, so the recipe charges for all 59 characters, and pays 0.001 back.
-    assert len(GOOD.rstrip()) == 59
-    assert theirs_count(GOOD.rstrip()) == pytest.approx(0.5 - 0.059 + 0.001)
-    assert score("gsm8k_xml_count", GOOD.rstrip()) == 0.5
-
-
 # ── Qwen3 ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-THEIRS_FORMAT = re.compile(r"<end_working_out>.*?<SOLUTION>(.+?)</SOLUTION>[\s]{0,}$", re.MULTILINE | re.DOTALL)
-THEIRS_FIRST_FORMAT = re.compile(
-    r"^[\s]{0,}<start_working_out>.+?<end_working_out>.*?<SOLUTION>(.+?)</SOLUTION>[\s]{0,}$", re.MULTILINE | re.DOTALL
-)
-
-
-def test_an_opening_tag_that_the_prompt_had_is_not_missed() -> None:
-    prefilled = WORKED.removeprefix("<start_working_out>")
-    assert THEIRS_FIRST_FORMAT.search(prefilled) is None  # the recipe's first version scores 0
-    assert score("qwen3_format_exact", prefilled) == 3.0
-    thought = "6 * 12\nis 72</think>72"
-    assert re.match(r"^<think>(?!.*<think>)(.*?)</think>.*$", thought, re.DOTALL | re.MULTILINE) is None
-    assert score("think_format", thought) == 1.0
-
-
-def test_a_second_solution_and_lines_after_it_are_not_the_format() -> None:
-    twice = WORKED.replace("72</", "71</SOLUTION><SOLUTION>72</")
-    found = THEIRS_FORMAT.search(twice)
-    assert found is not None  # scores 3.0, with one solution that reads:
-    assert found[1] == "71</SOLUTION><SOLUTION>72"
-    assert THEIRS_FORMAT.search(WORKED + "\nOr 73.") is not None  # `$` matches before any newline
-    assert score("qwen3_format_exact", twice) == 0.0
-    assert score("qwen3_format_exact", WORKED + "\nOr 73.") == 0.0
 
 
 @pytest.mark.parametrize(
     ("solution", "answer", "expected"),
     [
         ("72", "72", 5.0),
+        ("5", "0", -2.5),  # by which the recipe divides
+        ("0.0", "0", 3.5),
+        ("0", "0", 5.0),
+        ("71</SOLUTION><SOLUTION>72", "72", -2.0),
+        ("72", None, None),
         (" 72\n", "72", 3.5),
         ("72.0", "72", 3.5),
         ("90", "100", 2.0),
@@ -252,22 +189,8 @@ def test_a_second_solution_and_lines_after_it_are_not_the_format() -> None:
         ("72", "seventy-two", -4.5),
     ],
 )
-def test_qwen3_answer_is_graded(solution: str, answer: str, expected: float) -> None:
+def test_qwen3_answer_is_graded(solution: str, answer: str | None, expected: float | None) -> None:
     assert score("qwen3_answer", f"x<end_working_out><SOLUTION>{solution}</SOLUTION>", answer=answer) == expected
-
-
-def test_qwen3_answer_without_a_solution_is_minus_two_and_without_data_unscored() -> None:
-    assert score("qwen3_answer", "72", answer="72") == -2.0
-    assert score("qwen3_answer", "<SOLUTION>71</SOLUTION><SOLUTION>72</SOLUTION>", answer="72") == -2.0
-    assert score("qwen3_answer", WORKED, answer=None) is None
-
-
-def test_zero_can_be_the_right_answer() -> None:
-    with pytest.raises(ZeroDivisionError):  # which the recipe takes for an answer that is no number: -4.5
-        float("5") / float("0")
-    assert score("qwen3_answer", "<SOLUTION>5</SOLUTION>", answer="0") == -2.5
-    assert score("qwen3_answer", "<SOLUTION>0.0</SOLUTION>", answer="0") == 3.5
-    assert score("qwen3_answer", "<SOLUTION>0</SOLUTION>", answer="0") == 5.0
 
 
 # ── the shape of a completion ────────────────────────────────────────────────────────────────────────────────────
@@ -322,14 +245,6 @@ def test_repetition_takes_size_and_penalty() -> None:
 )
 def test_math_equality(text: str, answer: Any, expected: float | None) -> None:
     assert score("math_equality", text, answer=answer) == expected
-
-
-@pytest.mark.parametrize(
-    "name", ["gsm8k_correctness", "qwen3_answer", "math_equality", "answer_correctness", "overlong"]
-)
-def test_a_missing_column_is_named(name: str) -> None:
-    with pytest.raises(ValueError, match=r"answer.*missing|completion_ids are missing"):
-        score(name, "72")
 
 
 # ── Countdown ────────────────────────────────────────────────────────────────────────────────────────────────────

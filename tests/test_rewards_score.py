@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig
 from workbench.credit import credit_group
-from workbench.errors import PatternTooSlow, RewardCodeError, RewardError
+from workbench.errors import RewardCodeError
 from workbench.rewards import ErrorBudget, Reward, load_reward, score_both, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import StepPattern
@@ -26,10 +25,6 @@ def lengths(prompt: Any, step: str, **columns: Any) -> float:
 
 def only_long(prompt: Any, step: str, **columns: Any) -> float | None:
     return 10.0 if len(step) > 2 else None
-
-
-def never(prompt: Any, step: str, **columns: Any) -> None:
-    return None
 
 
 def shouting(prompts: Any, completions: Any, answer: Any, **columns: Any) -> list[float | None]:
@@ -58,13 +53,6 @@ def test_scores_are_weighted_and_summed_where_there_are_any() -> None:
     ]
 
 
-def test_a_function_that_is_only_watched_scores_no_step() -> None:
-    """Its 0 would be a score, which the step's neighbours are compared with."""
-    scored = score_group(GROUP, PATTERN, [Reward("only_long", "step", only_long), Reward("seen", "step", lengths, 0.0)])
-    assert scored.step_rewards == [[None, 10.0], [10.0], [None]]
-    assert scored.scored[0].scores["seen"] == (2.0, 3.0)
-
-
 def test_what_one_function_does_to_its_columns_is_not_seen_by_the_next() -> None:
     def reverses(prompts, completions, answer, **columns):  # type: ignore[no-untyped-def]
         answer.reverse()
@@ -77,13 +65,6 @@ def test_what_one_function_does_to_its_columns_is_not_seen_by_the_next() -> None
     rewards = [Reward("reverses", "outcome", reverses), Reward("tells", "outcome", tells)]
     scored, _ = score_completions(["p"] * 3, rollouts, columns, PATTERN, rewards)
     assert [one.outcome_scores["tells"] for one in scored] == [0.0, 1.0, 2.0]
-
-
-def test_unscored_is_none_and_never_zero() -> None:
-    scored = score_group(GROUP, PATTERN, [never, shouting])
-    assert scored.step_rewards == [[None, None], [None], [None]]
-    assert scored.outcomes == [1.0, 0.0, 0.0]
-    assert score_group(GROUP, PATTERN, []).step_rewards == [[None, None], [None], [None]]
 
 
 FOUR = Group("p", tuple(rollout(f"S{n}", "<eos>") for n in range(4)))
@@ -197,15 +178,6 @@ def test_a_chat_prompt_makes_completions_chat_as_in_trl() -> None:
     assert score_group(group, PATTERN, [last_words]).outcomes == [1.0]
 
 
-def test_one_reward_cannot_change_what_the_next_one_sees() -> None:
-    def vandal(prompts: Any, completions: Any, **columns: Any) -> list[float]:
-        completions.clear()
-        return [0.0, 0.0, 0.0]
-
-    scored = score_group(GROUP, PATTERN, [vandal, shouting])
-    assert scored.outcomes == [1.0, 0.0, 0.0]
-
-
 def test_columns_named_like_arguments_are_not_passed() -> None:
     columns = {"step": "mine", "completion": "mine", "prompt": "mine", "level": 3}
 
@@ -214,43 +186,6 @@ def test_columns_named_like_arguments_are_not_passed() -> None:
         return 1.0
 
     assert score_group(Group("p", (rollout("S1", "<eos>"),), columns), PATTERN, [seen]).step_rewards == [[1.0]]
-
-
-def test_a_configurations_pattern_and_rewards_are_taken_as_they_are() -> None:
-    scored = score_group(
-        Group(
-            "p",
-            (rollout("Step 1: 7 + 5 = 12\n", "Answer: 12"),),
-            {"start": 7, "operations": [["+", 5]], "answer": "12"},
-        ),
-        StepPattern(),
-        [RewardConfig(name="step_correctness"), RewardConfig(name="answer_correctness", kind="outcome", weight=3)],
-    )
-    # The rollout is finished, so its last token "Answer: 12" is taken for the end of sequence and is no text.
-    assert scored.step_rewards == [[1.0]]
-    assert scored.outcomes == [0.0]
-
-
-def test_code_runs_in_the_worker_and_its_prints_are_kept() -> None:
-    code = "def reward(prompts, completions, answer, **columns):\n    print('hello')\n    return [1, None, 2]"
-    scored = score_group(GROUP, PATTERN, [RewardConfig(name="mine", kind="outcome", code=code)])
-    assert scored.outcomes == [1.0, None, 2.0]
-    assert scored.rewards[0].prints == {None: "hello\n"}
-
-
-def test_errors_name_rollout_and_step() -> None:
-    def picky(prompt: Any, step: str, **columns: Any) -> float:
-        if step == "S22":
-            raise ValueError("not this one")
-        return 1.0
-
-    with pytest.raises(RewardError, match=r"rollout 1, step 2 \('S22'\)") as caught:
-        score_group(GROUP, PATTERN, [picky])
-    assert (caught.value.rollout, caught.value.step) == (0, 1)
-    slow = Group("p", (rollout("a", "<eos>"), rollout("a" * 50 + "b", "<eos>")))
-    with pytest.raises(PatternTooSlow, match="on rollout 2") as too_slow:
-        score_group(slow, StepPattern("(a|aa)+$"), [lengths])
-    assert too_slow.value.sample == 1
 
 
 def test_two_rewards_of_one_name_are_refused() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -20,9 +20,10 @@ import pytest
 from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
 from workbench.errors import RewardError, RewardTimeout
-from workbench.rewards import Sandbox, load_reward, score_completions
+from workbench.rewards import Sandbox, load_reward, sandbox, score_completions
+from workbench.rewards import __main__ as limits
 from workbench.rewards.protocol import Batch
-from workbench.sandbox import isolate, limits
+from workbench.sandbox import isolate
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.scoring import isolation_note, rescore
@@ -65,24 +66,9 @@ def test_one_process_holds_functions_with_a_state_each_and_patterns() -> None:
 
 
 def test_it_is_asked_from_many_threads_and_nothing_gets_mixed_up(worker: Sandbox) -> None:
-    scores: dict[int, list[Any]] = {}
-
-    def score(number: int) -> None:
-        scores[number] = [run(worker, f"return {number}") for _ in range(20)]
-
-    threads = [threading.Thread(target=score, args=[number]) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert scores == {number: [float(number)] * 20 for number in range(4)}
-
-
-def test_memory_that_ran_out_costs_one_call(worker: Sandbox) -> None:
-    body = "global kept\nimport numpy\nkept = []\nwhile True: kept.append(numpy.empty(10 ** 7))"
-    with pytest.raises(RewardError, match=r"MemoryError.*4 GB"):
-        run(worker, body)
-    assert run(worker, "import numpy\nreturn float(len(numpy.empty(10 ** 7)) > 0)") == 1.0
+    with ThreadPoolExecutor(4) as pool:
+        scores = pool.map(lambda number: run(worker, f"return {number}"), [*range(4)] * 20)
+        assert list(scores) == [0.0, 1.0, 2.0, 3.0] * 20
 
 
 def test_nothing_outlives_a_client_that_is_killed() -> None:
@@ -107,38 +93,26 @@ os.kill(os.getpid(), signal.SIGKILL)
 # --- what the code has ------------------------------------------------------------------------------------------------
 
 ASKS = """
-import urllib.request
+import socket, subprocess
 import own_helper
 
-def f(completions, **columns):
-    with urllib.request.urlopen({url!r}) as answer:
-        return [own_helper.scale * float(answer.read()) + len(open("data.txt").read())]
+def mine(prompt, step, **columns):
+    socket.create_connection(("127.0.0.1", {port})).close()
+    subprocess.run(["true"], check=True)
+    return own_helper.scale * len(open("data.txt").read())
 """
 
 
 def test_code_has_the_network_files_programs_and_modules_of_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Half(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"0.5")
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
     (tmp_path / "own_helper.py").write_text("scale = 4\n")
     (tmp_path / "data.txt").write_text("xyz")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as in a run
-    with HTTPServer(("127.0.0.1", 0), Half) as server, Sandbox() as worker:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        code = ASKS.format(url=f"http://127.0.0.1:{server.server_address[1]}/")
-        reward = load_reward(RewardConfig(name="f", kind="outcome", code=code), worker)
-        assert reward.score(Batch(["p"], ["a"]))[0] == [5.0]
-        assert run(worker, "import subprocess\nreturn float(subprocess.run(['true']).returncode == 0)") == 1.0
-        server.shutdown()
+    with socket.create_server(("127.0.0.1", 0)) as server, Sandbox() as worker:
+        code = ASKS.format(port=server.getsockname()[1])
+        assert load_reward(RewardConfig(name="mine", code=code), worker).score(BATCH)[0] == [[12.0]]
 
 
 def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +123,7 @@ def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPa
         assert run(fresh, body.format("os.environ.values()")) == 0.0
     kept = {"LANG": "C", "KEYBOARD": "de", "PYTHONPATH": "/here", "TOKENIZERS_PARALLELISM": "false"}
     secrets = {"HF_TOKEN": "x", "OPENAI_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "x"}
-    assert limits.without_secrets(kept | secrets) == kept
+    assert sandbox.without_secrets(kept | secrets) == kept
 
 
 def test_its_temporary_folder_goes_with_it() -> None:
@@ -351,22 +325,13 @@ def test_hostile_code_gets_its_message_on_the_page_and_in_a_run_and_the_next_cal
 
 @pytest.mark.parametrize("one", HANGING, ids=lambda one: one.name)
 def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(one: Hostile, isolated: Sandbox) -> None:
-    errors: list[RewardError] = []
-    with Sandbox(deadline=60) as hanging:
+    with Sandbox(deadline=60) as hanging, ThreadPoolExecutor(1) as pool:
         load_reward(RewardConfig(name="reward", code=one.code), hanging)
         hanging.deadline = 0.5
-
-        def hang() -> None:
-            try:
-                in_a_run(hanging, one.code)
-            except RewardError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=hang)
-        thread.start()
+        hangs = pool.submit(in_a_run, hanging, one.code)
         assert in_a_run(isolated, HARMLESS) == [(2.0, 2.0), (2.0,)]
-        thread.join()
-        assert isinstance(errors[0], RewardTimeout)
+        with pytest.raises(RewardTimeout):
+            hangs.result()
         hanging.deadline = 60
         assert in_a_run(hanging, HARMLESS) == [(2.0, 2.0), (2.0,)]
 

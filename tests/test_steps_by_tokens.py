@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import workbench as wb
 from workbench.errors import PatternError
 from workbench.rewards import load_reward, score_group
-from workbench.rewards.score import score_completions
+from workbench.rewards.reward import score_completions
 from workbench.schema import Group, Rollout
 from workbench.steps import NUMBERS, PRESETS, StepPattern, split_by_tokens
 

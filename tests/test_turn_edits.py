@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.checks import EDITS, TURN_EDITS, probe
-from workbench.checks.edits import FILLER, INSERTED, Replay
+from workbench.checks.edits import FILLER, INSERTED, Target
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
@@ -29,14 +29,8 @@ GROUP = Group("Start with 37.", (RIGHT, WRONG, GUESSED), COLUMNS, sampling={"env
 
 def edited(name: str, group: Group = GROUP, rollout: int = 0) -> Rollout | None:
     scored = score_group(group, TURNS, ["call_needed"]).scored[rollout]
-    target = probe_target(group, rollout, scored)
-    return TURN_EDITS[name].apply(target, Replay.of(group))
-
-
-def probe_target(group: Group, rollout: int, scored: object) -> object:
-    from workbench.checks.edits import Target
-
-    return Target(group.rollouts[rollout], scored, "turns", "", lambda text: None)  # type: ignore[arg-type, return-value]
+    target = Target(group, group.rollouts[rollout], scored, "turns", lambda text: None)  # type: ignore[arg-type, return-value]
+    return TURN_EDITS[name].apply(target)
 
 
 def turns_and_observations(rollout: Rollout) -> list[str]:

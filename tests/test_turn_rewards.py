@@ -10,8 +10,7 @@ import pytest
 from workbench.config import RewardConfig
 from workbench.rewards import Sandbox, load_reward
 from workbench.rewards.builtin.steps import call_needed, call_parses, observation_used, turns_penalty
-from workbench.rewards.protocol import columns_left_out
-from workbench.rewards.score import score_completions, score_split
+from workbench.rewards.reward import score_completions, score_split
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import Split, StepPattern
 
@@ -60,17 +59,6 @@ def test_a_step_reward_that_names_them_gets_the_observation_before_its_turn_and_
     columns = [dict(GROUP.columns), dict(GROUP.columns)]
     trained, _ = score_completions([GROUP.prompt] * 2, GROUP.rollouts, columns, StepPattern("", "turns"), rewards)
     assert trained[1].scores == scored[1].scores
-
-
-def test_completions_of_one_turn_have_no_observation_and_turn_zero(worker: Sandbox) -> None:
-    group = Group("?", (PLAIN,))
-    pasted = load_reward(RewardConfig(name="pasted", kind="step", code=CODE), worker)
-    scored = score_split(group, [Split([Step(0, 9)], [])], [load_reward(told), pasted]).scored[0]
-    assert scored.scores == {"told": (0.0,), "pasted": (0.0,)}
-
-
-def test_columns_that_would_hide_them_are_left_out() -> None:
-    assert columns_left_out({"turn": 1, "observation": "x", "turns": 2}) == ["observation", "turn"]
 
 
 def test_the_built_in_turn_rewards_of_an_episode() -> None:

@@ -17,7 +17,7 @@ from workbench.policies import load
 from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
-from workbench.rewards.models.load import load_model, load_trained
+from workbench.rewards.models.model import load_model, load_trained
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.credit import unused_rewards
-from workbench.rewards.score import texts_after_thinking
+from workbench.rewards.reward import texts_after_thinking
 from workbench.rewards.watch import Telling, correlate_with_trained, tell_apart
 from workbench.schema import Credit, Judged, Rollout, StepScores
 from workbench.steps import StepPattern

@@ -2,7 +2,7 @@
 
 from workbench.checks.alarms import ALARMS, Alarm, alarms
 from workbench.checks.difficulty import Difficulty
-from workbench.checks.edits import EDITS, TURN_EDITS, Edit, TurnEdit
+from workbench.checks.edits import EDITS, TURN_EDITS, Edit
 from workbench.checks.preflight import Finding, Preflight, preflight, preflight_of, splitting_findings
 from workbench.checks.probes import ALL_EDITS, ProbeReport, ProbeResult, probe, split_step_demo
 
@@ -18,7 +18,6 @@ __all__ = [
     "Preflight",
     "ProbeReport",
     "ProbeResult",
-    "TurnEdit",
     "alarms",
     "preflight",
     "preflight_of",

@@ -18,7 +18,7 @@ import json
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import combinations, pairwise
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.assets import ASSETS, FIRST_GROUP
-from workbench.checks.preflight import Finding, Level
+from workbench.checks.preflight import Finding, Level, worst_level
 from workbench.checks.probes import probe
 from workbench.config import RewardConfig
 from workbench.credit import credit_groups
@@ -151,10 +151,7 @@ class ClinicReport:
 
     @property
     def level(self) -> Level:
-        """The worst level there is."""
-        levels = {finding.level for report in self.rewards for finding in report.findings}
-        levels |= {finding.level for finding in self.together}
-        return "stop" if "stop" in levels else "check" if "check" in levels else "ok"
+        return worst_level([*self.together, *(finding for report in self.rewards for finding in report.findings)])
 
     @property
     def headline(self) -> str:
@@ -250,36 +247,26 @@ def check_rewards(
         _Patient(load_reward(spec, worker, models=models, pattern=PRESETS["line"].pattern), worker, spec)
         for spec in rewards
     ]
-    reports: list[RewardReport] = []
+    examined: list[_Patient] = []
     for patient in patients:
         if cancelled():
             break
-        on_progress(f"{patient.reward.name}, {len(reports) + 1} of {counted(len(patients), 'reward')}")
+        on_progress(f"{patient.reward.name}, {len(examined) + 1} of {counted(len(patients), 'reward')}")
         patient.examine()
-        reports.append(
-            RewardReport(
-                patient.reward.name,
-                patient.looks_at,
-                patient.forms,
-                patient.tried,
-                tuple(patient.findings),
-                patient.board(patient.forms[0] if patient.forms else "tags"),
-            )
-        )
-    together, form = _compose(patients[: len(reports)]) if len(reports) > 1 else ([], None)
-    if form is not None:
-        reports = [replace(report, scores=p.board(form)) for report, p in zip(reports, patients, strict=False)]
+        examined.append(patient)
+    together, form = _compose(examined) if len(examined) > 1 else ([], None)
+    reports = [patient.report(form or (*patient.forms, "tags")[0]) for patient in examined]
     # A function that scores none of them has no part in the sum, as in training.
     counting = [
         (report.scores, patient.reward.weight)
-        for report, patient in zip(reports, patients, strict=False)
+        for report, patient in zip(reports, examined, strict=True)
         if patient.reward.weight and any(score is not None for score in report.scores.values())
     ]
     totals: dict[str, float | None] = {}
     for strategy in STRATEGIES:
         terms = [weight * score for scores, weight in counting if (score := scores[strategy]) is not None]
         totals[strategy] = sum(terms) if terms and len(terms) == len(counting) else None
-    looking = [patient for patient in patients[: len(reports)] if patient.looks_at != "something else"]
+    looking = [patient for patient in examined if patient.looks_at != "something else"]
     if looking:
         together += _strategies(totals, any(patient.looks_at == "answer" for patient in looking))
     if not cancelled():
@@ -367,6 +354,11 @@ class _Patient:
 
     def say(self, name: str, level: Level, value: str, meaning: str, advice: str = "") -> None:
         self.findings.append(Finding(name, level, value, meaning, advice))
+
+    def report(self, form: str) -> RewardReport:
+        return RewardReport(
+            self.reward.name, self.looks_at, self.forms, self.tried, tuple(self.findings), self.board(form)
+        )
 
     def call(self, cases: Sequence[Case]) -> tuple[list[float | None], list[str]]:
         """Score cases in one call and return what the function logged as extracted. Raises RewardError."""
@@ -589,10 +581,6 @@ def clinic_reader(prompts, completions, log_extra=None, **columns):
 def _compose(patients: Sequence[_Patient]) -> tuple[list[Finding], str | None]:
     """Return what is amiss with the rewards' sum, and the form in which most of them can score."""
     found: list[Finding] = []
-
-    def say(name: str, level: Level, value: str, meaning: str, advice: str = "") -> None:
-        found.append(Finding(name, level, value, meaning, advice))
-
     formed = [patient for patient in patients if patient.forms]
     form = max(FORMS, key=lambda name: sum(name in patient.forms for patient in formed)) if formed else None
     for patient in formed:
@@ -600,29 +588,29 @@ def _compose(patients: Sequence[_Patient]) -> tuple[list[Finding], str | None]:
             other = min(formed, key=lambda other: len({*other.forms} & {*patient.forms}))
             both = " and ".join(f"{one.reward.name} ({', '.join(one.forms)})" for one in (patient, other))
             advice = "let both read one form, and ask for it in the prompt"
-            say("no common form", "stop", form or "", f"no answer satisfies both {both}", advice)
+            found.append(Finding("no common form", "stop", form or "", f"no answer satisfies both {both}", advice))
     spreads = dict[str, float]()
     for patient in patients:
         name, weight, board = patient.reward.name, patient.reward.weight, patient.board(form or "tags")
         known = [score for score in board.values() if score is not None]
         if not weight:
-            say("zero weight", "ok", "0", f"{name} has weight 0: it is watched, not trained on")
+            found.append(Finding("zero weight", "ok", "0", f"{name} has weight 0: it is watched, not trained on"))
             continue
         if weight < 0 and patient.looks_at != "something else":
             meaning = f"{name} scores good answers higher and its weight is {weight:g}, so they are pushed down"
-            say("wrong sign", "stop", f"{weight:g}", meaning, "give it a positive weight")
-        if not known:
-            continue
-        spreads[name] = weight**2 * float(np.var(known))
-        if unscored := ", ".join(strategy for strategy, score in board.items() if score is None):
+            found.append(Finding("wrong sign", "stop", f"{weight:g}", meaning, "give it a positive weight"))
+        if known:
+            spreads[name] = weight**2 * float(np.var(known))
+        if known and (unscored := ", ".join(strategy for strategy, score in board.items() if score is None)):
             meaning = f"{name} returns None for {unscored}: training leaves such an answer out, whatever others score"
             advice = "return 0 for an answer that is wrong, None only where nothing can be said"
-            say("unscored", "check", unscored, meaning, advice)
+            found.append(Finding("unscored", "check", unscored, meaning, advice))
     name, most = max(spreads.items(), key=lambda item: item[1], default=("", 0.0))
     if len(spreads) > 1 and most > MOST_SHARE * sum(spreads.values()):
         share = f"{most / sum(spreads.values()):.0%}"
         meaning = f"{share} of what the strategies' summed rewards differ by is {name}; the others hardly count"
-        say("dominance", "check", share, meaning, "bring the weights together, or set credit.each_reward")
+        advice = "bring the weights together, or set credit.each_reward"
+        found.append(Finding("dominance", "check", share, meaning, advice))
     return found, form
 
 

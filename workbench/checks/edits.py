@@ -4,8 +4,8 @@ An edit changes the text and keeps every token it does not touch; what it insert
 -1, one for each word. It is applied to a rollout that has been split and scored, so that it can aim at a good step.
 What an edit is worth under a reward and a scheme is ``probes``'s business.
 
-Below stand those of episodes, which insert turns. An inserted turn has its observation behind it: what the environment
-answers, where it is built in and can be asked (``Replay``).
+Those of episodes insert turns. An inserted turn has its observation behind it: what the environment answers, where it
+is built in and can be asked.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
-from workbench.environments import ENVIRONMENTS, TextEnvironment
+from workbench.environments import ENVIRONMENTS
 from workbench.errors import PatternError
 from workbench.schema import Group, Rollout, Step, StepScores, prompt_text
 from workbench.steps import PatternKind, Split, turn_texts
@@ -36,17 +37,16 @@ _TAGS = re.compile(r"\s*(<[^<>/]+>)(.*)(</[^<>]+>)\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class Target:
-    """A rollout to edit, with its scored steps, the kind of the pattern and the prompt text.
+    """A rollout of a group to edit, with its scored steps and the kind of the pattern.
 
-    ``split`` splits a text by the pattern, wherever that runs; ``others`` are the texts of the group.
+    ``split`` splits a text by the pattern, wherever that runs.
     """
 
+    group: Group
     rollout: Rollout
     scored: StepScores
     kind: PatternKind
-    prompt: str
     split: Callable[[str], Split]
-    others: Sequence[str] = ()
 
     @property
     def text(self) -> str:
@@ -78,6 +78,20 @@ class Target:
         """How many steps the pattern finds once these changes are made."""
         return sum(step.matched for step in self.split(splice(self.rollout, changes).text).steps)
 
+    def answer(self, turn: int, text: str) -> str:
+        """What answers ``text`` after the turn with that number (0-based): the environment, asked again from the start
+        of the episode, or where it cannot be made here, what answered that turn."""
+        environment = self.group.sampling.get("environment")
+        name = str(environment.get("name")) if isinstance(environment, dict) else ""
+        if name in ENVIRONMENTS:
+            asked = ENVIRONMENTS[name]()
+            with suppress(Exception):  # one that fails is as good as one that cannot be asked
+                asked.reset(prompt_text(self.group.prompt), **{**self.group.columns, **self.rollout.columns})
+                for earlier in turn_texts(self.rollout)[: turn + 1]:
+                    asked.reply(earlier.text)
+                return asked.reply(text) or ""
+        return self.rollout.observations[turn] or ""
+
     def words(self, text: str) -> list[str]:
         """The words outside the pattern's matches, or inside the tags of those that are a step."""
         for start, end in sorted(self.split(text).matches, reverse=True):
@@ -90,26 +104,41 @@ class Target:
 
 Piece = tuple[str, int, int]
 """A token's text and id, and whether the policy sampled it."""
-Change = tuple[int, int, str]
-"""Characters ``start`` to ``end`` are replaced."""
+
+
+class Change(NamedTuple):
+    """Characters ``start`` to ``end`` are replaced by what the policy, or with ``sampled`` 0 an environment, writes."""
+
+    start: int
+    end: int
+    text: str
+    sampled: int = 1
 
 
 @dataclass(frozen=True)
 class Edit:
-    """``changes`` gives what to replace where, or nothing where the edit cannot be made in this rollout."""
+    """``changes`` gives what to replace where, or nothing where the edit cannot be made in this rollout.
+
+    Where the edit ``keeps_words``, those outside the pattern's matches must stay the same, or it cannot be made.
+    """
 
     name: str
     summary: str
     changes: Callable[[Target], Sequence[Change]]
     keeps_words: bool = False
-    """Whether the words outside the pattern's matches must stay the same; else the edit cannot be made."""
+    of_turns: bool = False
 
-    def apply(self, target: Target, replay: Replay | None = None) -> Rollout | None:
-        """The edited rollout; None for an episode, and if there is nothing to edit or the result cannot be split."""
-        if not target.scored.steps or target.rollout.is_episode:
+    def apply(self, target: Target) -> Rollout | None:
+        """The edited rollout; None if there is nothing to edit or the result cannot be split.
+
+        Edits of turns are for episodes of several, the others for answers that are no episodes.
+        """
+        rollout = target.rollout
+        fits = len(rollout.turn_spans) > 1 if self.of_turns else not rollout.is_episode
+        if not (fits and target.scored.steps):
             return None
         try:
-            edited = splice(target.rollout, self.changes(target))
+            edited = splice(rollout, self.changes(target))
         except PatternError:
             return None
         changed = self.keeps_words and target.words(edited.text) != target.words(target.text)
@@ -120,7 +149,7 @@ def splice(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
     """``rollout`` with text replaced: untouched tokens keep id and text, the rest is cut into words with id -1."""
     pieces = list(zip(rollout.texts, rollout.token_ids, rollout.mask or (1,) * len(rollout), strict=True))
     end = [pieces.pop()] if rollout.finished else []
-    for start, stop, new in sorted(changes, reverse=True):
+    for start, stop, new, by_policy in sorted(changes, key=lambda change: change[:2])[::-1]:
         before, after, at = list[Piece](), list[Piece](), 0
         for text, token_id, sampled in pieces:
             after_it = at + len(text)
@@ -132,26 +161,19 @@ def splice(rollout: Rollout, changes: Sequence[Change]) -> Rollout:
                 before += [(text[: start - at], INSERTED, sampled)] * (at < start)
                 after += [(text[stop - at :], INSERTED, sampled)] * (after_it > stop)
             at = after_it
-        pieces = [*before, *_words(new, 1), *after]
-    return _with_pieces(rollout, pieces + end, has_mask=rollout.mask is not None)
-
-
-def _words(text: str, sampled: int) -> list[Piece]:
-    """The text cut into words, each with the space before it."""
-    return [(word, INSERTED, sampled) for word in _CHUNK.findall(text)]
-
-
-def _with_pieces(rollout: Rollout, pieces: Sequence[Piece], *, has_mask: bool) -> Rollout:
+        pieces = [*before, *((word, INSERTED, by_policy) for word in _CHUNK.findall(new)), *after]
+    pieces += end
     return replace(
         rollout,
         token_ids=tuple(token_id for _, token_id, _ in pieces),
         texts=tuple(text for text, _, _ in pieces),
-        mask=tuple(sampled for _, _, sampled in pieces) if has_mask else None,
+        mask=None if rollout.mask is None and not rollout.turns else tuple(sampled for _, _, sampled in pieces),
         logprobs=None,
         entropies=None,
         ref_logprobs=None,
         raw_logprobs=None,
         importances=None,
+        turns=(),  # the mask tells them
     )
 
 
@@ -171,7 +193,7 @@ def _split(target: Target) -> list[Change]:
     inner = [gap.span() for gap in re.compile(r"[ \t]+").finditer(body, step.start) if gap.start() >= opening]
     count = min(PIECES - 1, len(inner))
     chosen = dict.fromkeys(inner[(n + 1) * len(inner) // (count + 1)] for n in range(count))
-    tries = [[(*gap, separator) for gap in chosen] for separator in _separators(target, step)]
+    tries = [[Change(*gap, separator) for gap in chosen] for separator in _separators(target, step)]
     return next((changes for changes in tries if target.steps_of(changes) > target.steps_of([])), [])
 
 
@@ -188,20 +210,19 @@ def _separators(target: Target, step: Step) -> list[str]:
 
 def _merge(target: Target) -> list[Change]:
     """Take away what separates the first two neighbouring steps."""
+    if target.kind != "is" and not target.separators:
+        return []
     for first, second in pairwise(target.scored.steps):
         if target.kind == "ends":
-            cuts = [(start, end) for start, end in target.marks if first.start < end == first.end]
-            changes = [(start, end, " ") for start, end in cuts]
+            changes = [Change(start, end, " ") for start, end in target.marks if first.start < end == first.end]
         elif target.kind == "starts":
-            cuts = [(start, end) for start, end in target.marks if start == second.start]
-            changes = [(start, end, "") for start, end in cuts]
+            changes = [Change(start, end, "") for start, end in target.marks if start == second.start]
         else:
             close = target.text.rfind("</", first.start, first.end)
             opening = re.compile(r"\s*<[^<>]+>").match(target.text, second.start)
-            ends = [(close, first.end, ""), (second.start, opening.end(), "")] if close >= 0 and opening else []
-            changes = [change for change in ends if change[0] < change[1]]
-        if target.kind != "is" and not target.separators:
-            return []
+            if close < 0 or opening is None:
+                continue
+            changes = [Change(close, first.end, ""), Change(second.start, opening.end(), "")]
         if changes and target.steps_of(changes) < target.steps_of([]):
             return changes
     return []
@@ -217,7 +238,7 @@ def _repeat(target: Target) -> list[Change]:
     if target.kind == "ends":
         closed = any(end == step.end for _, end in target.marks)
         joints = [""] if closed else _separators(target, step)
-    tries = [[(step.end, step.end, joint + text)] for joint in joints]
+    tries = [[Change(step.end, step.end, joint + text)] for joint in joints]
     fits = (changes for changes in tries if len(tries) == 1 or target.steps_of(changes) > target.steps_of([]))
     return next(fits, [])
 
@@ -225,7 +246,7 @@ def _repeat(target: Target) -> list[Change]:
 def _pad(target: Target) -> list[Change]:
     """Words without content at the end of the best step."""
     at = _last_word(target, target.best)
-    return [(at, at, FILLER)]
+    return [Change(at, at, FILLER)]
 
 
 def _repeat_answer(target: Target) -> list[Change]:
@@ -234,7 +255,7 @@ def _repeat_answer(target: Target) -> list[Change]:
         return []
     step = target.scored.steps[-1]
     text = target.text[step.start : step.end]
-    return [(step.end, step.end, text if text.startswith("\n") else "\n" + text)]
+    return [Change(step.end, step.end, text if text.startswith("\n") else "\n" + text)]
 
 
 def _drop_separators(target: Target) -> list[Change]:
@@ -242,12 +263,11 @@ def _drop_separators(target: Target) -> list[Change]:
     if not target.scored.matched:
         return []
     if target.kind == "is":
-        matches = [(start, _TAGS.fullmatch(target.text, start, end)) for start, end in target.marks]
-        inside = [tags for _, tags in matches if tags]
-        return [(tags.start(group), tags.end(group), " ") for tags in inside for group in (1, 3)]
+        inside = [tags for span in target.marks if (tags := _TAGS.fullmatch(target.text, *span))]
+        return [Change(*tags.span(group), " ") for tags in inside for group in (1, 3)]
     if not target.separators:
         return []
-    return [(start, end, " " if target.kind == "ends" else "") for start, end in target.marks]
+    return [Change(start, end, " " if target.kind == "ends" else "") for start, end in target.marks]
 
 
 def _empty_step(target: Target) -> list[Change]:
@@ -263,16 +283,16 @@ def _empty_step(target: Target) -> list[Change]:
             text = f"\n{opening} {close}"
         else:
             text = separator.rstrip(" ")
-        if target.steps_of([(end, end, text)]) > target.steps_of([]):
-            return [(end, end, text)]
+        if target.steps_of([Change(end, end, text)]) > target.steps_of([]):
+            return [Change(end, end, text)]
     return []
 
 
 def _copy_numbers(target: Target) -> list[Change]:
     """The prompt's numbers, at the end of the best step."""
-    numbers = _NUMBER.findall(target.prompt)
+    numbers = _NUMBER.findall(prompt_text(target.group.prompt))
     at = _last_word(target, target.best)
-    return [(at, at, " " + " ".join(numbers))] if numbers else []
+    return [Change(at, at, " " + " ".join(numbers))] if numbers else []
 
 
 def _hedge(target: Target) -> list[Change]:
@@ -281,10 +301,10 @@ def _hedge(target: Target) -> list[Change]:
     if not numbers:
         return []
     answer, at = numbers[-1][0], numbers[-1].end()
-    last = dict.fromkeys(number for text in target.others for number in _NUMBER.findall(text)[-1:])
+    last = dict.fromkeys(number for one in target.group.rollouts for number in _NUMBER.findall(one.text)[-1:])
     whole = int(_DIGITS.findall(answer)[0])
     rest = [number for number in last if number != answer] or [f"{whole + 1}", f"{whole + 2}"]
-    return [(at, at, "".join(f" or {text}" for text in rest[:HEDGES]))]
+    return [Change(at, at, "".join(f" or {text}" for text in rest[:HEDGES]))]
 
 
 def _last_word(target: Target, step: Step) -> int:
@@ -296,6 +316,53 @@ def _last_word(target: Target, step: Step) -> int:
         cut = [start for start, end in target.marks if end == step.end and start >= step.start]
         text = target.text[step.start : cut[0]] if cut else text
     return step.start + len(text.rstrip())
+
+
+# ── turns of an episode ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _turn(target: Target, after: int, text: str) -> list[Change]:
+    """Insert a turn that says ``text``, and what answers it, before the turn that follows ``after``."""
+    token, _ = target.rollout.turn_spans[after + 1]
+    at = sum(map(len, target.rollout.texts[:token]))
+    return [Change(at, at, text), Change(at, at, target.answer(after, text), 0)]
+
+
+def _empty_call(target: Target) -> list[Change]:
+    """A call of nothing, after the first turn."""
+    text = turn_texts(target.rollout)[0].text
+    head, colon, _ = text.partition(":")
+    if "<tool_call>" in text:
+        return _turn(target, 0, "<tool_call>\n{}\n</tool_call>")
+    if colon and "\n" not in head:
+        return _turn(target, 0, f"{head}:" + ("\n" if text.endswith("\n") else ""))
+    return []
+
+
+def _repeat_call(target: Target) -> list[Change]:
+    """Among the turns that something answered the best one once more, right after its answer."""
+    rollout = target.rollout
+    best = [float("-inf")] * (len(rollout.turn_spans) - 1)
+    for reward, last in zip(target.scored.rewards, target.scored.step_ends, strict=True):
+        turn = rollout.turn_of(last)
+        if turn < len(best) and reward is not None:
+            best[turn] = max(best[turn], reward)
+    turn = best.index(max(best))
+    return _turn(target, turn, turn_texts(rollout)[turn].text)
+
+
+def _ignored_call(target: Target) -> list[Change]:
+    """The first call again before the last turn, which goes on as if it had not been made."""
+    last = len(target.rollout.turn_spans) - 1
+    if last < 2:
+        return []  # it would be the repeated call
+    return _turn(target, last - 1, turn_texts(target.rollout)[0].text)
+
+
+def _longer_answer(target: Target) -> list[Change]:
+    """Words without content at the end of the last turn."""
+    at = len(target.text.rstrip())
+    return [Change(at, at, FILLER)]
 
 
 EDITS: dict[str, Edit] = {
@@ -319,114 +386,17 @@ EDITS: dict[str, Edit] = {
 }
 
 
-# --- turns of an episode ------------------------------------------------------------------------------------------
-
-Insertion = tuple[str, int]
-"""A text, and whether the policy says it (1) or the environment (0)."""
-
-
-@dataclass(frozen=True)
-class TurnEdit:
-    """``insertion`` gives the token that texts are put before and the texts, or None where it cannot be made."""
-
-    name: str
-    summary: str
-    insertion: Callable[[Target, Replay], tuple[int, Sequence[Insertion]] | None]
-
-    def apply(self, target: Target, replay: Replay) -> Rollout | None:
-        """The edited episode, or None where there is nothing to edit."""
-        made = self.insertion(target, replay) if len(target.rollout.turn_spans) > 1 else None
-        return None if made is None else insert(target.rollout, *made)
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A group's environment, asked again from the start of an episode; None where it cannot be made here."""
-
-    make: Callable[[], TextEnvironment] | None
-    group: Group
-
-    @classmethod
-    def of(cls, group: Group) -> Replay:
-        environment = group.sampling.get("environment")
-        name = environment.get("name") if isinstance(environment, dict) else None
-        return cls(ENVIRONMENTS.get(str(name)), group)
-
-    def answer(self, rollout: Rollout, turn: int, text: str) -> str:
-        """What answers ``text`` after the turn with that number (0-based)."""
-        if self.make is not None:
-            environment = self.make()
-            with suppress(Exception):  # one that fails is as good as one that cannot be asked
-                environment.reset(prompt_text(self.group.prompt), **{**self.group.columns, **rollout.columns})
-                for earlier in turn_texts(rollout)[: turn + 1]:
-                    environment.reply(earlier.text)
-                return environment.reply(text) or ""
-        return rollout.observations[turn] or ""
-
-
-def insert(rollout: Rollout, at: int, texts: Sequence[Insertion]) -> Rollout:
-    """The rollout with texts before token ``at``, cut into words with id -1."""
-    old = list(zip(rollout.texts, rollout.token_ids, rollout.mask or (1,) * len(rollout), strict=True))
-    new = [piece for text, sampled in texts for piece in _words(text, sampled)]
-    return replace(_with_pieces(rollout, [*old[:at], *new, *old[at:]], has_mask=True), turns=())  # the mask tells them
-
-
-def _best_call(target: Target) -> int:
-    """The turn with the highest reward among those that something answered, the first of several."""
-    rollout = target.rollout
-    best = [float("-inf")] * (len(rollout.turn_spans) - 1)
-    for reward, last in zip(target.scored.rewards, target.scored.step_ends, strict=True):
-        turn = rollout.turn_of(last)
-        if turn < len(best) and reward is not None:
-            best[turn] = max(best[turn], reward)
-    return best.index(max(best))
-
-
-def _empty_call(target: Target, replay: Replay) -> tuple[int, Sequence[Insertion]] | None:
-    """A call of nothing, after the first turn."""
-    rollout = target.rollout
-    text = turn_texts(rollout)[0].text
-    head, colon, _ = text.partition(":")
-    if "<tool_call>" in text:
-        empty = "<tool_call>\n{}\n</tool_call>"
-    elif colon and "\n" not in head:
-        empty = f"{head}:" + ("\n" if text.endswith("\n") else "")
-    else:
-        return None
-    return rollout.turn_spans[1][0], [(empty, 1), (replay.answer(rollout, 0, empty), 0)]
-
-
-def _repeat_call(target: Target, replay: Replay) -> tuple[int, Sequence[Insertion]]:
-    """The best call once more, right after it was answered."""
-    turn = _best_call(target)
-    text = turn_texts(target.rollout)[turn].text
-    return target.rollout.turn_spans[turn + 1][0], [(text, 1), (replay.answer(target.rollout, turn, text), 0)]
-
-
-def _ignored_call(target: Target, replay: Replay) -> tuple[int, Sequence[Insertion]] | None:
-    """The first call again before the last turn, which goes on as if it had not been made."""
-    rollout, last = target.rollout, len(target.rollout.turn_spans) - 1
-    if last < 2:
-        return None  # it would be the repeated call
-    text = turn_texts(rollout)[0].text
-    return rollout.turn_spans[last][0], [(text, 1), (replay.answer(rollout, last - 1, text), 0)]
-
-
-def _longer_answer(target: Target, replay: Replay) -> tuple[int, Sequence[Insertion]]:
-    """Words without content at the end of the last turn."""
-    first, last = target.rollout.turn_spans[-1]
-    at = last + 1 - target.rollout.finished
-    while at > first + 1 and not target.rollout.texts[at - 1].strip():
-        at -= 1
-    return at, [(FILLER, 1)]
-
-
-TURN_EDITS: dict[str, TurnEdit] = {
+TURN_EDITS: dict[str, Edit] = {
     edit.name: edit
     for edit in (
-        TurnEdit("make an empty call", "a call of nothing, after the first turn", _empty_call),
-        TurnEdit("repeat a call", "the best one, right after its answer", _repeat_call),
-        TurnEdit("ignore a result", "the first call again, before a last turn that takes no notice", _ignored_call),
-        TurnEdit("lengthen the answer", "words without content in the last turn", _longer_answer),
+        Edit("make an empty call", "a call of nothing, after the first turn", _empty_call, of_turns=True),
+        Edit("repeat a call", "the best one, right after its answer", _repeat_call, of_turns=True),
+        Edit(
+            "ignore a result",
+            "the first call again, before a last turn that takes no notice",
+            _ignored_call,
+            of_turns=True,
+        ),
+        Edit("lengthen the answer", "words without content in the last turn", _longer_answer, of_turns=True),
     )
 }

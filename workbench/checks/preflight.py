@@ -51,6 +51,11 @@ class Finding:
     advice: str = ""
 
 
+def worst_level(findings: Iterable[Finding]) -> Level:
+    levels: tuple[Level, ...] = ("ok", "check", "stop")
+    return max((finding.level for finding in findings), key=levels.index, default="ok")
+
+
 @dataclass(frozen=True)
 class Preflight:
     """The findings, and the scored and credited groups they are about."""
@@ -60,9 +65,7 @@ class Preflight:
 
     @property
     def level(self) -> Level:
-        """The worst level there is."""
-        levels = {finding.level for finding in self.findings}
-        return "stop" if "stop" in levels else "check" if "check" in levels else "ok"
+        return worst_level(self.findings)
 
     def __str__(self) -> str:
         lines = []

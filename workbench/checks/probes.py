@@ -19,22 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Replay, Target, TurnEdit
+from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Target
 from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, Sandbox, score_group
-from workbench.rewards.reward import Models
-from workbench.rewards.score import settle
+from workbench.rewards.reward import Models, settle
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores, counted, signed
-from workbench.steps import StepPattern, split_answers, split_preview
+from workbench.steps import Split, StepPattern, split_answers, split_preview
 
 THRESHOLD = 0.25
 """What an edit must gain to count, in standard deviations of the group's own advantages under the scheme; less comes
 from the pool's own shift with one edit."""
 
-AnyEdit = Edit | TurnEdit
-ALL_EDITS: Mapping[str, AnyEdit] = {**EDITS, **TURN_EDITS}
+ALL_EDITS: Mapping[str, Edit] = {**EDITS, **TURN_EDITS}
 """Of answers of one turn and of episodes."""
 
 
@@ -186,27 +184,21 @@ def probe(
     cut = split_preview if worker is None else worker.split
     score_one = partial(score_group, pattern=pattern, rewards=rewards, worker=worker, models=models)
     base = score_one(group)
-    prompt = group.prompt if isinstance(group.prompt, str) else "\n".join(m["content"] for m in group.prompt)
-    replay = Replay.of(group)
-    known: Mapping[str, AnyEdit] = TURN_EDITS if any(r.is_episode for r in group.rollouts) else EDITS
+    known = TURN_EDITS if any(r.is_episode for r in group.rollouts) else EDITS
     chosen = [ALL_EDITS[name] for name in (edits if edits is not None else known)]
-    texts = tuple(rollout.text for rollout in group.rollouts)
+
+    def split(text: str) -> Split:
+        return split_answers([text], pattern, cut, opened=[group.thinking_open])[0]
+
     targets = [
-        Target(
-            rollout,
-            scored,
-            pattern.kind,
-            prompt,
-            lambda text: split_answers([text], pattern, cut, opened=[group.thinking_open])[0],
-            texts,
-        )
+        Target(group, rollout, scored, pattern.kind, split)
         for rollout, scored in zip(group.rollouts, base.scored, strict=True)
     ]
     made = [
         (edit, i, edited)
         for edit in chosen
         for i, target in enumerate(targets)
-        if (edited := edit.apply(target, replay)) is not None
+        if (edited := edit.apply(target)) is not None
     ]
     on_progress(f"scoring {counted(len(made), 'edited answer')}")
     made, scored = _score_all(made, group, score_one)
@@ -232,7 +224,7 @@ def _unit(credit: Credit) -> float:
     return float(tokens.std()) if len(tokens) and tokens.any() else 1.0
 
 
-Made = tuple[AnyEdit, int, Rollout]
+Made = tuple[Edit, int, Rollout]
 
 
 def _score_all(

@@ -23,9 +23,8 @@ from workbench.checks.difficulty import auc
 from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.steps import given_labels
-from workbench.rewards.reward import Models, Reward, load_reward
+from workbench.rewards.reward import Models, Reward, load_reward, score_completions
 from workbench.rewards.sandbox import Sandbox
-from workbench.rewards.score import score_completions
 from workbench.schema import Group, RewardKind, StepScores, counted
 from workbench.steps import PRESETS, StepPattern
 
@@ -52,13 +51,13 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Disagreement:
-    """One item the reward is wrong about. ``step`` is None for a whole completion; all indices count from 0."""
+class Labelled:
+    """A labelled step, or a whole completion, whose ``step`` is None; all indices count from 0."""
 
     group: int
     rollout: int
     step: int | None
-    score: float
+    score: float | None
     label: bool
     text: str
 
@@ -84,7 +83,7 @@ class RewardCheck:
     given: Agreement | None
     first_error: FirstError | None
     best_first_error: FirstError | None
-    worst: tuple[Disagreement, ...]
+    worst: tuple[Labelled, ...]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -106,16 +105,6 @@ class RewardCheck:
             if error is not None:
                 rows.append((what, str(error)))
         return [*rows, *(("note", note) for note in self.notes)]
-
-
-@dataclass(frozen=True)
-class _Item:
-    group: int
-    rollout: int
-    step: int | None
-    score: float | None
-    label: bool
-    text: str
 
 
 def check_reward(
@@ -154,10 +143,17 @@ def check_reward(
     if threshold is not None and not np.isfinite(threshold):
         raise ConfigError(f"threshold is {threshold}; give a finite number, or leave it out to have the best one found")
     column = _column(groups, loaded.kind, labels)
-    items: list[_Item] = []
+    items: list[Labelled] = []
     chains: list[Chain] = []
     done = 0
-    for g, (group, scored) in enumerate(_score_groups(groups, loaded, cutter, worker)):
+    for g, group in enumerate(groups):
+        rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+        prompts = [group.prompt] * len(group)
+        try:
+            scored, _ = score_completions(prompts, group.rollouts, rows, cutter, [loaded], worker=worker)
+        except RewardError as error:
+            error.args = (f"group {g + 1}: {error}",)
+            raise
         if column == STEP_LABELS:
             of_steps, of_chains = _step_items(g, group, scored, loaded.name)
             items += of_steps
@@ -196,21 +192,7 @@ def _column(groups: Sequence[Group], kind: RewardKind, column: str | None) -> st
     return usual_column
 
 
-def _score_groups(
-    groups: Sequence[Group], reward: Reward, pattern: StepPattern, worker: Sandbox | None
-) -> Iterator[tuple[Group, list[StepScores]]]:
-    for number, group in enumerate(groups, start=1):
-        rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
-        prompts = [group.prompt] * len(group)
-        try:
-            scored, _ = score_completions(prompts, group.rollouts, rows, pattern, [reward], worker=worker)
-        except RewardError as error:
-            error.args = (f"group {number}: {error}",)
-            raise
-        yield group, scored
-
-
-def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[_Item], list[Chain]]:
+def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -> tuple[list[Labelled], list[Chain]]:
     items, chains = [], []
     for r, (rollout, step_scores) in enumerate(zip(group.rollouts, scored, strict=True)):
         columns = {**group.columns, **rollout.columns}
@@ -227,7 +209,7 @@ def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -
         scores = step_scores.scores[name]
         for k, (text, score, label) in enumerate(zip(texts, scores, labels, strict=True)):
             if label is not None:
-                items.append(_Item(g, r, k, score, _truth(label, g, r), text))
+                items.append(Labelled(g, r, k, score, _truth(label, g, r), text))
         wrong = [label is not None and not _truth(label, g, r) for label in labels]
         if any(label is not None for label in labels):
             # A wrong step that the pattern cuts otherwise than it was labelled cannot be found.
@@ -243,7 +225,7 @@ def _completion_items(
     reward: Reward,
     column: str,
     aggregate: Callable[[Sequence[float]], float],
-) -> Iterator[_Item]:
+) -> Iterator[Labelled]:
     for r, (rollout, step_scores) in enumerate(zip(group.rollouts, scored, strict=True)):
         label = rollout.columns.get(column, group.columns.get(column))
         if label is None:
@@ -253,7 +235,7 @@ def _completion_items(
         else:
             step_values = [value for value in step_scores.scores[reward.name] if value is not None]
             score = aggregate(step_values) if step_values else None
-        yield _Item(g, r, None, score, _truth(label, g, r), rollout.text)
+        yield Labelled(g, r, None, score, _truth(label, g, r), rollout.text)
 
 
 def _truth(label: Any, g: int, r: int) -> bool:
@@ -269,7 +251,7 @@ def _truth(label: Any, g: int, r: int) -> bool:
 def _judge(
     reward: Reward,
     column: str,
-    items: Sequence[_Item],
+    items: Sequence[Labelled],
     chains: Sequence[Chain],
     threshold: float | None,
     worst: int,
@@ -321,21 +303,18 @@ def _judge(
 
 def _best_agreement(scores: Scores, labels: Labels) -> Agreement:
     """Of the thresholds with the most agreement, the highest; infinity stands for "nothing is right"."""
-    values = np.unique(scores)  # ascending
-    right = np.array([np.inf, *values[::-1]])
-    # With a threshold of v, items from v on count as right.
-    order = np.argsort(scores, kind="stable")
-    ordered, truth = scores[order], labels[order]
-    wrong_below = np.concatenate([[0], np.cumsum(~truth)])  # (n + 1,)
-    right_from = np.concatenate([np.cumsum(truth[::-1])[::-1], [0]])  # (n + 1,)
-    at = np.searchsorted(ordered, right, side="left")
-    shares = (wrong_below[at] + right_from[at]) / len(labels)
-    return Agreement(float(right[int(np.argmax(shares))]), float(shares.max()))
+    order = np.argsort(-scores, kind="stable")
+    # A threshold at the k-th highest score counts k items as right: one more agrees for each that is, else one less.
+    gained = np.cumsum(np.where(labels[order], 1, -1))
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, [True]))  # of items with one score
+    shares = (np.count_nonzero(~labels) + np.append(0, gained[last])) / len(labels)
+    best = int(np.argmax(shares))
+    return Agreement(float(np.append(np.inf, scores[order][last])[best]), float(shares[best]))
 
 
 def _worst(
-    held: Sequence[_Item], scores: Scores, labels: Labels, threshold: float, count: int
-) -> tuple[Disagreement, ...]:
+    held: Sequence[Labelled], scores: Scores, labels: Labels, threshold: float, count: int
+) -> tuple[Labelled, ...]:
     """Where score and label disagree, those first whose score is furthest to the wrong side among all scores."""
     if not held:
         return ()
@@ -344,10 +323,7 @@ def _worst(
     badness = np.where(labels, len(scores) + 1 - rank, rank)
     wrong = np.flatnonzero((scores >= threshold) != labels)
     chosen = sorted(wrong.tolist(), key=lambda i: -badness[i])[:count]
-    return tuple(
-        Disagreement(item.group, item.rollout, item.step, float(scores[i]), item.label, item.text)
-        for i, item in ((i, held[i]) for i in chosen)
-    )
+    return tuple(held[i] for i in chosen)
 
 
 # --- the first wrong step, or that there is none ------------------------------------------------------------------

@@ -19,7 +19,7 @@ from workbench.policies.decoding import decoding_of
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group, with_reference
-from workbench.rewards.models.load import LocalModels, changed
+from workbench.rewards.models.model import LocalModels, changed
 from workbench.rewards.sandbox import shared_sandbox
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.schema import Example, Group

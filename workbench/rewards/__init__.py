@@ -3,10 +3,10 @@
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
 from workbench.rewards.logged import ARGUMENTS
 from workbench.rewards.protocol import Batch, Score, columns_left_out
-from workbench.rewards.reward import Reward, load_reward
-from workbench.rewards.sandbox import Sandbox, SandboxPool
-from workbench.rewards.score import (
+from workbench.rewards.reward import (
     ErrorBudget,
+    Reward,
+    load_reward,
     score_both,
     score_completions,
     score_group,
@@ -15,6 +15,7 @@ from workbench.rewards.score import (
     split_group,
     texts_after_thinking,
 )
+from workbench.rewards.sandbox import Sandbox, SandboxPool
 
 __all__ = [
     "ARGUMENTS",

@@ -1,12 +1,299 @@
-"""The sandbox's process: ``python -m workbench.rewards TEMPORARY [--isolated] [FOLDER …]``, started by ``sandbox``."""
+"""The sandbox's process: patterns, reward functions and environments, within limits.
 
+``python -m workbench.rewards TEMPORARY [--isolated] [FOLDER …]``, started by ``sandbox``, which is the other side. A
+request names the code or the pattern each time, so a process that was replaced needs telling nothing; code that was
+loaded before is not run again. What a function returned is checked here, and nowhere else.
+
+The limits are for accidents: a loop that eats memory, a file without an end. Files, the network and other processes are
+there as in a notebook, unless the process is isolated (``workbench.sandbox.isolate``).
+"""
+
+from __future__ import annotations
+
+# What rewards commonly need, so that a call need not wait for it. Larger libraries are imported when the code loads.
+import collections  # noqa: F401
+import dataclasses  # noqa: F401
+import errno
+import faulthandler
+import fractions  # noqa: F401
+import hashlib
+import inspect
+import itertools  # noqa: F401
+import math  # noqa: F401
 import os
+import random  # noqa: F401
+import re  # noqa: F401
+import resource
+import statistics  # noqa: F401
 import sys
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
-from workbench.rewards.sandboxed import MISSING, handle
-from workbench.sandbox.child import serve
-from workbench.sandbox.limits import restrict
+import numpy  # noqa: F401
+
+from workbench.environments import Reply, answer_turn, begin_episode, check_class
+from workbench.errors import EpisodeError, RewardCodeError, RewardError
+from workbench.rewards.logged import Log, mark_prints
+from workbench.rewards.protocol import (
+    Batch,
+    as_reward,
+    call_reward,
+    is_async,
+    is_reward_class,
+    raised,
+    read_signature,
+)
+from workbench.rewards.sandbox import FILENAME, LOADED
+from workbench.rewards.source import syntax_said
+from workbench.sandbox.child import Emitter, serve
+from workbench.sandbox.isolate import isolate, what_is_off
+from workbench.schema.rollouts import state_of
+from workbench.steps import StepPattern, split_leniently, split_preview
+
+MEMORY = 4 << 30
+"""Bytes of memory that may be allocated; libraries that are only mapped do not count."""
+FILE = 64 << 20
+"""Bytes of one file that may be written."""
+DESCRIPTORS = 256
+MOST_THREADS = 32
+"""Threads that may be left when a call is over; a pool that code keeps is fine, a flood of them is not."""
+MISSING: list[str] = []
+"""The limits, and layers of isolation, that this system lacks."""
+_MODULE = "reward_code"
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
+
+
+def restrict(temporary: Path, importable: Sequence[str], *, isolated: bool) -> list[str]:
+    """Limit this process for good; return a sentence for each limit or layer that the system lacks.
+
+    ``temporary`` is its folder for temporary files. Code may import from ``importable`` folders, and from the folder
+    that the process was started in unless it is ``isolated``; it then works in ``temporary``.
+    """
+    folders = [*importable] if isolated else [*importable, os.getcwd()]
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+    limits = {
+        "memory": (resource.RLIMIT_DATA, MEMORY),
+        "file size": (resource.RLIMIT_FSIZE, FILE),
+        "open files": (resource.RLIMIT_NOFILE, DESCRIPTORS),
+        "core files": (resource.RLIMIT_CORE, 0),
+    }
+    refused = []
+    for name, (limit, most) in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        try:
+            resource.setrlimit(limit, (most, most))
+        except (ValueError, OSError):
+            refused.append(name)
+    missing = [f"no limit of {', '.join(refused)}: this system takes none"] if refused else []
+    if isolated:
+        os.environ["HOME"] = str(temporary)
+        os.chdir(temporary)
+        # What the interpreter needs to import: its folders and this package, but not the folder this package is in.
+        places = [*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
+        readable = [_PACKAGE, *(Path(os.path.realpath(place)) for place in places)]
+        missing += isolate((path for path in readable if path != _PACKAGE.parent and path.exists()), temporary)
+    return missing
+
+
+def what_ran_out(error: BaseException | None) -> str | None:
+    """Return which limit ``error`` hit, None where it is another error."""
+    if isinstance(error, MemoryError):
+        return f"the limit is {MEMORY >> 30} GB"
+    files = {errno.EFBIG: f"a file may have {FILE >> 20} MB", errno.EMFILE: f"{DESCRIPTORS} files may be open"}
+    return files.get(error.errno or 0) if isinstance(error, OSError) else None
+
+
+def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
+    """``load`` a function of the request's code, ``score`` a batch with it, ``split`` texts by a pattern, play a turn
+    of an ``environment``, or tell what is ``missing``."""
+    if request["do"] == "missing":
+        return {"missing": MISSING}
+    # Ends this process, and says in which line it hangs. Nothing the code does can hold it up.
+    faulthandler.dump_traceback_later(request["deadline"], exit=True, file=2)
+    try:
+        return _ANSWERS[request["do"]](request)
+    except (RewardError, EpisodeError) as error:
+        emit.is_last = isinstance(error.__cause__, MemoryError)  # what the code left behind may still hold it
+        off = what_is_off(error.__cause__) if "--isolated" in sys.argv else None
+        if reason := off or what_ran_out(error.__cause__):
+            error.args = (f"{error} ({reason} in the sandbox)",)
+        raise
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        emit.is_last = emit.is_last or threading.active_count() > MOST_THREADS
+
+
+def _split(request: dict[str, Any]) -> dict[str, Any]:
+    split = split_leniently if request["leniently"] else split_preview
+    pattern = StepPattern(*request["pattern"])
+    _ = pattern.compiled  # also where there are no texts
+    return {
+        "splits": [
+            ([astuple(step) for step in text.steps], text.matches, text.failed)
+            for text in split(request["texts"], pattern)
+        ]
+    }
+
+
+# --- reward functions -------------------------------------------------------------------------------------------------
+
+
+def _load(request: dict[str, Any]) -> dict[str, Any]:
+    function, signature = _function(request["code"], request["name"])
+    parameters = [[one.name, one.kind.name, one.default is not one.empty] for one in signature.parameters.values()]
+    return {"parameters": parameters, "async": is_async(function)}
+
+
+def _score(request: dict[str, Any]) -> dict[str, Any]:
+    name, sent = request["name"], request["batch"]
+    function, _ = _function(request["code"], name)
+    state = sent["trainer_state"] and SimpleNamespace(**sent["trainer_state"])
+    batch = Batch(**sent | {"trainer_state": state, "log": Log()})
+    # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
+    scores = call_reward(name, function, batch, catch=BaseException, on_rollout=mark_prints)
+    return {"scores": scores, "logged": vars(batch.log)}
+
+
+@lru_cache(LOADED)
+def _function(code: str, name: str) -> tuple[Any, inspect.Signature]:
+    function = as_reward(_choose(_execute(code, name, "reward"), name))
+    return function, read_signature(function, name)
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+MOST_EPISODES = 4096
+"""Episodes at a time; the oldest one leaves, and is played again where it still goes on."""
+
+
+@dataclass
+class _Playing:
+    environment: Any
+    turns: int
+    state: str | None
+
+
+_playing: OrderedDict[str, _Playing] = OrderedDict()
+"""The environments of this process: one a running episode."""
+
+
+def _play(request: dict[str, Any]) -> dict[str, Any]:
+    """One call of the environment that the request's code defines, whatever that raises an EpisodeError."""
+    name = request["name"]
+    try:
+        return _play_turn(_class(request["code"], name), request)
+    except EpisodeError:
+        raise
+    except RewardCodeError as error:
+        raise EpisodeError(str(error), line=error.line) from error
+    except BaseException as error:  # whatever the user's code raises
+        said, line = raised(error, FILENAME)
+        raise EpisodeError(f"environment {name!r} {said}", line=line) from error
+
+
+def _play_turn(kind: Callable[[], Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """``describe`` the class, ``begin`` an episode, ``reply`` to its newest turn, or ``end`` it.
+
+    Every request brings the episode's turns and hashes of what they were answered, so that a process that was replaced
+    plays it again and goes on: what the environment answered then must be what it answers now.
+    """
+    call, episode = request["call"], str(request.get("episode"))
+    if call == "describe":
+        return {"stop": list(check_class(kind, request["name"]))}
+    if call == "end":
+        _playing.pop(episode, None)
+        return {}
+    turns, replies = list(request["turns"]), list(request["replies"])
+    playing = _playing.get(episode)
+    if playing is None or playing.turns != len(replies):
+        playing = _Playing(kind(), len(replies), None)
+        playing.state = begin_episode(playing.environment, request["prompt"], request["columns"])
+        for turn, before in zip(turns, replies, strict=False):
+            answer: Reply = answer_turn(playing.environment, turn)
+            playing.state = answer.state
+            if state_of(answer.text or "") != before:
+                raise EpisodeError(
+                    f"environment {request['name']!r}: its process was replaced in the middle of an episode, and when "
+                    "its turns were played again it answered otherwise; make it answer alike to the same turns"
+                )
+        _playing[episode] = playing
+        if len(_playing) > MOST_EPISODES:
+            _playing.popitem(last=False)
+    if call == "begin":
+        return {"state": playing.state}
+    try:
+        answer = answer_turn(playing.environment, turns[-1])
+    except BaseException:
+        _playing.pop(episode, None)
+        raise
+    playing.turns += 1
+    return {"text": answer.text, "state": answer.state}
+
+
+@lru_cache(LOADED)
+def _class(code: str, name: str) -> Any:
+    return _choose(_execute(code, name, "environment"), name, "environment")
+
+
+# --- code -------------------------------------------------------------------------------------------------------------
+
+
+def _execute(code: str, name: str, what: str) -> ModuleType:
+    module = ModuleType(f"{_MODULE}_{hashlib.sha256(code.encode(errors='surrogatepass')).hexdigest()[:8]}")
+    # Where dataclasses and pickle look a class's module up.
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(code, FILENAME, "exec", dont_inherit=True), module.__dict__)
+    except SyntaxError as error:
+        said = f"{what} {name!r} does not compile: {syntax_said(error)}"
+        raise RewardCodeError(said, reward=name, line=error.lineno) from error
+    except BaseException as error:  # whatever the code's own top level raises
+        said, line = raised(error, FILENAME)
+        found = " (it can import what is installed, and of a --reward-file what lies beside it)"
+        said += found * isinstance(error, ModuleNotFoundError)
+        raise RewardCodeError(f"the code of {what} {name!r} {said}", reward=name, line=line) from error
+    return module
+
+
+def _choose(module: ModuleType, name: str, what: str = "reward") -> Any:
+    """Return the code's reward function or environment of that name, or ``reward``, or its only public one."""
+    is_one = _is_function if what == "reward" else inspect.isclass
+    defined = {
+        key: value
+        for key, value in vars(module).items()
+        if is_one(value) and getattr(value, "__module__", None) == module.__name__ and not key.startswith("_")
+    }
+    named = vars(module).get(name)
+    if is_one(named):
+        return named
+    usable = [value for value in defined.values() if what == "reward" or hasattr(value, "reply")]
+    if what in defined or len(usable) == 1:
+        return defined.get(what, usable[0])
+    names = ", ".join(defined)
+    said = f"define a function named {name!r} (or 'reward'); the code defines {names or 'no function'}"
+    if what == "environment":
+        said = f"define a class named {name!r} with the methods reset and reply; the code defines {names or 'no class'}"
+    raise RewardCodeError(said, reward=name)
+
+
+def _is_function(value: Any) -> bool:
+    """Return whether it is a function, an object that can be called or scores, or a class of such (ms-swift's)."""
+    if inspect.isclass(value):
+        return is_reward_class(value)
+    return callable(value) or hasattr(value, "forward") or (hasattr(value, "funcs") and hasattr(value, "weights"))
+
+
+_ANSWERS = {"split": _split, "load": _load, "score": _score, "environment": _play}
 
 if __name__ == "__main__":
     os.environ.pop("PYTHONSAFEPATH", None)

@@ -24,10 +24,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +34,7 @@ from urllib.parse import urlsplit
 from workbench.config import JudgeConfig
 from workbench.errors import REDACTED, RewardError, redact
 from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
-from workbench.rewards.protocol import Score
+from workbench.rewards.protocol import Score, results
 from workbench.schema import Prompt, RewardKind
 
 if TYPE_CHECKING:
@@ -157,14 +155,6 @@ def body_of(config: JudgeConfig, messages: Sequence[dict[str, str]]) -> dict[str
 # --- asking -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Verdicts of each question, one a step or a single one, and how many requests that took."""
-
-    verdicts: list[list[Verdict]]
-    calls: int
-
-
 class Judges(AbstractContextManager["Judges"]):
     """Asks judges, from any thread.
 
@@ -190,28 +180,27 @@ class Judges(AbstractContextManager["Judges"]):
             for call in list(self._calls)
         )
 
-    def judged(self, name: str, config: JudgeConfig, questions: Sequence[Question]) -> Judged:
-        """Return verdicts on all questions.
+    def judged(self, name: str, config: JudgeConfig, questions: Sequence[Question]) -> tuple[list[list[Verdict]], int]:
+        """Return verdicts on all questions, one a step or a single one, and how many requests that took.
 
-        The same question is asked once, and once more if its answer cannot be read. Raises RewardError if the endpoint
-        cannot be used, ``max_calls`` is reached or the call is cancelled; answers until then stay in the store.
+        The same question is asked once, and once more if its answer cannot be read; one of no steps is not asked.
+        Raises RewardError if the endpoint cannot be used, ``max_calls`` is reached or the call is cancelled; answers
+        until then stay in the store.
         """
+        different = list(dict.fromkeys(question for question in questions if question.steps != 0))
         with self._lock:
             self._store = self._store or Store(self._folder)
-            call = _Call(name, config, key_of(config), self._store, self._scope, list(dict.fromkeys(questions)))
+            call = _Call(name, config, key_of(config), self._store, self._scope, different)
             self._calls.append(call)
-        try:  # on a thread of its own: the caller's may have an event loop, as a notebook's does
-            with ThreadPoolExecutor(1, thread_name_prefix="judge") as thread:
-                future = thread.submit(asyncio.run, call.ask_all())
-                try:
-                    found = future.result()
-                except KeyboardInterrupt:
-                    call.cancel()
-                    raise
+        try:
+            (found,) = results([call.ask_all])
+        except KeyboardInterrupt:
+            call.cancel()
+            raise
         finally:
             with self._lock:
                 self._calls.remove(call)
-        return Judged([found[question] for question in questions], call.sent)
+        return [found.get(question, []) for question in questions], call.sent
 
     def reach(self, config: JudgeConfig) -> None:
         """As the function ``reach``."""
@@ -265,14 +254,6 @@ def reach(config: JudgeConfig) -> None:
         raise RewardError(f"judge.base_url: nothing listens at {config.base_url}; start the server first") from error
     except OSError:  # a slow network, or one that is reached through a proxy alone: the run will see
         return
-
-
-class _PassingError(Exception):
-    """A failure that may pass; ``pause`` is how long the server asks to wait."""
-
-    def __init__(self, said: str, pause: float | None = None) -> None:
-        super().__init__(said)
-        self.pause = pause
 
 
 class _Stopped(Exception):
@@ -355,7 +336,9 @@ class _Call:
 
     async def _complete(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> str:
         """Return what the model answers; a failure that may pass is tried again after a growing pause."""
-        config = self.config
+        import httpx
+
+        config, said = self.config, ""
         for attempt in range(config.retries + 1):
             if self.failed.is_set():
                 raise _Stopped
@@ -365,55 +348,48 @@ class _Call:
                     "(answers until now are kept and cost nothing again)"
                 )
             self.sent += 1
+            pause = 2.0**attempt * random.uniform(0.5, 1.0)
             try:
-                return await self._send(client, body)
-            except _PassingError as error:
-                if attempt == config.retries:
-                    tries = f"{attempt + 1} times" if attempt else "once"
-                    raise RewardError(
-                        f"judge {config.model!r} at {config.base_url} gave no answer; it was asked {tries}: "
-                        f"{self._without_key(str(error))}; is it up? judge.retries and judge.timeout say how long to "
-                        "try"
-                    ) from error
-                backoff = 2.0**attempt * random.uniform(0.5, 1.0)
-                pause = min(LONGEST_PAUSE, backoff if error.pause is None else max(error.pause, 0.1))
-                await _pause(self.failed, pause)
-        raise AssertionError
+                async with asyncio.timeout(config.timeout):  # of the whole answer, which may not trickle in for longer
+                    response = await client.post(f"{config.base_url}/chat/completions", json=body)
+            except TimeoutError:
+                said = f"no answer in {config.timeout:g} s"
+            except httpx.HTTPError as error:
+                said = str(error) or type(error).__name__
+            else:
+                if response.is_success:
+                    return self._content(response.text)
+                said = self._refusal(response)
+                with suppress(ValueError):
+                    pause = max(float(response.headers.get("Retry-After", "")), 0.1)
+            if attempt < config.retries:
+                await _pause(self.failed, min(LONGEST_PAUSE, pause))
+        tries = f"{config.retries + 1} times" if config.retries else "once"
+        raise RewardError(
+            f"judge {config.model!r} at {config.base_url} gave no answer; it was asked {tries}: "
+            f"{self._without_key(said)}; is it up? judge.retries and judge.timeout say how long to try"
+        )
 
-    async def _send(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> str:
-        """POST one request. Raises _PassingError for what another try may mend, else RewardError."""
-        import httpx
-
-        config = self.config
+    def _content(self, text: str) -> str:
         try:
-            async with asyncio.timeout(config.timeout):  # of the whole answer, which may not trickle in for longer
-                response = await client.post(f"{config.base_url}/chat/completions", json=body)
-        except TimeoutError as error:
-            raise _PassingError(f"no answer in {config.timeout:g} s") from error
-        except httpx.HTTPError as error:
-            raise _PassingError(str(error) or type(error).__name__) from error
-        text = response.text
-        if response.is_success:
-            try:
-                content = json.loads(text)["choices"][0]["message"]["content"] or ""
-                return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-                raise RewardError(
-                    f"judge at {config.base_url}: {self._without_key(text[:_SAID])!r} is no chat completion; is "
-                    "judge.base_url that of an OpenAI-compatible endpoint?"
-                ) from error
+            content = json.loads(text)["choices"][0]["message"]["content"] or ""
+            return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise RewardError(
+                f"judge at {self.config.base_url}: {self._without_key(text[:_SAID])!r} is no chat completion; is "
+                "judge.base_url that of an OpenAI-compatible endpoint?"
+            ) from error
+
+    def _refusal(self, response: httpx.Response) -> str:
+        """Return what the server says. Raises RewardError unless another try may mend it."""
+        config, text = self.config, response.text
         with suppress(ValueError, LookupError, TypeError, RecursionError):  # JSON that most servers put it in
             error_said = json.loads(text)["error"]
             text = error_said["message"] if isinstance(error_said, Mapping) else str(error_said)
         words = " ".join(str(text).split())[:_SAID] or response.reason_phrase
         said = f"status {response.status_code}: {words}"
         if response.status_code in PASSING:
-            pause, asked = None, response.headers.get("Retry-After")
-            with suppress(ValueError, TypeError):
-                pause = parsedate_to_datetime(asked).timestamp() - time.time()
-            with suppress(ValueError, TypeError):
-                pause = float(asked)
-            raise _PassingError(said, pause)
+            return said
         advice = _ADVICE.get(response.status_code, "").format(
             variable=config.key_variable or "judge.key_variable, which is unset,"
         )
@@ -514,39 +490,30 @@ def judge_function(name: str, kind: RewardKind, config: JudgeConfig, judges: Jud
     It logs the judge's reasons and quotes beside the scores, and ``judge_calls/<name>``, the requests sent.
     """
 
-    def judge(
-        prompts: Any, completions: Any, steps: Any, log_extra: Any, log_metric: Any, columns: Mapping[str, Any]
-    ) -> list[list[Verdict]]:
+    def steps_judged(
+        prompts: Any, completions: Any, steps: Any, log_extra: Any, log_metric: Any, **columns: Any
+    ) -> list[list[Score]]:
         questions = []
         for i, completion in enumerate(completions):
             row = {name: values[i] for name, values in columns.items() if isinstance(values, list | tuple)}
             texts = None if steps is None else steps[i]
             text = question(config, prompts[i], completion, texts, row)
             questions.append(Question(text, None if texts is None else len(texts)))
-        asked = [each for each in questions if each.steps != 0]
-        answered = judges.judged(name, config, asked) if asked else Judged([], 0)
-        log_metric(f"judge_calls/{name}"[:80], answered.calls)
-        left = iter(answered.verdicts)
-        verdicts = [next(left) if each.steps != 0 else [] for each in questions]
+        verdicts, calls = judges.judged(name, config, questions)
+        log_metric(f"judge_calls/{name}"[:80], calls)
         judged = [[_text_of(completion)] for completion in completions] if steps is None else steps
-        logged: list[list[dict[str, str]]] = []
-        for of_steps, said in zip(verdicts, judged, strict=True):
-            logged.append([])
-            for verdict, text in zip(of_steps, said, strict=True):
-                is_quoted = " ".join(verdict.quote.split()) in " ".join(text.split())
-                logged[-1].append({REASON: verdict.reason, QUOTE if is_quoted else NOT_THERE: verdict.quote})
+
+        def told(verdict: Verdict, text: str) -> dict[str, str]:
+            is_quoted = " ".join(verdict.quote.split()) in " ".join(text.split())
+            return {REASON: verdict.reason, QUOTE if is_quoted else NOT_THERE: verdict.quote}
+
+        logged = [list(map(told, of, said)) for of, said in zip(verdicts, judged, strict=True)]
         for column in (REASON, QUOTE, NOT_THERE):
             of_rows = [[of.get(column) or None for of in row] for row in logged]
             log_extra(column, [row[0] for row in of_rows] if steps is None else of_rows)
-        return verdicts
-
-    def steps_judged(
-        prompts: Any, completions: Any, steps: Any, log_extra: Any, log_metric: Any, **columns: Any
-    ) -> list[list[Score]]:
-        verdicts = judge(prompts, completions, steps, log_extra, log_metric, columns)
         return [[verdict.score for verdict in of] for of in verdicts]
 
     def whole_judged(prompts: Any, completions: Any, log_extra: Any, log_metric: Any, **columns: Any) -> list[Score]:
-        return [of[0].score for of in judge(prompts, completions, None, log_extra, log_metric, columns)]
+        return [row[0] for row in steps_judged(prompts, completions, None, log_extra, log_metric, **columns)]
 
     return steps_judged if kind == "step" else whole_judged

@@ -35,6 +35,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
+from traceback import walk_tb
 from typing import Any, Literal
 
 from workbench.answers import texts_of
@@ -136,16 +137,12 @@ def as_reward(function: Any) -> Any:
         return function if callable(function) else called
     others, takes_all = list(signature.parameters)[2:], _takes_all(signature)
 
-    def arguments(columns: dict[str, Any]) -> dict[str, Any]:
-        return columns if takes_all else {name: columns[name] for name in others if name in columns}
-
     def scored(prompt: Any, step: str, **columns: Any) -> Any:
-        return called(prompt, step, **arguments(columns))
+        given = columns if takes_all else {name: columns[name] for name in others if name in columns}
+        return called(prompt, step, **given)
 
-    async def awaited(prompt: Any, step: str, **columns: Any) -> Any:
-        return await called(prompt, step, **arguments(columns))
-
-    reward: Any = wraps(called)(awaited if is_async(called) else scored)
+    reward: Any = wraps(called)(scored)
+    reward.is_async = is_async(called)
     reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
     return reward
 
@@ -181,9 +178,6 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
     except (TypeError, ValueError) as error:
         raise RewardCodeError(f"reward {name!r} is no function with a signature: {error}", reward=name) from error
     shown, expected = f"{name}{signature}", EXPECTED[form_of(signature)].format(name)
-    called = function if inspect.isroutine(function) else type(function).__call__
-    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-        raise RewardCodeError(f"reward {name!r} yields; write 'def {expected}' that returns its scores", reward=name)
     if not _takes_all(signature):
         raise RewardCodeError(
             f"reward {name!r} is '{shown}' and cannot take the data's columns; write '{expected}'", reward=name
@@ -298,7 +292,15 @@ def call_reward(
                 raise error from None
             given = "chat messages" if wanted == "messages" else "texts"
             batch.log.read_as = "; ".join([*said, f"given {given}, for which it is written"])
-    return check_steps(name, returned, batch.steps) if form == "steps" else check_outcome(name, returned, len(batch))
+    if form == "outcome":
+        values = listed(name, returned, len(batch), "one score for each completion")
+        return [score_of(name, value, i) for i, value in enumerate(values)]
+    scores = []
+    rows = listed(name, returned, len(batch), "one list for each completion, with one score a step")
+    for i, (row, texts) in enumerate(zip(rows, batch.steps, strict=True)):
+        values = listed(name, row, len(texts), "one score for each step", i)
+        scores.append([score_of(name, value, i, k, texts[k]) for k, value in enumerate(values)])
+    return scores
 
 
 def _call_for_steps(
@@ -351,18 +353,14 @@ def _errors_named(
     try:
         yield
     except catch as error:
-        where, line, what = "" if at[0] is None else place_of(at[0], at[1], arguments.get("step", "")), None, ""
+        where, line = "" if at[0] is None else place_of(at[0], at[1], arguments.get("step", "")), None
+        said = f"{where}: {message_of(error)}"
         if not isinstance(error, RewardError):  # a reward model names itself, and has no line of its user's
             called = inspect.unwrap(function) if inspect.isroutine(function) else type(function).__call__
-            line = line_of(error, getattr(getattr(called, "__code__", None), "co_filename", None))
-            what = f" raised {type(error).__name__}"
-        where += "" if line is None else f" at line {line}"
+            said, line = raised(error, getattr(getattr(called, "__code__", None), "co_filename", None), where)
+            said = f" {said}"
         raise RewardError(
-            f"reward {name!r}{what}{where}: {message_of(error)}{_hint(error, arguments)}",
-            reward=name,
-            line=line,
-            rollout=at[0],
-            step=at[1],
+            f"reward {name!r}{said}{_hint(error, arguments)}", reward=name, line=line, rollout=at[0], step=at[1]
         ) from error
 
 
@@ -395,14 +393,12 @@ def _wants(error: BaseException, value: Any) -> Literal["messages", "texts"] | N
     return "texts" if isinstance(value, list) and ("'list'" in said or "to list" in said) else None
 
 
-def line_of(error: BaseException, filename: str | None) -> int | None:
-    """The innermost line of ``filename`` that ``error`` came through."""
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == filename:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+def raised(error: BaseException, filename: str | None, where: str = "") -> tuple[str, int | None]:
+    """Return an error in words, and the innermost line of ``filename`` that it came through."""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == filename]
+    line = lines[-1] if lines else None
+    at_line = "" if line is None else f" at line {line}"
+    return f"raised {type(error).__name__}{where}{at_line}: {message_of(error)}", line
 
 
 def message_of(error: BaseException) -> str:
@@ -418,45 +414,16 @@ _SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def check_outcome(name: str, returned: Any, count: int) -> list[Score]:
-    """Raises RewardValueError unless ``returned`` is ``count`` finite numbers or Nones."""
+def listed(name: str, returned: Any, count: int, what: str, rollout: int | None = None) -> list[Any]:
+    """Return ``count`` values as a list. Raises RewardValueError for anything else."""
     values = as_list(returned)
-    if values is None:
+    if values is None or len(values) != count:
+        gave = shown_value(returned) if values is None else f"{len(values)} values"
+        where = "" if rollout is None else place_of(rollout)
         raise RewardValueError(
-            f"reward {name!r} returned {shown_value(returned)}; return a list with one score for each of the {count} "
-            "completions",
-            reward=name,
+            f"reward {name!r} returned {gave}{where}; return a list of {count}, {what}", reward=name, rollout=rollout
         )
-    if len(values) != count:
-        raise RewardValueError(
-            f"reward {name!r} returned {len(values)} scores for {count} completions; return one for each", reward=name
-        )
-    return [score_of(name, value, i) for i, value in enumerate(values)]
-
-
-def check_steps(name: str, returned: Any, steps: Sequence[Sequence[str]]) -> list[list[Score]]:
-    """Raises RewardValueError unless ``returned`` has a list for each completion, and it a score for each step."""
-    rows = as_list(returned)
-    if rows is None or len(rows) != len(steps):
-        what = shown_value(returned) if rows is None else f"{len(rows)} lists"
-        raise RewardValueError(
-            f"reward {name!r} returned {what} for {len(steps)} completions; return a list for each, with one score a "
-            "step",
-            reward=name,
-        )
-    scores = []
-    for i, (row, texts) in enumerate(zip(rows, steps, strict=True)):
-        values = as_list(row)
-        if values is None or len(values) != len(texts):
-            what = shown_value(row) if values is None else f"{len(values)} scores"
-            raise RewardValueError(
-                f"reward {name!r} gave {what}{place_of(i)}, which has {len(texts)} steps; give a list with one score "
-                "for each step",
-                reward=name,
-                rollout=i,
-            )
-        scores.append([score_of(name, value, i, k, texts[k]) for k, value in enumerate(values)])
-    return scores
+    return values
 
 
 def score_of(name: str, value: Any, rollout: int, step: int | None = None, text: str = "") -> Score:
@@ -508,7 +475,9 @@ Call = Callable[[], Awaitable[Any]]
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    call = getattr(function, "__call__", None)  # noqa: B004
+    told = getattr(function, "is_async", False)
+    return told or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def results(calls: Sequence[Call], *, at_once: int = CONCURRENT) -> list[Any]:

@@ -1,23 +1,32 @@
-"""A reward: a function with a name, a kind and a weight, wherever it runs.
+"""Rewards, wherever they run, and what they say of completions: a score for every step and every completion.
 
-It is a built-in, somebody's code, a judge or a reward model. Knows no torch: models are asked through ``Models``.
+A reward is a function with a name, a kind and a weight: a built-in, somebody's code, a judge or a reward model. Scoring
+splits and aligns completions and calls the rewards; what the scores are worth to a token is not its business. One call
+of each function scores the whole batch, however many prompts it has. ``score_both`` scores a group with two lists of
+rewards: a function that both have is called once, so that the sides differ by what was changed and not by a judge asked
+twice. Knows no torch: models are asked through ``Models``.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
+from workbench.answers import without_thinking
 from workbench.config import ModelConfig, Reduction, RewardConfig
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.judges import judge_function, shared_judges
-from workbench.rewards.logged import ARGUMENTS
+from workbench.rewards.logged import Log, read_prints
 from workbench.rewards.protocol import (
     Batch,
     Score,
@@ -30,8 +39,16 @@ from workbench.rewards.protocol import (
     read_signature,
 )
 from workbench.rewards.sandbox import Sandbox, SandboxFunction, shared_sandbox
-from workbench.schema import Prompt, RewardKind
-from workbench.steps import StepPattern, split_leniently
+from workbench.schema import Group, Prompt, RewardKind, RewardSummary, Rollout, ScoredGroup, StepScores
+from workbench.steps import (
+    Split,
+    StepPattern,
+    align_rollout,
+    rollout_texts,
+    split_leniently,
+    split_preview,
+    split_rollouts,
+)
 
 
 @dataclass(frozen=True)
@@ -76,30 +93,6 @@ class Reward:
             return self.function.sandbox.score(self.function.code, self.name, batch)
         return call_reward(self.name, self.function, batch), ""
 
-    @property
-    def outcome_function(self) -> Callable[..., list[Score]]:
-        """This outcome reward as TRL takes it, under this reward's name and with what it returns checked."""
-        if self.kind != "outcome":
-            raise RewardCodeError(f"reward {self.name!r} scores steps; TRL takes outcome rewards", reward=self.name)
-
-        def outcome(
-            prompts: Sequence[Any],
-            completions: Sequence[Any],
-            completion_ids: Sequence[Sequence[int]] | None = None,
-            **columns: Any,
-        ) -> list[Score]:
-            state, log_extra, log_metric = (columns.pop(argument, None) for argument in ARGUMENTS)
-            batch = Batch(prompts, completions, columns, completion_ids=completion_ids, trainer_state=state)
-            scores: list[Score] = self.score(batch)[0]
-            for column, values in batch.log.extra.items() if log_extra is not None else ():
-                log_extra(column, values)
-            for name, value in batch.log.metrics if log_metric is not None else ():
-                log_metric(name, value)
-            return scores
-
-        outcome.__name__ = outcome.__qualname__ = self.name
-        return outcome
-
 
 def load_reward(
     spec: str | Callable[..., Any] | RewardConfig | Reward,
@@ -127,7 +120,7 @@ def load_reward(
         return replace(reward, schedule=spec.points).at(0) if spec.schedule else reward
     given, spec = spec, as_reward(spec)
     if spec is given and callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
-        from workbench.rewards.models.load import module_function
+        from workbench.rewards.models.model import module_function
 
         origin = str(getattr(getattr(spec, "config", None), "_name_or_path", "") or type(spec).__name__)
         return Reward(origin.rstrip("/").rpartition("/")[2], "outcome", module_function(spec))
@@ -143,7 +136,7 @@ def _of_config(
     name, kind, weight = spec.name, spec.kind, spec.weight
     if spec.model is not None:
         if models is None:
-            from workbench.rewards.models.load import shared_models  # imports torch
+            from workbench.rewards.models.model import shared_models  # imports torch
 
             models = shared_models()
         try:
@@ -166,10 +159,8 @@ def _of_config(
     code = spec.code
     if code is None:
         builtin = find_builtin(name)
-        builtin.check(spec.options)
-        if builtin.called is not None and not builtin.in_worker:
-            called = partial(builtin.called, **spec.options) if spec.options else builtin.called
-            return Reward(name, kind, called, weight)
+        if not builtin.in_worker:
+            return Reward(name, kind, builtin.function_with(spec.options), weight)
         code = builtin.source_with(spec.options)
     elif spec.options:
         raise RewardCodeError(
@@ -182,9 +173,9 @@ def _of_config(
 
 
 class Models(Protocol):
-    """Who holds reward models: ``models.load.LocalModels`` in this process, or ``policies.client.ModelWorker``."""
+    """Who holds reward models: ``models.model.LocalModels`` in this process, or ``policies.client.ModelWorker``."""
 
-    def prepare(self, config: ModelConfig) -> None: ...
+    def prepare(self, config: ModelConfig) -> Any: ...
 
     def score_steps(
         self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
@@ -238,3 +229,348 @@ def reduced(scores: Sequence[Score], how: Reduction) -> Score:
     if not known or len(known) < len(scores):
         return None
     return known[-1] if how == "last" else min(known) if how == "min" else math.prod(known)
+
+
+# --- scoring ----------------------------------------------------------------------------------------------------------
+
+Spec = str | Callable[..., Any] | RewardConfig | Reward
+"""A built-in's name, a function, a configuration or a reward."""
+
+
+def score_group(
+    group: Group,
+    pattern: StepPattern,
+    rewards: Sequence[Spec],
+    *,
+    worker: Sandbox | None = None,
+    models: Models | None = None,
+) -> ScoredGroup:
+    """Split and score one group.
+
+    ``rewards`` are built-ins' names, functions, configurations or ``Reward`` objects. With a ``worker`` the pattern and
+    all code among the rewards run there; without one the pattern runs in this process and code in a shared worker.
+    Reward models are held by ``models``, by default in this process. Raises PatternError and RewardError and the errors
+    under them, which name the rollout and the step.
+    """
+    splits = split_group(group, pattern, worker=worker)
+    return score_split(group, splits, rewards, worker=worker, models=models, pattern=pattern)
+
+
+def split_group(group: Group, pattern: StepPattern, *, worker: Sandbox | None = None) -> list[Split]:
+    """Steps and matches of each rollout. Raises PatternError and those under it."""
+    split = partial(split_preview, total=math.inf) if worker is None else worker.split
+    return split_rollouts(group.rollouts, pattern, split, opened=[group.thinking_open] * len(group))
+
+
+def score_split(
+    group: Group,
+    splits: Sequence[Split],
+    rewards: Sequence[Spec],
+    *,
+    worker: Sandbox | None = None,
+    models: Models | None = None,
+    pattern: StepPattern | None = None,
+    trainer_state: Any = None,
+) -> ScoredGroup:
+    """Score one group whose rollouts are split like this. Raises RewardError and the errors under it.
+
+    ``pattern`` is what cut them; a process reward model that is an outcome reward needs it. ``trainer_state`` is what
+    functions get as that, by default that before a first step.
+    """
+    loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
+    count = len(group.rollouts)
+    rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
+    opened, prompts = [group.thinking_open] * count, [group.prompt] * count
+    answers = rollout_texts(group.rollouts, pattern, opened)
+    options: dict[str, Any] = {"answers": answers, "opened": opened, "trainer_state": trainer_state}
+    scored, summaries = _score(prompts, group.rollouts, rows, splits, loaded, **options)
+    found_by = f"{pattern.regex} ({pattern.kind})" if pattern else ""
+    return ScoredGroup(group, settle(scored, summaries), summaries, found_by)
+
+
+def score_completions(
+    prompts: Sequence[Prompt],
+    rollouts: Sequence[Rollout],
+    columns: Sequence[Mapping[str, Any]],
+    pattern: StepPattern,
+    rewards: Sequence[Reward],
+    *,
+    completions: Sequence[Any] | None = None,
+    opened: Sequence[bool] | None = None,
+    worker: Sandbox | None = None,
+    budget: ErrorBudget | None = None,
+    trainer_state: Any = None,
+) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
+    """Split and score B completions of any number of prompts: ``prompts``, ``rollouts`` and ``columns`` have B entries.
+
+    A completion that cannot be split in time is one unmatched step without a score, like one of over 1,000 steps: one
+    degenerate sample must not end a training run. Errors of a reward are tolerated up to ``budget``. The pattern runs
+    in ``worker`` if there is one. ``completions`` are what the functions see in place of the rollouts' texts,
+    ``opened`` says which prompts end inside a ``<think>`` block, ``trainer_state`` is what functions get as that. An
+    error's ``rollout`` is the index into the completions. The sums are ``settle``'s to finish, group by group. Raises
+    as ``score_group`` does otherwise.
+    """
+    split = split_leniently if worker is None else partial(worker.split, leniently=True)
+    splits = split_rollouts(rollouts, pattern, split, opened=opened)
+    options: dict[str, Any] = {"budget": budget, "trainer_state": trainer_state}
+    options |= {"answers": rollout_texts(rollouts, pattern, opened), "opened": opened, "completions": completions}
+    return _score(prompts, rollouts, columns, splits, rewards, **options)
+
+
+def texts_after_thinking(rollouts: Sequence[Rollout], pattern: StepPattern | None, opened: Sequence[bool]) -> list[str]:
+    """Return what a task looks for the answer in: what rewards read, without thinking that the prompt began."""
+    read = rollout_texts(rollouts, pattern, opened)
+    begun = thinking_read(rollouts, read, opened)
+    return [without_thinking(text, opened=flag) for text, flag in zip(read, begun, strict=True)]
+
+
+def thinking_read(rollouts: Sequence[Rollout], read: Sequence[str], opened: Sequence[bool]) -> list[bool]:
+    """Of which rollouts what is read begins inside a ``<think>`` block: none of which the pattern left it out."""
+    return [flag and text == rollout.text for rollout, text, flag in zip(rollouts, read, opened, strict=True)]
+
+
+def _score(
+    prompts: Sequence[Prompt],
+    rollouts: Sequence[Rollout],
+    rows: Sequence[Mapping[str, Any]],
+    splits: Sequence[Split],
+    rewards: Sequence[Reward],
+    *,
+    answers: Sequence[str],
+    opened: Sequence[bool] | None = None,
+    completions: Sequence[Any] | None = None,
+    budget: ErrorBudget | None = None,
+    trainer_state: Any = None,
+) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
+    if not rollouts:
+        return [], ()
+    texts = [rollout.text for rollout in rollouts]
+    # Without a token there is nothing to credit, and no step.
+    steps = [split.steps if len(rollout) else [] for rollout, split in zip(rollouts, splits, strict=True)]
+    spans = [align_rollout(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]
+    turns = [[rollout.turn_of(last) for _, last in row] for rollout, row in zip(rollouts, spans, strict=True)]
+    before = [["", *(text or "" for text in rollout.observations)] for rollout in rollouts]
+    if completions is None:
+        completions = [
+            text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+            for prompt, text in zip(prompts, answers, strict=True)
+        ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
+    if any(begun := thinking_read(rollouts, answers, opened or [False] * len(rollouts))):
+        columns["thinking_open"] = begun
+    batch = Batch(
+        prompts=prompts,
+        completions=completions,
+        columns=columns,
+        steps=[[text[step.start : step.end] for step in row] for text, row in zip(texts, steps, strict=True)],
+        completion_ids=[rollout.token_ids for rollout in rollouts],
+        step_ends=[[last for _, last in row] for row in spans],
+        turn=turns,
+        observation=[[texts[n] for n in row] for texts, row in zip(before, turns, strict=True)],
+        trainer_state=trainer_state,
+    )
+    if twice := [name for name, count in Counter(reward.name for reward in rewards).items() if count > 1]:
+        raise RewardCodeError(f"two rewards are named {twice[0]!r}; give each its own name", reward=twice[0])
+    waiting = [reward for reward in rewards if reward.waits]
+    with ThreadPoolExecutor(max(1, len(waiting)), thread_name_prefix="reward") as pool:
+        # Those that wait for others are under way while the rest compute.
+        started = {reward.name: pool.submit(_call, reward, batch, budget) for reward in waiting}
+        called = {
+            reward.name: started[reward.name].result() if reward.waits else _call(reward, batch, budget)
+            for reward in rewards
+        }
+    weights = {reward.name: reward.weight for reward in rewards}
+    scored = []
+    for i, row in enumerate(steps):
+        unscored = (None,) * len(row)
+        given = {reward.name: called[reward.name][0][i] for reward in rewards}
+        scores = {reward.name: tuple(given[reward.name]) for reward in rewards if reward.kind == "step"}
+        outcomes = {reward.name: given[reward.name] for reward in rewards if reward.kind == "outcome"}
+        failed = [name for name, values in scores.items() if FAILED in values]
+        scores |= dict.fromkeys(scores if splits[i].failed else failed, unscored)
+        sums = [weighted_sum({name: values[k] for name, values in scores.items()}, weights) for k in range(len(row))]
+        logged = {name: log.of(i, len(row)) for name, (_, log, _) in called.items()}
+        scored.append(
+            StepScores(
+                steps=tuple(row),
+                spans=tuple(spans[i]),
+                scores=scores,
+                rewards=unscored if any(weights[name] for name in failed) else tuple(sums),
+                outcome_scores=outcomes,
+                outcome=weighted_sum(outcomes, weights),
+                logged={name: extra for name, extra in logged.items() if extra},
+                unsplit=splits[i].failed,
+            )
+        )
+    return scored, tuple(summary for _, _, summary in called.values())
+
+
+def _call(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> tuple[list[Any], Log, RewardSummary]:
+    """Return what a reward gave the batch: a score a completion, or a list with one a step of each."""
+    began, batch = time.perf_counter(), replace(batch, log=Log())
+    scores, printed = reward.score(batch) if budget is None else budget.score(reward, batch)
+    seconds = time.perf_counter() - began
+    metrics: dict[str, list[float]] = {}
+    for name, value in batch.log.metrics:
+        metrics.setdefault(name, []).append(value)
+    summary = RewardSummary(
+        reward.name,
+        reward.kind,
+        reward.weight,
+        seconds,
+        read_prints(printed),
+        metrics,
+        reward.judges_all,
+        batch.log.read_as,
+    )
+    return scores, batch.log, summary
+
+
+def weighted_sum(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
+    """The weighted sum of the scores there are; None where there is none, or all that are there weigh 0."""
+    terms = [weights[name] * score for name, score in scores.items() if score is not None and weights[name]]
+    return sum(terms) if terms else None
+
+
+def settle(scored: Sequence[StepScores], rewards: Sequence[RewardSummary]) -> tuple[StepScores, ...]:
+    """Return a group's scores without the sums that miss a score, which would count it as 0.
+
+    A completion is unscored if an outcome reward that counts gave it None and scored another completion of the group; a
+    function that scores none of the group has no part in it. So is a step that a function with ``judges_all`` left out;
+    any other step reward's None says that the step is none of its business, and the other functions' scores count.
+    """
+    weights = {reward.name: reward.weight for reward in rewards}
+    counted = {reward.name for reward in rewards if reward.weight}
+    judges = {reward.name for reward in rewards if reward.weight and reward.judges_all}
+    outcomes = {name for row in scored for name, score in row.outcome_scores.items() if score is not None} & counted
+    steps = {name for row in scored for name, scores in row.scores.items() if any(s is not None for s in scores)}
+    return tuple(
+        replace(
+            row,
+            rewards=tuple(
+                None if any(row.scores[name][k] is None for name in steps & judges) else reward
+                for k, reward in enumerate(row.rewards)
+            ),
+            outcome=None
+            if any(row.outcome_scores[name] is None for name in outcomes)
+            else weighted_sum(row.outcome_scores, weights),
+        )
+        for row in scored
+    )
+
+
+def score_both(
+    group: Group,
+    pattern: StepPattern,
+    rewards: Sequence[Spec],
+    others: Sequence[Spec],
+    *,
+    worker: Sandbox | None = None,
+    models: Models | None = None,
+) -> tuple[ScoredGroup, ScoredGroup]:
+    """The group scored with ``rewards`` and with ``others``; ``compare_credits`` holds their credits side by side.
+
+    Arguments and errors are those of ``score_group``.
+    """
+    splits = split_group(group, pattern, worker=worker)
+    options: dict[str, Any] = {"worker": worker, "models": models, "pattern": pattern}
+    first = score_split(group, splits, rewards, **options)
+    known = {_function(spec): summary for spec, summary in zip(rewards, first.rewards, strict=True)}
+    fresh = score_split(group, splits, [spec for spec in others if _function(spec) not in known], **options)
+    new = iter(fresh.rewards)
+    summaries = []
+    for spec in others:
+        summary, weight = known.get(_function(spec)), 1.0
+        if isinstance(spec, RewardConfig):
+            weight = spec.weight_at(0)
+        elif isinstance(spec, Reward):
+            weight = spec.weight
+        summaries.append(next(new) if summary is None else replace(summary, weight=weight))
+    names, weights = {summary.name for summary in fresh.rewards}, {each.name: each.weight for each in summaries}
+    rows = []
+    for row, added in zip(first.scored, fresh.scored, strict=True):
+        source = {name: added if name in names else row for name in weights}
+        steps = {name: of.scores[name] for name, of in source.items() if name in of.scores}
+        sums = [weighted_sum({name: of[k] for name, of in steps.items()}, weights) for k in range(len(row.steps))]
+        outcomes = {name: of.outcome_scores[name] for name, of in source.items() if name in of.outcome_scores}
+        logged = {name: of.logged[name] for name, of in source.items() if name in of.logged}
+        rows.append(replace(row, scores=steps, rewards=tuple(sums), outcome_scores=outcomes, logged=logged))
+    return first, ScoredGroup(first.group, settle(rows, summaries), tuple(summaries))
+
+
+def _function(spec: Spec) -> Any:
+    """What two specs of one function have in common: all but its weight."""
+    if isinstance(spec, str):
+        spec = RewardConfig(name=spec, kind=find_builtin(spec).kind)
+    if isinstance(spec, RewardConfig):
+        return spec.model_dump_json(exclude={"weight", "schedule"})
+    return (spec.name, spec.kind, spec.function) if isinstance(spec, Reward) else spec
+
+
+FAILED = math.inf
+"""Stands for the scores of a rollout's steps that a function failed on; no function may return it."""
+
+
+class ErrorBudget:
+    """Counts the errors of reward functions and raises when there are more than ``limit``.
+
+    ``on_error`` is told of each error that is let pass.
+    """
+
+    def __init__(self, limit: int, on_error: Callable[[RewardError], None] = lambda error: None) -> None:
+        self.limit = limit
+        self.spent = 0
+        self._reported = 0
+        self._last: RewardError | None = None
+        self._on_error = on_error
+        self._lock = threading.Lock()
+
+    def check(self, spent: int) -> None:
+        """Raises RewardError if ``spent`` (this budget's, or the sum over ranks) is over the limit."""
+        if spent <= self.limit:
+            return
+        last = self._last
+        raise RewardError(
+            f"{spent} errors of reward functions; method.max_reward_errors is {self.limit}"
+            + (f". The last was: {last}" if last is not None else ""),
+            reward=last.reward if last else None,
+            line=last.line if last else None,
+        )
+
+    def new(self) -> int:
+        """Errors since the last call."""
+        new, self._reported = self.spent - self._reported, self.spent
+        return new
+
+    def score(self, reward: Reward, batch: Batch) -> tuple[list[Any], str]:
+        """``reward.score`` in which what failed is unscored; the steps of a rollout that failed are ``FAILED``.
+
+        A function that is called step by step fails on one rollout alone and is called again for the others; of a
+        function that sees all of them at once nothing is known, and all are unscored. Raises RewardError, with the last
+        error's own place, once it is one too many.
+        """
+        scores: list[Any] = [[None] * len(texts) for texts in batch.steps]
+        remaining: list[Sequence[str]] = list(batch.steps)
+        while reward.kind == "outcome" or any(remaining):
+            try:
+                scored, printed = reward.score(replace(batch, steps=remaining))
+            except RewardError as error:
+                with self._lock:  # rewards that wait for others are called on threads
+                    self.spent += 1
+                    self._last = error
+                    self.check(self.spent)
+                    self._on_error(error)
+                if reward.kind == "outcome":
+                    return [None] * len(batch), ""
+                if error.rollout is None or form_of(reward.signature) != "step":
+                    break
+                remaining[error.rollout] = ()  # so that the others keep their numbers
+                scores[error.rollout] = [FAILED] * len(scores[error.rollout])
+            else:
+                if reward.kind == "outcome":
+                    return scored, printed
+                return [
+                    row if texts else none for row, texts, none in zip(scored, remaining, scores, strict=True)
+                ], printed
+        return scores, ""

@@ -1,12 +1,13 @@
 """The sandbox, where people's code and patterns run: one child process, with a deadline for each call.
 
-The trust model is Jupyter's: your own code on your own machine. The child (``sandboxed``) can be killed and has limits
-(``sandbox.limits``), so that a hang, a crash or a memory bomb costs one call. With ``isolate`` it has neither network
-nor files of yours (``sandbox.isolate``); what of that this system lacks is in ``Sandbox.missing_layers()``.
+The trust model is Jupyter's: your own code on your own machine. The child (``__main__``) can be killed and has limits,
+so that a hang, a crash or a memory bomb costs one call. With ``isolate`` it has neither network nor files of yours
+(``sandbox.isolate``); what of that this system lacks is in ``Sandbox.missing_layers()``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import shutil
@@ -35,12 +36,14 @@ from workbench.errors import (
 from workbench.rewards.judges import Judges
 from workbench.rewards.logged import read_prints
 from workbench.rewards.protocol import Batch
-from workbench.rewards.sandboxed import FILENAME, LOADED, pack_batch
-from workbench.sandbox.child import Child, child_environment
-from workbench.sandbox.limits import without_secrets
+from workbench.sandbox.child import Child, child_environment, is_json
 from workbench.schema import Step
 from workbench.steps import PREVIEW_TIMEOUT, TIMEOUT, Split, StepPattern, unsplit
 
+FILENAME = "<reward>"
+"""What a user's code is called in its tracebacks."""
+LOADED = 64
+"""Functions that stay loaded: each edit of one is another function."""
 DEADLINE = 30.0
 """Seconds one call may take, loading of its code and start-up of the process apart: that of a run by default."""
 LOADING = 60.0
@@ -52,18 +55,14 @@ _HANG = re.compile(r"Timeout \([\d:.]+\)!\n")
 """What a process writes when a call has run over its deadline, before the lines that its threads are at."""
 
 
-class _StoppedError(Exception):
-    """A call that ended its process: at which line, after it had printed what, and whether it ran over its deadline."""
+_SECRET = re.compile(r"SECRET|PASSW|CREDENTIAL|APIKEY|(^|_)(TOKEN|KEY|AUTH)S?($|_)", re.IGNORECASE)
+_LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+_LOG_ROWS = 50  # of a trainer's history that the process is sent
 
-    def __init__(self, message: str, output: str, *, overran: bool) -> None:
-        super().__init__(message)
-        hangs = list(_HANG.finditer(output))
-        self.overran = overran or bool(hangs)
-        self.printed = output[: hangs[-1].start()] if hangs else output
-        report = hangs[-1].start() if hangs else output.rfind("Fatal Python error")
-        line = re.search(rf'File "{re.escape(FILENAME)}", line (\d+)', output[report:]) if report >= 0 else None
-        self.line = int(line[1]) if line else None
-        self.at = "" if self.line is None else f" at line {self.line}"
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that code may see: none named like a token, key or password, no address with a login."""
+    return {name: value for name, value in environment.items() if not _SECRET.search(name) and not _LOGIN.search(value)}
 
 
 class Sandbox(AbstractContextManager["Sandbox"]):
@@ -93,8 +92,8 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         self._child: Child | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._importable: list[str] = []
-        self._loaded: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
-        """What is loaded, by code and name: in which process, and what that said of it."""
+        self._loaded: OrderedDict[tuple[int | None, str, str], dict[str, Any]] = OrderedDict()
+        """What is loaded, by process, code and name, and what the process said of it."""
 
     def set_isolated(self, isolate: bool) -> None:
         """Isolate the code from now on, or no longer, in a new process where that is another one."""
@@ -131,20 +130,31 @@ class Sandbox(AbstractContextManager["Sandbox"]):
     @property
     def pid(self) -> int | None:
         """The process's number; None where there is none."""
-        return None if self._child is None else self._child.pid
+        return None if self._child is None or not self._child.alive else self._child.pid
 
     def missing_layers(self) -> tuple[str, ...]:
         """Return a sentence for each limit or layer of isolation that this system lacks; none where all are in force.
 
         Starts the process if there is none. Raises RewardError when that fails.
         """
-        try:
-            return tuple(self._ask({"do": "missing"}, self.deadline)[0]["missing"])
-        except (_StoppedError, ChildError) as error:
-            raise RewardError(f"the sandbox does not say how it is isolated: {error}") from error
+        reply, _ = self._ask({"do": "missing"}, self.deadline, "the sandbox's isolation", RewardError, RewardError)
+        return tuple(reply["missing"])
 
-    def _ask(self, request: Mapping[str, Any], deadline: float) -> tuple[dict[str, Any], str]:
-        """Return the process's reply and what it printed. Raises _StoppedError, or the error that it told."""
+    def _ask(
+        self,
+        request: Mapping[str, Any],
+        limit: float,
+        what: str,
+        broken: type[WorkbenchError],
+        slow: type[WorkbenchError],
+        advice: str = "try again",
+        **about: Any,
+    ) -> tuple[dict[str, Any], str]:
+        """Return the process's reply and what it printed.
+
+        Raises the error that it told, ``slow`` if ``what`` ran over its ``limit`` of seconds, with ``advice``, and
+        ``broken`` if the process ended otherwise or could not be started; both with the line and ``about``.
+        """
         self._callers.add(threading.get_ident())
         try:
             with self._lock:
@@ -152,21 +162,29 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 assert self._child is not None
                 child, self.output, began = self._child, "", time.monotonic()
                 try:
-                    reply = child.call({**request, "deadline": deadline}, deadline=deadline + _GRACE)
+                    reply = child.call({**request, "deadline": limit}, deadline=limit + _GRACE)
                 except (ChildDied, ChildTimeout) as error:
+                    output = child.output
+                    hangs = list(_HANG.finditer(output))
+                    self.output = output[: hangs[-1].start()] if hangs else output
+                    report = hangs[-1].start() if hangs else output.rfind("Fatal Python error")
+                    line = re.compile(rf'File "{FILENAME}", line (\d+)').search(output, report) if report >= 0 else None
+                    about["line"] = int(line[1]) if line else None
+                    at = f" at line {line[1]}" if line else ""
                     # Where it prints without end, what it says of the hang does not last.
-                    ended_itself = str(error).endswith("exited 1") and time.monotonic() - began >= deadline
-                    overran = ended_itself or getattr(error, "seconds", None) == deadline + _GRACE
-                    stopped = _StoppedError(str(error), child.output, overran=overran)
-                    self.output = stopped.printed
-                    if stopped.overran:
-                        child.start()  # while its user reads why
-                    raise stopped from error
+                    ended_itself = str(error).endswith("exited 1") and time.monotonic() - began >= limit
+                    if not (hangs or ended_itself or getattr(error, "seconds", None) == limit + _GRACE):
+                        raise broken(f"{what}{at}: {error}", **about) from error
+                    child.start()  # while its user reads why
+                    said = f"{what} ran over its deadline of {limit:g} s{at} and was stopped; {advice}"
+                    raise slow(said, **about) from error
                 except WorkbenchError:
                     self.output = child.output
                     raise
                 self.output = child.output
                 return reply, self.output
+        except ChildError as error:
+            raise broken(f"{what}: {error}", **about) from error
         finally:
             self._callers.discard(threading.get_ident())
 
@@ -196,26 +214,12 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         return splits
 
     def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
-        request = {
-            "do": "split", "texts": texts, "regex": pattern.regex, "kind": pattern.kind, "leniently": leniently,
-        }  # fmt: skip
-        try:
-            reply, _ = self._ask(request, limit)
-        except _StoppedError as error:
-            if error.overran:
-                raise PatternTooSlow(
-                    f"the step pattern is too slow ({limit:g} s to compile and match) and was stopped"
-                ) from error
-            raise PatternError(f"the step pattern cannot be used: {error} while it compiled or matched") from error
-        except ChildError as error:
-            raise PatternError(f"the step pattern was not tried: {error}") from error
+        request = {"do": "split", "texts": texts, "pattern": [pattern.regex, pattern.kind], "leniently": leniently}
+        what, advice = "the step pattern", "make it simpler"
+        reply, _ = self._ask(request, limit, what, PatternError, PatternTooSlow, advice)
         return [
-            Split(
-                [Step(start, end, matched=split["matched"]) for start, end in split["steps"]],
-                [(start, end) for start, end in split["matches"]],
-                split["failed"],
-            )
-            for split in reply["splits"]
+            Split([Step(*step) for step in steps], [(start, end) for start, end in matches], failed)
+            for steps, matches, failed in reply["splits"]
         ]
 
     # -- reward code ---------------------------------------------------------------------------------------------------
@@ -230,11 +234,10 @@ class Sandbox(AbstractContextManager["Sandbox"]):
             if folder is not None and folder not in self._importable:
                 self._importable.append(folder)
                 self._end()  # what may be imported is said when the process starts
-            if not self._is_loaded(code, name):
-                limit = max(self.loading, self.deadline)
-                reply, _ = self._run({"do": "load", "code": code, "name": name}, limit, "loaded its code")
-                self._note_loaded(code, name, reply)
-            about = self._loaded[code, name][1]
+            if (self.pid, code, name) not in self._loaded:
+                request, limit = {"do": "load", "code": code, "name": name}, max(self.loading, self.deadline)
+                self._note_loaded(code, name, self._run(request, limit, "loading of reward")[0])
+            about = self._loaded[self.pid, code, name]
         parameters = [
             inspect.Parameter(one, inspect._ParameterKind[kind], default=... if has_default else inspect._empty)
             for one, kind, has_default in about["parameters"]
@@ -242,80 +245,64 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         signature = inspect.Signature(parameters, __validate_parameters__=False)
         return SandboxFunction(name, code, signature, self, about["async"])
 
-    def _is_loaded(self, code: str, name: str) -> bool:
-        pid, _ = self._loaded.get((code, name), (None, None))
-        return self._child is not None and self._child.alive and pid == self._child.pid
-
     def _note_loaded(self, code: str, name: str, about: dict[str, Any]) -> None:
-        self._loaded[code, name] = self.pid or 0, about
-        while len(self._loaded) > LOADED:
-            del self._loaded[next(iter(self._loaded))]
+        self._loaded[self.pid, code, name] = about
+        if len(self._loaded) > LOADED:
+            self._loaded.popitem(last=False)
 
     def score(self, code: str, name: str, batch: Batch) -> tuple[Any, str]:
         """Return one score a completion, or a list with one a step of each, and what the code printed.
 
         Raises RewardError and the errors under it.
         """
-        sent, texts, left_out = pack_batch(batch)
-        request = {"do": "score", "code": code, "name": name, "batch": sent, "texts": texts}
+        state: Any = batch.trainer_state
+        if state is not None:  # its plain fields, and the last rows of its history
+            fields = dataclasses.fields(state) if dataclasses.is_dataclass(state) else ()
+            values = {field.name: getattr(state, field.name) for field in fields} or dict(vars(state))
+            values["log_history"] = list(values.get("log_history") or ())[-_LOG_ROWS:]
+            state = {name: value for name, value in values.items() if is_json(value)}
+        columns = {name: values for name, values in batch.columns.items() if is_json(values)}
+        sent = vars(batch) | {"columns": columns, "trainer_state": state, "log": None, "step_ends": None}
         with self._lock:
             self.function(code, name)  # loads it if the process is another one by now
             try:
-                reply, printed = self._run(request, self.deadline, "ran")
+                request = {"do": "score", "code": code, "name": name, "batch": sent}
+                reply, printed = self._run(request, self.deadline, "reward")
             except RewardError as error:
                 error.prints = read_prints(self.output)
-                if missed := [column for column in left_out if column in str(error)]:
+                if missed := [name for name in batch.columns if name not in columns and name in str(error)]:
                     error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
                 raise
-        batch.log.extra.update(reply["logged"]["extra"])
-        batch.log.metrics.extend((metric, value) for metric, value in reply["logged"]["metrics"])
-        batch.log.read_as = reply["logged"]["read_as"]
+        vars(batch.log).update(reply["logged"])
         return reply["scores"], printed
 
-    def _run(self, request: dict[str, Any], limit: float, doing: str) -> tuple[dict[str, Any], str]:
+    def _run(self, request: dict[str, Any], limit: float, what: str) -> tuple[dict[str, Any], str]:
         name = request["name"]
-        try:
-            return self._ask(request, limit)
-        except _StoppedError as error:
-            if not error.overran:
-                raise RewardError(f"reward {name!r}{error.at}: {error}", reward=name, line=error.line) from error
-            raise RewardTimeout(
-                f"reward {name!r} {doing} over its deadline of {limit:g} s{error.at} and was stopped; make it "
-                "faster, or raise method.reward_deadline (in Python: Sandbox(deadline=…))",
-                reward=name,
-                line=error.line,
-            ) from error
-        except ChildError as error:
-            raise RewardError(f"reward {name!r}: {error}", reward=name) from error
+        advice = "make it faster, or raise method.reward_deadline (in Python: Sandbox(deadline=…))"
+        return self._ask(request, limit, f"{what} {name!r}", RewardError, RewardTimeout, advice, reward=name)
 
     # -- environments --------------------------------------------------------------------------------------------------
 
     def environment(
         self, code: str, name: str, request: Mapping[str, Any], deadline: float
     ) -> tuple[dict[str, Any], str]:
-        """Return the reply of the environment that ``code`` defines (``sandboxed.Instances``), and what it printed.
+        """Return the reply of the environment that ``code`` defines (``__main__``), and what it printed.
 
         Raises EpisodeError, whose ``printed`` is what the code printed.
         """
-        key = (code, f"environment {name}")
+        what = f"environment {name!r}"
         with self._lock:
-            if not self._is_loaded(*key):
+            if (self.pid, code, what) not in self._loaded:
                 deadline = max(self.loading, deadline)
+            sent = {**request, "do": "environment", "code": code, "name": name}
+            advice = "make it faster, or raise environment.deadline"
             try:
-                answer = self._ask({**request, "do": "environment", "code": code, "name": name}, deadline)
-                self._note_loaded(*key, {})
-                return answer
-            except _StoppedError as error:
-                said = (
-                    f" ran over its deadline of {deadline:g} s{error.at} and was stopped; make it faster, or raise "
-                    "environment.deadline"
-                    if error.overran
-                    else f"{error.at}: {error}"
-                )
-                raise EpisodeError(f"environment {name!r}{said}", line=error.line, printed=error.printed) from error
-            except WorkbenchError as error:
-                message = str(error) if isinstance(error, EpisodeError) else f"environment {name!r}: {error}"
-                raise EpisodeError(message, line=getattr(error, "line", None), printed=self.output) from error
+                answer = self._ask(sent, deadline, what, EpisodeError, EpisodeError, advice)
+            except EpisodeError as error:
+                error.printed = self.output
+                raise
+            self._note_loaded(code, what, {})
+            return answer
 
     def _end(self) -> None:
         if self._child is not None:

@@ -1,13 +1,14 @@
 """Source code of rewards: what it defines, without running it, and the files of the workspace that hold one's own.
 
-All of it is a guess for the page and the command line to start from; what counts is what the worker finds when it runs
-the code (``sandbox``). Code that does not parse has no answers.
+What code defines is a guess for the page and the command line to start from; what counts is what the sandbox finds when
+it runs the code. Code that does not parse has no answers.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import threading
 from copy import deepcopy
@@ -15,8 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from workbench.config import RewardConfig
 from workbench.config.reading import read_text
-from workbench.errors import ConfigError, RewardCodeError, cut
+from workbench.errors import ConfigError, RewardCodeError, RewardError, cut, shown
 from workbench.files import replace_file
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.others import tool_of
@@ -58,6 +60,11 @@ def _parse(code: str) -> ast.Module:
         return ast.parse(code)
 
 
+def syntax_said(error: SyntaxError) -> str:
+    text = f": {error.text.strip()[:80]}" if error.text else ""
+    return error.msg + ("" if error.lineno is None else f" at line {error.lineno}") + text
+
+
 def function_of_file(code: str, file: Path, wanted: str = "") -> str:
     """Return the name of the reward that ``file`` defines: its own, or that of the only function that can be a reward.
 
@@ -68,14 +75,12 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
     try:
         module = _parse(code)
     except SyntaxError as error:
-        text = f": {error.text.strip()[:80]}" if error.text else ""
-        at = "" if error.lineno is None else f" at line {error.lineno}"
-        raise RewardCodeError(f"it does not compile: {error.msg}{at}{text}", line=error.lineno) from error
+        raise RewardCodeError(f"it does not compile: {syntax_said(error)}", line=error.lineno) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise RewardCodeError(f"it does not compile: {error}") from error
     functions = [function.name for function in functions_in(code)]
     names = reward_functions(code) or [name for name in functions if name[:1] != "_"]
-    if wanted in functions or (not wanted and _choose(code, file.stem) is not None):
+    if wanted in functions or (not wanted and chosen_function(code, file.stem) is not None):
         return wanted or file.stem
     if len(names) == 1 and not wanted:
         return names[0]
@@ -118,7 +123,7 @@ def imports_beside(code: str, folder: Path) -> bool:
 
 def kind_in(code: str, name: str) -> RewardKind | None:
     """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
-    function = _choose(code, name)
+    function = chosen_function(code, name)
     if function is None:  # of verifiers, or a class of one's own that is called so
         return "outcome" if re.search(rf"(?m)^{re.escape(name)}\s*=.*Rubric\(", code) else None
     return kind_of(form_of(_signature(function)))
@@ -132,12 +137,6 @@ def kind_of_reward(name: str, code: str | None) -> RewardKind:
         return find_builtin(name).kind
     except RewardCodeError:
         return "step"  # it is refused where it is loaded
-
-
-def chosen_function(code: str, name: str) -> str | None:
-    """The name of the function that the worker would choose for the reward ``name``; None for none."""
-    function = _choose(code, name)
-    return None if function is None else function.name
 
 
 def reward_functions(code: str) -> list[str]:
@@ -163,8 +162,8 @@ def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> inspect.Sign
     return inspect.signature(eval(f"lambda {ast.unparse(given)}: 0"))
 
 
-def _choose(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The function that the worker would choose."""
+def chosen_function(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the function that the sandbox would choose for the reward ``name``; None for none."""
     functions = {function.name: function for function in functions_in(code)}
     public = [function for key, function in functions.items() if not key.startswith("_")]
     only = public[0] if len(public) == 1 else None
@@ -199,3 +198,44 @@ def save_reward(workspace: Path, name: str, code: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data)
     return path
+
+
+# --- a step reward with some of its labels wrong ------------------------------------------------------------------
+
+# The wrong labels are those of a judge, not of a coin that is thrown anew at every look: whether a step's label is
+# turned follows from the prompt, the text up to the step's end and a seed, so that an answer is always judged alike.
+
+_WRAPPED = '''
+
+def {name}(prompts, completions, steps, **columns):
+    """``{right}`` with the label of {share:.0%} of the steps turned, 1 - score, as seed {seed} has it."""
+    import random
+
+    from workbench.rewards.protocol import Batch, call_reward
+
+    turned = []
+    right = call_reward("{right}", {right}, Batch(prompts, completions, columns, steps))
+    for prompt, row, scores in zip(prompts, steps, right):
+        read, judged = str(prompt), []
+        for text, score in zip(row, scores):
+            read += text
+            turn = score is not None and random.Random("{seed} " + read).random() < {share!r}
+            judged.append(1 - score if turn else score)
+        turned.append(judged)
+    return turned
+'''
+
+
+def with_wrong_labels(reward: str, share: float, *, seed: int = 0, weight: float = 1.0) -> RewardConfig:
+    """The built-in step reward ``reward`` with a ``share`` of its labels turned from r to 1 - r.
+
+    Raises RewardError for a reward that does not score steps from 0 to 1, and for a share that is none.
+    """
+    builtin = find_builtin(reward)
+    if builtin.kind != "step" or (builtin.low, builtin.high) != (0, 1):
+        raise RewardError(f"{reward!r} scores no steps from 0 to 1, so that no label can be turned; give another")
+    if not (math.isfinite(share) and 0 <= share <= 1):
+        raise RewardError(f"share is {shown(share)}; give the part of the labels that are wrong, from 0 to 1")
+    name = f"wrong_{reward}"
+    wrapped = _WRAPPED.format(name=name, right=reward, share=float(share), seed=int(seed))
+    return RewardConfig(name=name, kind="step", weight=weight, code=builtin.source + wrapped)

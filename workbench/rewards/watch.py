@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ class Distribution:
     """Scores of one function: ``count`` given and ``unscored`` not; the rest is None or empty where none was given.
 
     ``std`` has ddof=0. ``zeros`` is the share of scores that are 0. Bin i of ``counts`` reaches from ``edges[i]`` to
-    ``edges[i + 1]``, the last one inclusive; both are empty where no histogram was asked for.
+    ``edges[i + 1]``, the last one inclusive.
     """
 
     count: int
@@ -45,17 +45,15 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Watched:
-    """One function. ``positions[k]`` are its scores of each completion's k-th step, without a histogram; empty for an
-    outcome function.
-
-    ``rows`` are its scores in the newest group, one a completion. ``p50`` and ``p99`` are of ``calls`` calls' seconds.
+    """One function. ``positions[k]`` is the mean of its scores of each completion's k-th step, none for an outcome
+    function; ``rows`` are its scores, one a completion. ``p50`` and ``p99`` are of ``calls`` calls' seconds.
     """
 
     name: str
     kind: RewardKind
     weight: float
     scores: Distribution
-    positions: tuple[Distribution, ...]
+    positions: tuple[float | None, ...]
     rows: tuple[float | None, ...]
     calls: int
     p50: float | None
@@ -147,57 +145,32 @@ class CallTimes:
     """How long reward functions took, call by call; one whose code changes begins anew, one that goes is forgotten."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[str, deque[float]]] = {}
+        self._calls: dict[tuple[str, str], deque[float]] = {}
 
     def add(self, rewards: Sequence[RewardSummary], codes: Mapping[str, str]) -> dict[str, list[float]]:
         """Note one call of each function, whose code is ``codes[name]``; all that are known of them, in seconds."""
-        known = {}
-        for reward in rewards:
-            code = codes.get(reward.name, "")
-            before, times = self._calls.get(reward.name, ("", None))
-            if times is None or before != code:
-                times = deque(maxlen=KEPT_CALLS)
-            times.append(reward.seconds)
-            known[reward.name] = (code, times)
-        self._calls = known
-        return {name: list(times) for name, (_, times) in known.items()}
+        keys = {(reward.name, codes.get(reward.name, "")): reward for reward in rewards}
+        self._calls = {key: self._calls.get(key, deque(maxlen=KEPT_CALLS)) for key in keys}
+        for key, reward in keys.items():
+            self._calls[key].append(reward.seconds)
+        return {name: list(times) for (name, _), times in self._calls.items()}
 
 
 def watch_rewards(
-    groups: Sequence[ScoredGroup],
-    *,
-    calls: Mapping[str, Sequence[float]] | None = None,
-    sampler_seconds: float | None = None,
+    group: ScoredGroup, calls: Mapping[str, Sequence[float]], sampler_seconds: float | None = None
 ) -> RewardWatch:
-    """Statistics of the newest group's reward functions over all groups that have them.
+    """Return statistics of a group's reward functions.
 
-    Args:
-        groups: scored groups, the newest last.
-        calls: function name → seconds of its calls; by default those noted in the groups.
-        sampler_seconds: what sampling one such batch took.
+    ``calls`` are the seconds of each function's calls, by name; ``sampler_seconds`` is what sampling the group took.
     """
-    if not groups:
-        return RewardWatch((), (), (), sampler_seconds)
-    if calls is None:  # a group that was read from disk has none
-        noted: dict[str, list[float]] = {}
-        for reward in (reward for group in groups for reward in group.rewards if reward.seconds > 0):
-            noted.setdefault(reward.name, []).append(reward.seconds)
-        calls = noted
-    functions = tuple(_watch(groups, reward, calls.get(reward.name, ())) for reward in groups[-1].rewards)
-    scored = [step_scores for group in groups for step_scores in group.scored]
+    functions = tuple(_watch(group, reward, calls.get(reward.name, ())) for reward in group.rewards)
     correlations = []
-    for first, second in combinations(groups[-1].rewards, 2):
-        pairs = [(_of_completion(step_scores, first), _of_completion(step_scores, second)) for step_scores in scored]
-        both = np.array([pair for pair in pairs if None not in pair], dtype=np.float64).reshape(-1, 2)  # (N, 2)
+    for first, second in combinations(functions, 2):
+        pairs = [pair for pair in zip(first.rows, second.rows, strict=True) if None not in pair]
+        both = np.array(pairs, dtype=np.float64).reshape(-1, 2)  # (N, 2)
         correlations.append(Correlation(first.name, second.name, _correlation(both), len(both)))
-    return RewardWatch(
-        functions,
-        tuple(correlations),
-        slower_than(
-            {function.name: function.p50 for function in functions if function.p50 is not None}, sampler_seconds
-        ),
-        sampler_seconds,
-    )
+    usual = {function.name: function.p50 for function in functions if function.p50 is not None}
+    return RewardWatch(functions, tuple(correlations), slower_than(usual, sampler_seconds), sampler_seconds)
 
 
 def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> tuple[str, ...]:
@@ -208,16 +181,14 @@ def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> 
     return tuple(sorted(slow, key=lambda name: -seconds[name]))
 
 
-def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distribution:
-    """With a histogram of at most ``bins``. Raises nothing: no scores at all have a count of 0."""
+def distribution(scores: Sequence[float | None]) -> Distribution:
+    """With a histogram of at most ``BINS``. Raises nothing: no scores at all have a count of 0."""
     values = np.array([score for score in scores if score is not None], dtype=np.float64)  # (N,)
     unscored = len(scores) - len(values)
     if not len(values):
         return Distribution(0, unscored)
-    counts, edges = np.empty(0, np.int64), np.empty(0)
-    if bins:
-        shown = values if differ(values.min(), values.max()) else np.full_like(values, values[0])
-        counts, edges = np.histogram(shown, bins=min(bins, len(np.unique(shown))))
+    shown = values if differ(values.min(), values.max()) else np.full_like(values, values[0])
+    counts, edges = np.histogram(shown, bins=min(BINS, len(np.unique(shown))))
     return Distribution(
         len(values),
         unscored,
@@ -231,31 +202,30 @@ def distribution(scores: Sequence[float | None], *, bins: int = BINS) -> Distrib
     )
 
 
-def _watch(groups: Sequence[ScoredGroup], reward: RewardSummary, seconds: Sequence[float]) -> Watched:
-    rows = tuple(_of_completion(step_scores, reward) for step_scores in groups[-1].scored)
-    having = [group for group in groups if reward.name in {each.name for each in group.rewards}]
-    scores = [score for group in having for score in group.scores(reward)]
-    steps = [row.scores[reward.name] for group in having for row in group.scored if reward.kind == "step"]
-    longest = max(map(len, steps), default=0)
-    positions = [distribution([row[k] for row in steps if k < len(row)], bins=0) for k in range(longest)]
+def _watch(group: ScoredGroup, reward: RewardSummary, seconds: Sequence[float]) -> Watched:
+    steps = [row.scores[reward.name] for row in group.scored if reward.kind == "step"]
     return Watched(
         reward.name,
         reward.kind,
         reward.weight,
-        distribution(scores),
-        tuple(positions),
-        rows,
+        distribution(group.scores(reward)),
+        tuple(_mean(position) for position in zip_longest(*steps)),
+        tuple(_of_completion(row, reward) for row in group.scored),
         len(seconds),
         float(np.quantile(seconds, 0.5)) if seconds else None,
         float(np.quantile(seconds, 0.99)) if seconds else None,
     )
 
 
+def _mean(scores: Sequence[float | None]) -> float | None:
+    values = [score for score in scores if score is not None]
+    return sum(values) / len(values) if values else None
+
+
 def _of_completion(scored: StepScores, reward: RewardSummary) -> float | None:
     if reward.kind == "outcome":
         return scored.outcome_scores.get(reward.name)
-    values = [score for score in scored.scores.get(reward.name, ()) if score is not None]
-    return sum(values) / len(values) if values else None
+    return _mean(scored.scores.get(reward.name, ()))
 
 
 def _correlation(both: npt.NDArray[np.float64]) -> float | None:

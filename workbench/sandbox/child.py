@@ -1,9 +1,8 @@
 """A child process that answers requests and can be killed: JSON over a ``multiprocessing`` connection.
 
 The parent sends ``{"request": {...}}`` and ``{"cancel": true}``. The child sends ``{"ready": true}`` once, and for each
-request any number of ``{"event": {...}}`` and then ``{"reply": {...}}`` or ``{"error": {...}}``. Nothing is pickled; a
-request's ``texts`` follow it as plain UTF-8, because JSON takes three times as long over them. The connection is the
-child's standard input; what it prints is a pipe of its own, which the parent reads, bounds and keeps.
+request any number of ``{"event": {...}}`` and then ``{"reply": {...}}`` or ``{"error": {...}}``. Nothing is pickled.
+The connection is the child's standard input; what it prints is a pipe that the parent reads, bounds and keeps.
 
 A child is ``python -m module`` in a session of its own, started by ``subprocess`` and not by ``multiprocessing``, which
 would import the caller's main module once more: a training run's torch, or a script without a guard. It ends as soon as
@@ -28,7 +27,6 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
@@ -153,10 +151,7 @@ class Child(contextlib.AbstractContextManager["Child"]):
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any]:
         process.output = _Output()
-        texts: Sequence[str] | None = request.get("texts")
-        process.send({"request": dict(request, **({} if texts is None else {"texts": [len(text) for text in texts]}))})
-        if texts is not None:
-            process.send("".join(texts))
+        process.send({"request": request})
         limit, silent_since, cancel_sent = deadline if process.ready else START_SECONDS, time.monotonic(), False
         while True:
             if not cancel_sent and cancelled is not None and cancelled():
@@ -230,10 +225,9 @@ class _Process:
     def alive(self) -> bool:
         return not self.connection.closed and self.popen.poll() is None
 
-    def send(self, message: Mapping[str, Any] | str) -> None:
-        data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else _pack(message)
+    def send(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it ended, which receiving tells
-            self.connection.send_bytes(data)
+            self.connection.send_bytes(_pack(message))
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
         """Return the child's next message, None where there is none yet. Raises EOFError where it ended."""
@@ -286,19 +280,18 @@ class _Output:
     """Printed bytes, of which the first and the last half of KEPT_OUTPUT are kept."""
 
     def __init__(self) -> None:
-        self._head, self._tail, self._dropped = bytearray(), bytearray(), 0
+        self._kept, self._dropped = bytearray(), 0
 
     def add(self, data: bytes) -> None:
-        room = KEPT_OUTPUT // 2 - len(self._head)
-        self._head += data[:room]
-        self._tail += data[room:]
-        excess = max(0, len(self._tail) - KEPT_OUTPUT // 2)
-        del self._tail[:excess]
+        self._kept += data
+        excess = max(0, len(self._kept) - KEPT_OUTPUT)
+        del self._kept[KEPT_OUTPUT // 2 : KEPT_OUTPUT // 2 + excess]
         self._dropped += excess
 
     def text(self) -> str:
         left_out = b"\n\xe2\x80\xa6 %d bytes left out \xe2\x80\xa6\n" % self._dropped if self._dropped else b""
-        return (self._head + left_out + self._tail).decode("utf-8", "replace")
+        half = KEPT_OUTPUT // 2
+        return (self._kept[:half] + left_out + self._kept[half:]).decode("utf-8", "replace")
 
 
 def _pack(message: Mapping[str, Any]) -> bytes:
@@ -320,14 +313,13 @@ class Emitter:
         """Set by a handler that has used its process up: the parent ends it after the reply, and starts another."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        self._send({"event": event})
+        self.send(_pack({"event": event}))
 
     def cancelled(self) -> bool:
         """Return whether the parent has cancelled the request. A handler that sees it replies with what it has."""
         return self._cancel.is_set()
 
-    def _send(self, message: Mapping[str, Any]) -> None:
-        data = _pack(message)
+    def send(self, data: bytes) -> None:
         with self._lock:
             self._connection.send_bytes(data)
 
@@ -377,39 +369,26 @@ def serve(handle: Handler) -> NoReturn:
                     emit._cancel.set()
                     continue
                 emit._cancel.clear()  # a cancel that came after its request's reply
-                request = message["request"]
-                if "texts" in request:
-                    texts, ends = connection.recv_bytes().decode("utf-8", "surrogatepass"), accumulate(request["texts"])
-                    request["texts"] = [texts[start:end] for start, end in pairwise((0, *ends))]
-                requests.put(request)
+                requests.put(message["request"])
         finally:
             os._exit(0)
 
     threading.Thread(target=listen, name="requests", daemon=True).start()
-    emit._send({"ready": True})
+    emit.send(_pack({"ready": True}))
     while True:
         request = requests.get()
-        answer: dict[str, Any]
         try:
-            answer = {"reply": handle(request, emit)}
-        except Exception as error:  # the parent is the boundary that reports it
-            answer = {"error": _describe(error)}
+            data = _pack({"reply": handle(request, emit), "last": emit.is_last})
+        except Exception as error:  # the parent is the boundary that reports it: as the closest class of ``errors``
+            classes = [kind for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind]
+            told = {
+                "type": (classes or [type(error)])[0].__name__,
+                "message": str(error),
+                "attributes": {name: v for name, v in vars(error).items() if classes and not name.startswith("_")},
+                "traceback": "".join(traceback.format_exception(error)),
+            }
+            data = _pack({"error": told, "last": emit.is_last})
         with contextlib.suppress(ValueError, OSError, AttributeError):  # user code may have closed or replaced them
             sys.stdout.flush()
             sys.stderr.flush()
-        try:
-            emit._send(answer | {"last": emit.is_last})
-        except (TypeError, ValueError) as error:  # a reply that JSON cannot hold
-            emit._send({"error": _describe(error), "last": emit.is_last})
-
-
-def _describe(error: Exception) -> dict[str, Any]:
-    """An error as JSON: the closest class that ``errors`` has, so that the parent can raise it, or its own."""
-    classes = [kind for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind]
-    attributes = {name: value for name, value in vars(error).items() if classes and not name.startswith("_")}
-    return {
-        "type": (classes or [type(error)])[0].__name__,
-        "message": str(error),
-        "attributes": attributes,
-        "traceback": "".join(traceback.format_exception(error)),
-    }
+        emit.send(data)

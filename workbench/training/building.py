@@ -29,7 +29,7 @@ from workbench.policies.episodes import Observations
 from workbench.policies.load import Policy, load_policy, local_adapter, pick_device, prepared, read_lora
 from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.rewards import ErrorBudget, Sandbox, columns_left_out, load_reward
-from workbench.rewards.models.load import LocalModels
+from workbench.rewards.models.model import LocalModels
 from workbench.schema import Prompt
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.generation import PolicySampler, within_context

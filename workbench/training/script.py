@@ -330,7 +330,7 @@ def _rewards(config: SharedConfig) -> dict[str, str]:
         if _READER in code:
             files["rewards/answers.py"] = _reader_of_answers()
         files[f"rewards/reward_{number}.py"] = code.replace(_READER, "from rewards.answers import")
-        imports.append(f"from rewards.reward_{number} import {function} as reward_{number}")
+        imports.append(f"from rewards.reward_{number} import {function.name} as reward_{number}")
         names.append((f"reward_{number}", reward.name))
     named = "\n".join(f"{variable}.__name__ = {name!r}" for variable, name in names)
     listed = ", ".join(variable for variable, _ in names)

@@ -196,10 +196,10 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         specs = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs] * (reward_funcs is not None)
         if not specs and not self.step_rewards and not others and kwargs.get("environment_factory") is None:
             raise ConfigError("there is no reward; give step_rewards, reward_funcs, or both")
-        functions = [spec.outcome_function if isinstance(spec, Reward) else spec for spec in specs]
+        functions = [_stand_in(spec.name) if isinstance(spec, Reward) else spec for spec in specs]
         self._rewards = {id(f): spec for f, spec in zip(functions, specs, strict=True) if isinstance(spec, Reward)}
-        # TRL does not start without a reward function; this one stands in until it has, and is never called.
-        stand_in: list[Any] = [lambda **batch: []] if self.step_rewards and not functions else []
+        # TRL does not start without a reward function.
+        stand_in = [_stand_in("none")] if self.step_rewards and not functions else []
         super().__init__(model, functions + stand_in, args, *others, **kwargs)
         if stand_in:
             for entries in (self.reward_funcs, self.reward_func_names, self.reward_processing_classes):
@@ -828,6 +828,16 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
                 metrics[name][-1] *= tokens / max(all_tokens, 1.0)
         if "clip_ratio/low_min" in metrics:
             metrics["clip_ratio/low_min"][-1] = 0.0
+
+
+def _stand_in(name: str) -> Any:
+    """Return a reward function for TRL to know by name; ``_calculate_rewards`` calls the reward itself."""
+
+    def never_called(**batch: Any) -> list[float]:
+        raise AssertionError
+
+    never_called.__name__ = name
+    return never_called
 
 
 def examples_of(inputs: Sequence[Mapping[str, Any]]) -> list[Example]:

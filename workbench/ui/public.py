@@ -35,7 +35,7 @@ from workbench.places import RUN, SHIPPED_ONLY, is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, Sandbox
-from workbench.rewards.judges import Judged, Judges
+from workbench.rewards.judges import Judges
 from workbench.rewards.sandbox import SandboxFunction
 from workbench.runs import Run, list_runs
 from workbench.schema import Example, Group
@@ -210,7 +210,7 @@ class _NoFiles(Kept[Any]):
 class _Judges(Judges):
     """Asks nobody."""
 
-    def judged(self, name: str, config: JudgeConfig, questions: Any) -> Judged:
+    def judged(self, name: str, config: JudgeConfig, questions: Any) -> Any:
         raise RewardError(f"{name}: a public page asks no judges; {REMEDY}", reward=name)
 
     def reach(self, config: JudgeConfig) -> None:

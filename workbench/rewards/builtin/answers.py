@@ -28,7 +28,7 @@ from __future__ import annotations
 def gsm8k_answer(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
-    answer: list[object] | None = None,
+    answer: list[object],
     **columns: object,
 ) -> list[float | None]:
     """1 if the number behind the last `####` or `A:` is that of the column `answer`, else 0.
@@ -38,8 +38,6 @@ def gsm8k_answer(
     """
     from workbench.answers import final_answer, golds_of, is_right, log_extracted, read_number, spoken_texts
 
-    if answer is None:
-        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
     claims = [final_answer(text, "gsm8k") for text in spoken_texts(completions, columns)]
     log_extracted(columns, claims)
     golds = [[gold for gold in golds_of(right) if read_number(gold) is not None] for right in answer]
@@ -50,7 +48,7 @@ def gsm8k_answer(
 def gsm8k_correctness(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
-    answer: list[object] | None = None,
+    answer: list[object],
     **columns: object,
 ) -> list[float | None]:
     """2 if the text of the one `<answer>` tag equals the column `answer`, or what follows #### in it, else 0.
@@ -59,8 +57,6 @@ def gsm8k_correctness(
     """
     from workbench.answers import cleaned, is_right, log_extracted, spoken_texts
 
-    if answer is None:
-        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
     claims: list[str | None] = []
     for text in spoken_texts(completions, columns):
         parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
@@ -158,7 +154,7 @@ def qwen3_format_approximate(
 def qwen3_answer(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
-    answer: list[object] | None = None,
+    answer: list[object],
     **columns: object,
 ) -> list[float | None]:
     """5 for the right solution, 3.5 if it is only written otherwise, 2 within 10 %, 1.5 within 20 %, else −2.5.
@@ -167,9 +163,6 @@ def qwen3_answer(
     row without an answer has no score.
     """
     from workbench.answers import is_same, log_extracted, read_number, spoken_texts
-
-    if answer is None:
-        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
 
     def score(answer: str, right: str) -> float:
         if answer == right:
@@ -204,7 +197,7 @@ def qwen3_answer(
 def countdown_equation(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
-    answer: list[object] | None = None,
+    answer: list[object],
     *,
     format_score: float = 0.1,
     **columns: object,
@@ -217,9 +210,6 @@ def countdown_equation(
     import re
 
     from workbench.answers import final_answer, log_extracted, spoken_texts, work_out
-
-    if answer is None:
-        raise ValueError("the column 'answer' is missing; give each row of the data its target and numbers")
 
     def reaches(claim: str, target: float, numbers: list[int]) -> bool:
         used = [int(number) for number in re.findall("[0-9]+", claim)]
@@ -246,7 +236,7 @@ def countdown_equation(
 def math_equality(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
-    answer: list[object] | None = None,
+    answer: list[object],
     *,
     seconds: float = 1,
     **columns: object,
@@ -278,8 +268,6 @@ def math_equality(
         spoken_texts,
     )
 
-    if answer is None:
-        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
     for name in ("math_verify.parser", "math_verify.grader"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     forms = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, update_wrapper
-from types import CodeType, FunctionType
+from functools import cached_property
 from typing import Any
 
 from workbench.errors import RewardCodeError, did_you_mean
@@ -28,7 +28,6 @@ from workbench.rewards.protocol import columns_of
 from workbench.schema import RewardKind
 
 OptionValue = bool | int | float | str
-_IDS = "completion_ids"
 _TYPES: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int, float), float: (int, float), str: (str,)}
 """Of an option's default → of the values it takes."""
 
@@ -61,21 +60,13 @@ class Builtin:
             return self.text
         return inspect.getsource(self.function)
 
-    @cached_property
-    def called(self) -> Callable[..., Any] | None:
-        """``function``, its lines numbered as in ``source``, so that an error names the line that an editor shows."""
-        function: Any = self.function
-        if function is None:
-            return None
-        shift = function.__code__.co_firstlineno - 1
-
-        def moved(code: CodeType) -> CodeType:
-            inner = tuple(moved(each) if isinstance(each, CodeType) else each for each in code.co_consts)
-            return code.replace(co_firstlineno=code.co_firstlineno - shift, co_consts=inner)
-
-        copy = FunctionType(moved(function.__code__), function.__globals__, function.__name__, function.__defaults__)
-        copy.__kwdefaults__ = function.__kwdefaults__
-        return update_wrapper(copy, function, updated=())
+    def function_with(self, options: Mapping[str, OptionValue]) -> Any:
+        """Return the function with these options, run from its source, so that an error names the line of an editor."""
+        source, name = self.source_with(options), f"<{self.name}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        defined = {"__name__": __name__}
+        exec(compile(source, name, "exec", dont_inherit=True), defined)
+        return defined[self.name]
 
     @cached_property
     def options(self) -> dict[str, OptionValue]:
@@ -84,12 +75,11 @@ class Builtin:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the data that it needs: its parameters without a default or with None, token ids apart."""
+        """The columns of the data that it needs: its parameters without a default or with None."""
         if self.function is None:
             return ()
         signature = inspect.signature(self.function)
-        none = [one.name for one in signature.parameters.values() if one.default is None and one.name != _IDS]
-        return (*columns_of(signature), *none)
+        return (*columns_of(signature), *(one.name for one in signature.parameters.values() if one.default is None))
 
     @property
     def range(self) -> str:

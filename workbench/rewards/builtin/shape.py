@@ -19,15 +19,13 @@ def length_target(
 def overlong(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
-    completion_ids: list[list[int]] | None = None,
+    completion_ids: list[list[int]],
     *,
     max_completion_len: int = 128,
     soft_punish_cache: int = 32,
     **columns: object,
 ) -> list[float | None]:
     """0 up to a length in tokens, then falling to −1 over the last `soft_punish_cache` of `max_completion_len`."""
-    if completion_ids is None:
-        raise ValueError("completion_ids are missing; this reward counts tokens")
     over = [len(ids) - (max_completion_len - soft_punish_cache) for ids in completion_ids]
     return [0.0 if n <= 0 else -1.0 if n > soft_punish_cache else -n / soft_punish_cache for n in over]
 

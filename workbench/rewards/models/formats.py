@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,28 +98,20 @@ def sign_ids(tokenizer: Any, form: Format) -> tuple[int, int]:
     return ids[0], ids[1]
 
 
-def _stepwise(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
+def _stepwise(
+    tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str, *, in_chat: bool = False
+) -> list[Reading]:
+    """The prompt's ids, or those of its conversation, then each step's and the separator's, where its score stands."""
     texts = (question_of(prompt), separator, *steps)
     first, after, *rows = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     ids = first if tokenizer.bos_token_id is None else [tokenizer.bos_token_id, *first]
-    return [_in_rows(ids, after, rows)]
-
-
-def _implicit(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
-    if isinstance(prompt, str):
-        return _stepwise(tokenizer, prompt, steps, separator)
-    ids = _template(tokenizer, list(prompt), tokenize=True, add_generation_prompt=True)
-    after, *rows = (list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (separator, *steps))
-    return [_in_rows(ids, after, rows)]
-
-
-def _in_rows(prompt: list[int], after: list[int], rows: Sequence[list[int]]) -> Reading:
-    """The ids of the prompt, then each row's and ``after``, on whose last token the row's score stands."""
-    ids, positions = list(prompt), []
+    if in_chat and not isinstance(prompt, str):
+        ids = _template(tokenizer, prompt, tokenize=True, add_generation_prompt=True)
+    begins, positions = len(ids), []
     for row in rows:
         ids += row + after
         positions.append(len(ids) - 1)
-    return Reading(tuple(ids), tuple(positions), begins=len(prompt))
+    return [Reading(tuple(ids), tuple(positions), begins)]
 
 
 def _ki(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
@@ -170,7 +163,7 @@ FORMATS: dict[ModelFormat, Format] = {
         Format("ki", "ки", "signs", _ki),
         Format("extra-0", "<extra_0>", "head", _extra_0),
         Format("turns", "", "signs", _turns),
-        Format("implicit", "\n", "likelihood", _implicit),
+        Format("implicit", "\n", "likelihood", partial(_stepwise, in_chat=True)),
     )
 }
 """Name → format of process reward models."""

@@ -1,55 +1,302 @@
-"""A loaded reward model applied to a batch: padded forward passes and a cache of earlier scores.
+"""Reward models: found and read, applied to a batch, and kept loaded.
+
+A model is a folder saved by ``save_pretrained``, or a Hub id. Only safetensors are read, and a repository's own code
+runs only when the configuration says so. Qwen2.5-Math-PRM, whose head is not among transformers' own, needs no such
+consent: ``Qwen2ForProcessRewardModel`` below is that head.
 
 ``ProcessModel`` gives every step a score in [0, 1], ``Classifier`` every completion one. A causal model's score of a
 step depends only on what was read up to it, so scores are remembered by that prefix; whether a model is causal is
-found out by trying. Texts longer than the model's context are unscored where they pass it. Neither class knows where
-the model came from. ``step_batch`` and ``StepHead`` are also what process reward models are trained through.
+found out by trying. Texts longer than the model's context are unscored where they pass it. ``step_batch`` and
+``StepHead`` are also what process reward models are trained through. ``LocalModels`` keeps what is loaded: for the
+notebook, the shell, the model worker and every rank of a training run.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import hashlib
 import inspect
+import os
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    Qwen2Model,
+    Qwen2PreTrainedModel,
+)
+from transformers.modeling_outputs import TokenClassifierOutput
+from transformers.utils import cached_file
 
+from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError
-from workbench.places import STEP_BETA
-from workbench.rewards.models.formats import Format, Reading, read_steps, sign_ids
+from workbench.places import END_TOKEN, STEP_BETA, STEP_FORMAT, STEP_SEPARATOR, hub_problem, local_path
+from workbench.rewards.models.formats import FORMATS, Format, Reading, model_path, read_steps, sign_ids
 from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
+from workbench.weights import (
+    HEADS,
+    WeightsError,
+    check_config,
+    check_finite,
+    check_loaded,
+    quantised,
+    quiet_loading,
+    with_merged_adapter,
+)
+
+REFERENCE = "reference"
+"""The folder inside an implicit process reward model's that holds the model it is compared with."""
+
+
+class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
+    """Qwen2.5-Math-PRM (arXiv 2501.07301): Qwen2 with Linear, ReLU, Linear to 2 logits a token, (B, T, 2).
+
+    Module names are those of the published weights.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = Qwen2Model(config)
+        self.score = torch.nn.Sequential(
+            torch.nn.Linear(config.hidden_size, config.hidden_size),
+            torch.nn.ReLU(),
+            torch.nn.Linear(config.hidden_size, 2),
+        )
+        self.post_init()
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, use_cache: bool = False
+    ) -> TokenClassifierOutput:
+        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=use_cache).last_hidden_state
+        return TokenClassifierOutput(logits=self.score(hidden))
+
+
+def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Classifier:
+    """Load what ``config`` describes, onto ``device`` (``auto`` is this rank's GPU where there is one).
+
+    Raises RewardError if it cannot be found or read, or is not what its format says.
+    """
+    where = model_path(config.path)
+    if local_path(where) is None and (problem := hub_problem(where, certain=True)):
+        raise RewardError(problem)
+    with _refusals(config.path), quiet_loading(where):
+        tokenizer = _tokenizer(where, config.trust_remote_code)
+        model = _read(config, where, device)
+        check_finite(model)
+    if config.format == "classifier":
+        label = good_label(model.config, config)
+        return Classifier(
+            model,
+            tokenizer,
+            label=label,
+            probability=config.output == "probability",
+            end_token=_ends(model, where) if config.end_token is None else config.end_token,
+            batch_size=config.batch_size,
+        )
+    form = FORMATS[config.format]
+    separator = getattr(model.config, STEP_SEPARATOR, None) if config.separator is None else config.separator
+    reference = None
+    if form.answer == "likelihood":
+        with _refusals(f"{config.path}/{REFERENCE}"), quiet_loading(where):
+            reference = _read_reference(where, model)
+    return ProcessModel(model, tokenizer, form, separator=separator, batch_size=config.batch_size, reference=reference)
+
+
+def reference_of(where: str, model: Any) -> Any:
+    """The frozen reference of an implicit reward model that begins as ``model``, loaded from ``where``.
+
+    It is the one that was saved with it, or ``model`` as it is now.
+    """
+    if not (Path(where) / REFERENCE).is_dir():
+        return copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
+    return _read_reference(where, model)
+
+
+def _read_reference(where: str, model: Any) -> Any:
+    reference, info = AutoModelForCausalLM.from_pretrained(where, **_OPTIONS, dtype=model.dtype, subfolder=REFERENCE)
+    check_loaded(reference, info)
+    check_finite(reference)
+    return reference.to(model.device).eval().requires_grad_(requires_grad=False)
+
+
+def _ends(model: Any, where: str) -> bool:
+    """Whether a classifier learnt from plain text with an end token: its configuration says so, or TRL's model card.
+
+    A model trained here has the setting. ``RewardTrainer`` saves a card with its tag and always adds the token.
+    """
+    if (said := getattr(model.config, END_TOKEN, None)) is not None:
+        return bool(said)
+    card = cached_file(
+        where,
+        "README.md",
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    head = Path(card).read_text(encoding="utf-8", errors="replace").split("---")[1:2] if card else []
+    return any("- reward-trainer" in text.split("\n") for text in head)
+
+
+def load_trained(
+    path: str,
+    where: str,
+    adapters: Mapping[str, float],
+    name: ModelFormat = "classifier",
+    *,
+    separator: str | None = None,
+    end_token: bool = False,
+    trust_remote_code: bool = False,
+    dtype: str = "float32",
+    attention: str = "auto",
+    quantisation: str = "none",
+    device: str = "cpu",
+) -> tuple[Any, Any]:
+    """Load a reward model to train in the format ``name``, on the CPU, and its tokenizer.
+
+    A classifier has a single logit; the formats with a head of two labels take a language model or a process reward
+    model, the others a language model as it is. Of a language model a head is new, drawn from torch's generator; a
+    reward model keeps its own. ``where`` is what ``path`` stands for, ``adapters`` what is added to its weights, and
+    how much of each. In 4 or 8 bits the model lies on ``device``. Format, ``separator`` and ``end_token`` are written
+    into the model's configuration, which is saved with it. Raises RewardError if it cannot be read, or its head has
+    other labels.
+    """
+    settings: dict[str, Any] = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
+    if name == "classifier":
+        settings = {END_TOKEN: end_token}
+    options: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
+    target, options["dtype"] = torch.device(device), getattr(torch, dtype, "auto")
+    if quantisation != "none" and dtype == "auto" and target.type == "cpu":
+        options["dtype"] = torch.float32
+    with _refusals(path), quiet_loading(where):
+        tokenizer = _tokenizer(where, trust_remote_code)
+        described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
+        kind = _class_of(name, described.architectures)
+        if kind is not AutoModelForCausalLM:
+            options["num_labels"] = 1 if name == "classifier" else 2
+        model, info = _from_pretrained(kind, where, quantisation, target, trust_remote_code, **options)
+        body = "" if kind is AutoModelForCausalLM else f"{model.base_model_prefix}."  # a head may be new
+        check_loaded(model, {**info, "missing_keys": [key for key in info["missing_keys"] if key.startswith(body)]})
+        for adapter, weight in adapters.items():
+            model = with_merged_adapter(model, adapter, weight)
+        check_finite(model)
+    for setting, value in settings.items():
+        setattr(model.config, setting, value)
+    return model, tokenizer
+
+
+_OPTIONS: dict[str, Any] = {
+    "use_safetensors": True,
+    "output_loading_info": True,
+    "ignore_mismatched_sizes": True,  # so that they can be named
+}
+
+
+def _class_of(name: ModelFormat, architectures: list[str] | None) -> Any:
+    """Return the class that reads a model of these architectures in the format ``name``."""
+    if name == "classifier":
+        return AutoModelForSequenceClassification
+    if FORMATS[name].answer != "head":
+        return AutoModelForCausalLM
+    published = architectures == [Qwen2ForProcessRewardModel.__name__]
+    return Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification
+
+
+def _from_pretrained(
+    kind: Any, where: str, quantisation: str, device: torch.device, trust_remote_code: bool, **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Return a model and what is said of its loading; in few bits it is put on ``device``, where it stays."""
+    if kind is not Qwen2ForProcessRewardModel:
+        options["trust_remote_code"] = trust_remote_code
+    if quantisation != "none":
+        bits = quantised(quantisation, device, options["dtype"], HEADS)
+        options |= {"device_map": {"": device}, "quantization_config": bits}
+    model, info = kind.from_pretrained(where, **_OPTIONS, **options)
+    return model, info
+
+
+@contextlib.contextmanager
+def _refusals(path: str) -> Iterator[None]:
+    """Turns what is wrong with a model's files into one sentence about ``path``."""
+    try:
+        yield
+    except RewardError:
+        raise
+    except WeightsError as error:
+        raise RewardError(f"reward model {path!r} cannot be used: {error}") from error
+    except Exception as error:  # whatever a damaged file or configuration leads to in three libraries
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RewardError(f"reward model {path!r} cannot be loaded: {reason}") from error
+
+
+def _tokenizer(where: str, trust_remote_code: bool) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _read(config: ModelConfig, where: str, device: str) -> Any:
+    if device != "cpu" and not torch.cuda.is_available():
+        if device != "auto":
+            raise RewardError(f"device {device!r} was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
+        device = "cpu"
+    rank = os.environ.get("LOCAL_RANK")
+    target = torch.device(device)
+    if device in ("auto", "cuda"):
+        target = torch.device("cuda" if rank is None else f"cuda:{rank}")
+    dtype = torch.float32 if target.type == "cpu" else "auto"
+    described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
+    check_config(described)
+    trained = getattr(described, STEP_FORMAT, None)
+    if trained in FORMATS and trained != config.format:
+        raise RewardError(
+            f"reward model {config.path!r} was trained in format {trained!r} and format {config.format!r} reads it "
+            f"otherwise; set format to {trained!r}"
+        )
+    kind = _class_of(config.format, described.architectures)
+    if config.trust_remote_code and config.format != "classifier" and kind is not AutoModelForCausalLM:
+        kind = AutoModel
+    model, info = _from_pretrained(kind, where, config.quantisation, target, config.trust_remote_code, dtype=dtype)
+    if missing := sorted(info["missing_keys"]):
+        raise RewardError(
+            f"reward model {config.path!r} has no weights for {', '.join(missing[:3])}, so as format "
+            f"{config.format!r} it would score at random; its architecture is {described.architectures}, choose the "
+            "format it was trained in"
+        )
+    check_loaded(model, info)
+    return model.to(target) if config.quantisation == "none" else model
+
+
+def good_label(model_config: Any, config: ModelConfig) -> int | None:
+    """The index of the label that scores; None for a single logit. Raises RewardError for one that is not there."""
+    count = model_config.num_labels
+    names = {str(name): int(index) for index, name in model_config.id2label.items()}
+    if config.label is not None:
+        index = names.get(config.label, int(config.label) if config.label.isdigit() else -1)
+        if not 0 <= index < count or count == 1:
+            raise RewardError(f"label {config.label!r} is none of {config.path!r}'s: {', '.join(names)}")
+        return index
+    if count > 2:
+        raise RewardError(f"{config.path!r} has {count} labels; name the good one in label: {', '.join(names)}")
+    return None if count == 1 else 1
+
+
+# --- applied ------------------------------------------------------------------------------------------------------
 
 REMEMBERED = 65_536
 """Scores kept; the longest unused go first."""
-
-
-class Memory:
-    """Scores by the ids that were read for them, at most ``REMEMBERED``."""
-
-    def __init__(self) -> None:
-        self._scores: OrderedDict[bytes, float] = OrderedDict()
-        self.hits = 0
-
-    def get(self, key: bytes) -> float | None:
-        if key in self._scores:
-            self.hits += 1
-            self._scores.move_to_end(key)
-        return self._scores.get(key)
-
-    def put(self, key: bytes, score: float) -> None:
-        self._scores[key] = score
-        if len(self._scores) > REMEMBERED:
-            self._scores.popitem(last=False)
-
-
-def _key(ids: Sequence[int], position: int = -1) -> bytes:
-    return hashlib.blake2b(array("q", [*ids, position]).tobytes(), digest_size=16).digest()
 
 
 def step_batch(readings: Sequence[Reading], pad: int, device: Any = "cpu") -> dict[str, torch.Tensor]:
@@ -121,8 +368,55 @@ def _log_probs(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
     return chosen - logits.logsumexp(-1)
 
 
-class ProcessModel:
-    """A process reward model in one of ``formats.FORMATS``, in evaluation mode on its device."""
+class _Scorer:
+    """A model in evaluation mode on its device, and the scores that it gave last, by what was read for each."""
+
+    is_causal: bool
+
+    def __init__(self, model: Any, tokenizer: Any, batch_size: int) -> None:
+        self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
+        self._scores: OrderedDict[bytes, float] = OrderedDict()
+
+    def known(self, readings: Sequence[Reading]) -> list[list[Score]]:
+        """Return each reading's scores, remembered ones and the others from the model; None past its context."""
+        keys = [[self._key(reading, at) for at in reading.positions] for reading in readings]
+        known: dict[bytes, Score] = {key: self._scores.get(key) for row in keys for key in row}
+        missing = {
+            reading: [at for at in reading.positions if at < self.limit]
+            for reading, row in zip(readings, keys, strict=True)
+            if any(known[key] is None and at < self.limit for key, at in zip(row, reading.positions, strict=True))
+        }
+        todo = sorted(missing, key=lambda reading: len(reading.ids))  # neighbours of like length need little padding
+        for start in range(0, len(todo), self.batch_size):
+            batch = [
+                replace(reading, ids=reading.ids[: self.limit], positions=tuple(missing[reading]))
+                for reading in todo[start : start + self.batch_size]
+            ]
+            for reading, values in zip(todo[start:], self._forward(batch), strict=False):
+                known.update(zip((self._key(reading, at) for at in missing[reading]), values, strict=True))
+        for key, score in known.items():
+            if score is not None:
+                self._scores[key] = score
+                self._scores.move_to_end(key)
+        while len(self._scores) > REMEMBERED:
+            self._scores.popitem(last=False)
+        return [[known[key] for key in row] for row in keys]
+
+    def _key(self, reading: Reading, at: int) -> bytes:
+        read = [*reading.ids[: at + 1], reading.begins] if self.is_causal else [*reading.ids, at]
+        return hashlib.blake2b(array("q", read).tobytes(), digest_size=16).digest()
+
+    def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
+        """Return a score for each position of each reading."""
+        raise NotImplementedError
+
+    @cached_property
+    def limit(self) -> int:
+        return context_of(self.model)
+
+
+class ProcessModel(_Scorer):
+    """A process reward model in one of ``formats.FORMATS``."""
 
     def __init__(
         self,
@@ -134,9 +428,8 @@ class ProcessModel:
         batch_size: int = 16,
         reference: Any = None,
     ) -> None:
-        self.model, self.tokenizer, self.form = model.eval(), tokenizer, form
-        self.separator, self.batch_size, self.reference = separator, batch_size, reference
-        self.memory = Memory()
+        super().__init__(model, tokenizer, batch_size)
+        self.form, self.separator, self.reference = form, separator, reference
 
     def score(self, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]) -> list[list[Score]]:
         """A score in [0, 1] for each step of each completion; None past the model's context.
@@ -147,63 +440,25 @@ class ProcessModel:
             read_steps(self.tokenizer, self.form, prompt, texts, self.separator)
             for prompt, texts in zip(prompts, steps, strict=True)
         ]
-        known = self._known([reading for of_completion in readings for reading in of_completion or ()])
+        known = iter(self.known([reading for of_completion in readings for reading in of_completion or ()]))
         return [
-            [None] * len(texts)
-            if of_completion is None
-            else [known.get(self._key(reading, at)) for reading in of_completion for at in reading.positions]
+            [None] * len(texts) if of_completion is None else [score for _ in of_completion for score in next(known)]
             for of_completion, texts in zip(readings, steps, strict=True)
         ]
 
-    def _known(self, readings: Sequence[Reading]) -> dict[bytes, Score]:
-        """Every reading's scores by key: remembered ones, and the others from the model."""
-        known: dict[bytes, Score] = {}
-        missing: dict[Reading, None] = {}
-        for reading in readings:
-            for at in reading.positions:
-                key = self._key(reading, at)
-                score = known[key] if key in known else self.memory.get(key)
-                known[key] = score
-                if score is None and at < self.limit:
-                    missing[reading] = None
-        todo = sorted(missing, key=lambda reading: len(reading.ids))  # neighbours of like length need little padding
-        for start in range(0, len(todo), self.batch_size):
-            batch = todo[start : start + self.batch_size]
-            for reading, values in zip(batch, self._forward(batch), strict=True):
-                for at, value in zip([at for at in reading.positions if at < self.limit], values, strict=True):
-                    key = self._key(reading, at)
-                    known[key] = value
-                    self.memory.put(key, value)
-        return known
-
-    def _key(self, reading: Reading, at: int) -> bytes:
-        return _key(reading.ids[: at + 1], reading.begins) if self.is_causal else _key(reading.ids, at)
-
     @torch.inference_mode()
     def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
-        within = [
-            replace(
-                reading,
-                ids=reading.ids[: self.limit],
-                positions=tuple(at for at in reading.positions if at < self.limit),
-            )
-            for reading in batch
-        ]
-        inputs = step_batch(within, self.tokenizer.pad_token_id, self.model.device)
+        inputs = step_batch(batch, self.tokenizer.pad_token_id, self.model.device)
         right = self._head(self.model, inputs).softmax(-1)[:, 1].cpu()  # (S,)
-        return [values.tolist() for values in right.split([len(reading.positions) for reading in within])]
+        return [values.tolist() for values in right.split([len(reading.positions) for reading in batch])]
 
     @cached_property
     def _head(self) -> StepHead:
         return StepHead.of(self.model, self.tokenizer, self.form, self.reference)
 
     @cached_property
-    def limit(self) -> int:
-        return context_of(self.model)
-
-    @cached_property
     @torch.inference_mode()
-    def is_causal(self) -> bool:
+    def is_causal(self) -> bool:  # type: ignore[override]
         """Whether a later token leaves the logits of an earlier one alone, tried on two short rows."""
         low, high = 0, self.model.get_input_embeddings().num_embeddings - 1
         rows = torch.tensor([[low, high, low, low], [low, high, low, high]], device=self.model.device)
@@ -211,8 +466,10 @@ class ProcessModel:
         return bool(torch.allclose(logits[0, :3].float(), logits[1, :3].float(), atol=1e-3))
 
 
-class Classifier:
+class Classifier(_Scorer):
     """A sequence classifier: one score a text. ``label`` is the good one's index, None where there is but one logit."""
+
+    is_causal = False
 
     def __init__(
         self,
@@ -224,11 +481,10 @@ class Classifier:
         end_token: bool = False,
         batch_size: int = 16,
     ) -> None:
-        self.model, self.tokenizer = model.eval(), tokenizer
+        super().__init__(model, tokenizer, batch_size)
         # transformers reads the answer at the last token that is not the *config's* pad; TRL sets it for that reason.
         model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-        self.label, self.probability, self.end_token, self.batch_size = label, probability, end_token, batch_size
-        self.memory = Memory()
+        self.label, self.probability, self.end_token = label, probability, end_token
 
     def score(self, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
         """One score a completion, of prompt and completion together; None past the model's context.
@@ -240,20 +496,11 @@ class Classifier:
             classifier_ids(self.tokenizer, prompt, completion, end_token=self.end_token)
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
-        limit = context_of(self.model)
-        known: dict[bytes, Score] = {_key(ids): self.memory.get(_key(ids)) for ids in rows}
-        missing = {tuple(ids) for ids in rows if len(ids) <= limit and known[_key(ids)] is None}
-        todo = sorted(missing, key=lambda ids: (len(ids), ids))
-        for start in range(0, len(todo), self.batch_size):
-            batch = todo[start : start + self.batch_size]
-            for ids, value in zip(batch, self._forward(batch), strict=True):
-                known[_key(ids)] = value
-                self.memory.put(_key(ids), value)
-        return [known[_key(ids)] for ids in rows]
+        return [score for (score,) in self.known([Reading(tuple(ids), (len(ids) - 1,)) for ids in rows])]
 
     @torch.inference_mode()
-    def _forward(self, batch: Sequence[Sequence[int]]) -> list[float]:
-        ids, mask = padded(batch, self.tokenizer.pad_token_id, self.model.device)
+    def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
+        ids, mask = padded([reading.ids for reading in batch], self.tokenizer.pad_token_id, self.model.device)
         logits = logits_of(self.model(input_ids=ids, attention_mask=mask)).float()  # (B, labels)
         if self.label is None:
             values = logits[:, 0].sigmoid() if self.probability else logits[:, 0]
@@ -263,7 +510,7 @@ class Classifier:
             others = logits.clone()
             others[:, self.label] = -torch.inf
             values = logits[:, self.label] - others.logsumexp(-1)
-        return [float(value) for value in values.cpu()]
+        return [[value] for value in values.cpu().tolist()]
 
 
 def classifier_ids(tokenizer: Any, prompt: Prompt, completion: Any, *, end_token: bool = False) -> list[int]:
@@ -305,3 +552,75 @@ def context_of(model: Any) -> int:
     config = model.config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None)
     return limit if isinstance(limit, int) and limit > 0 else 2**31
+
+
+# --- kept loaded --------------------------------------------------------------------------------------------------
+
+KEPT = 2
+"""Models kept loaded; the longest unused goes first."""
+
+
+class LocalModels:
+    """Loads reward models when they are first asked for, onto ``device``, and keeps as many as ``kept``.
+
+    A folder that changed is read again.
+    """
+
+    def __init__(self, device: str = "auto", *, kept: int = KEPT) -> None:
+        self.device, self.kept = device, max(kept, 1)
+        self._loaded: OrderedDict[tuple[str, float], ProcessModel | Classifier] = OrderedDict()
+
+    def prepare(self, config: ModelConfig) -> Any:
+        """Return the model, loaded now if it is not yet. Raises RewardError."""
+        key = (config.model_dump_json(), changed(config.path))
+        if key not in self._loaded:
+            while len(self._loaded) >= self.kept:  # its memory is free before the new one needs it
+                self._loaded.popitem(last=False)
+            self._loaded[key] = load_model(config, self.device)
+        self._loaded.move_to_end(key)
+        return self._loaded[key]
+
+    def score_steps(
+        self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
+    ) -> list[list[Score]]:
+        """A score in [0, 1] a step of each completion; None past the model's context. Raises RewardError."""
+        scores: list[list[Score]] = self.prepare(config).score(prompts, steps)
+        return scores
+
+    def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
+        """A classifier's score a completion. Raises RewardError."""
+        scores: list[Score] = self.prepare(config).score(prompts, completions)
+        return scores
+
+
+def module_function(module: Any) -> Callable[..., list[Score]]:
+    """The outcome reward function of a sequence classifier that is loaded already, on the device it is on.
+
+    Its tokenizer comes from where it came from. Raises RewardError where that is nowhere.
+    """
+    path = str(getattr(getattr(module, "config", None), "_name_or_path", ""))
+    try:
+        tokenizer = _tokenizer(path, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise RewardError(
+            f"the module's tokenizer cannot be loaded from {path!r}, where its config says it is from; load the module "
+            "with from_pretrained, or give a RewardConfig with model.path"
+        ) from error
+    label = good_label(module.config, ModelConfig(path=path or "module", format="classifier"))
+    classifier = Classifier(module, tokenizer, label=label)
+    return lambda prompts, completions, **columns: classifier.score(prompts, completions)
+
+
+@cache
+def shared_models() -> LocalModels:
+    """Those of whoever brings none of their own."""
+    return LocalModels()
+
+
+def changed(path: str) -> float:
+    """When a folder's files last changed; 0 for a Hub id."""
+    folder, newest = Path(path).expanduser(), 0.0
+    for file in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(OSError):  # a run that saves replaces its files
+            newest = max(newest, file.stat().st_mtime)
+    return newest

@@ -78,8 +78,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from trl.trainer.utils import disable_dropout_in_model
 
     from workbench.policies.load import prepared
-    from workbench.rewards.models.load import load_trained, reference_of
-    from workbench.rewards.models.model import StepHead, context_of
+    from workbench.rewards.models.model import StepHead, context_of, load_trained, reference_of
     from workbench.training import labelled
     from workbench.training.building import held_weights, in_full, stored_trainer, with_lora
     from workbench.training.watching import View

@@ -65,7 +65,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from trl import RewardConfig, RewardTrainer
 
     from workbench.policies.load import prepared
-    from workbench.rewards.models.load import load_trained
+    from workbench.rewards.models.model import load_trained
     from workbench.training.building import (
         held_weights,
         in_full,

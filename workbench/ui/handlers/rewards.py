@@ -222,7 +222,7 @@ def watch_group(draft: PageState, scored: ScoredGroup, times: CallTimes) -> Rewa
     codes = {row.name: row.code if row.has_editor else row.unweighted().model_dump_json() for row in draft.rows}
     took = scored.group.sampling.get("seconds")
     sampler_seconds = float(took) if isinstance(took, int | float) else None
-    return watch_rewards([scored], calls=times.add(scored.rewards, codes), sampler_seconds=sampler_seconds)
+    return watch_rewards(scored, times.add(scored.rewards, codes), sampler_seconds)
 
 
 def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | None, editing: str) -> RewardsPayload:
@@ -373,7 +373,7 @@ def watch_payload(watched: RewardWatch) -> dict[str, Any]:
     """As ``rewards.js`` takes it; ``slow`` is a sentence for each function slower than the sampler."""
     functions = [
         asdict(replace(function, positions=()))
-        | {"positions": [{"mean": d.mean} for d in function.positions[:SHOWN_POSITIONS]]}
+        | {"positions": [{"mean": mean} for mean in function.positions[:SHOWN_POSITIONS]]}
         for function in watched.functions
     ]
     return {
