@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.credits import make_credit, make_rollout
+from workbench import views
 from workbench.assets import FIRST_GROUP
 from workbench.checks import Difficulty
 from workbench.cli import main
@@ -47,7 +48,7 @@ def test_rates_histogram_and_what_does_not_count():
     assert Difficulty.of([group(0.5, 0.4)], right_from=0.5).right == (1,)
     shown = found.to_json()
     assert (shown["prompts"], shown["answers"], shown["never_right"], shown["always_right"]) == (3, 7, 1, 1)
-    assert "0.3–0.4         1  " in str(found)
+    assert "0.3–0.4          1  █" in views.text(found)
     with pytest.raises(CreditError, match="no answer has an outcome reward, which says whether it is right; add one"):
         Difficulty.of([group(None)])
 
@@ -59,7 +60,7 @@ def test_the_proposed_size_is_where_more_answers_bring_little():
     assert Difficulty([1000], [1000]).proposed == 2  # no size helps
     hard = Difficulty([5], [100])
     assert hard.proposed == 64
-    assert "← proposed" in str(hard)
+    assert "← proposed" in views.text(hard).splitlines()[-1]
 
 
 def test_prompts_of_a_chosen_difficulty_keep_their_columns():

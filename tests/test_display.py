@@ -13,7 +13,8 @@ from IPython.core.interactiveshell import InteractiveShell
 import workbench as wb
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench import views
-from workbench.checks import preflight, probe, split_step_demo
+from workbench.checks import Difficulty, preflight, probe, split_step_demo
+from workbench.checks.clinic import check_rewards
 from workbench.checks.reward_check import check_reward
 from workbench.credit import compare_credits
 from workbench.policies.step_values import StepValues
@@ -52,6 +53,8 @@ def nouns():
         "comparison": compare_credits(hostile, hostile),
         "probes": probe(group, pattern, rewards, schemes=["process"]),
         "preflight": preflight([group], pattern, rewards),
+        "clinic": check_rewards([number]),
+        "difficulty": Difficulty([1], [2]),
         "reward_check": checked,
         "step_values": StepValues(((1.0,),), ((0.1,),), ((2,),), ((2,),), 0.5, 2, 0, 0.5, EVIL, (r"\n", "ends")),
         "task": wb.load_task("chain-arithmetic"),

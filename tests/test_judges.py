@@ -20,8 +20,17 @@ from workbench.config import JudgeConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import Sandbox, score_group
-from workbench.rewards.judge_answers import UnreadableError, Verdict, read_steps, read_whole
-from workbench.rewards.judges import FILE, Judges, Question, question, reach, rubric_columns
+from workbench.rewards.judges import (
+    FILE,
+    Judges,
+    Question,
+    UnreadableError,
+    Verdict,
+    question,
+    read_steps,
+    read_whole,
+    rubric_columns,
+)
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.sharing import open_config
@@ -286,12 +295,12 @@ def test_a_budget_stops_with_a_sentence_and_what_was_answered_is_kept(judges: Ju
         assert ask(endpoint, Judges(tmp_path), [Question("x", None)], max_calls=1)[1] == 1  # of another session
 
 
-def test_whether_anything_listens_is_told_before_a_run() -> None:
+def test_whether_anything_listens_is_told_before_a_run(judges: Judges) -> None:
     with serving(lambda body: "") as endpoint:
         config = config_of(endpoint.url)
-        reach(config)
+        judges.reach(config)
     with pytest.raises(RewardError, match=r"nothing listens at http://127.0.0.1:"):
-        reach(config)
+        judges.reach(config)
 
 
 # --- as a reward --------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ PATTERN = StepPattern("S")
 
 @pytest.fixture
 def pool():
-    pool = SandboxPool(kept=2, idle_seconds=600)
+    pool = SandboxPool(kept=2)
     yield pool
     pool.close()
 

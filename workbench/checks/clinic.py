@@ -192,40 +192,12 @@ class ClinicReport:
                 ET.SubElement(suite, "testcase", classname=name, name=f"passed {n + 1}")
         return ET.tostring(root, encoding="unicode", xml_declaration=True)
 
-    def __str__(self) -> str:
-        """The findings of each reward, one sentence each, and the scoreboard."""
-        lines = [self.headline, ""]
-        for report in self.rewards:
-            where = f", in the forms {', '.join(report.forms)}" if report.forms else ""
-            lines.append(f"{report.name} looks at {_LOOKS[report.looks_at]}{where}; {counted(report.tried, 'row')} fit")
-            lines += [_line(finding) for finding in report.findings]
-        if self.together:
-            lines += ["all together", *map(_line, self.together)]
-        names = [report.name for report in self.rewards]
-        width = max(map(len, [*STRATEGIES, "strategy"]))
-        columns = [*names, "sum"] if len(names) > 1 else names
-        lines.append("  ".join([f"{'strategy':{width}}", *(f"{name:>8}" for name in columns)]))
-        for strategy in STRATEGIES:
-            scores = [report.scores.get(strategy) for report in self.rewards]
-            scores += [self.totals.get(strategy)] if len(names) > 1 else []
-            cells = (
-                f"{'–' if score is None else f'{score:.3g}':>{max(8, len(name))}}"
-                for score, name in zip(scores, columns, strict=True)
-            )
-            lines.append("  ".join([f"{strategy:{width}}", *cells]))
-        return "\n".join(lines)
 
-
-_LOOKS: Mapping[LooksAt, str] = {
+LOOKS: Mapping[LooksAt, str] = {
     "answer": "the answer",
     "format": "the format",
     "something else": "neither answer nor format",
 }
-
-
-def _line(finding: Finding) -> str:
-    mark = {"ok": " ", "check": "!", "stop": "✗"}[finding.level]
-    return f"  {mark} {finding.name}: {finding.meaning}" + (f": {finding.advice}" if finding.advice else "")
 
 
 def check_rewards(

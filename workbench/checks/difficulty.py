@@ -89,24 +89,6 @@ class Difficulty:
             "proposed_group_size": self.proposed,
         }
 
-    def __str__(self) -> str:
-        rates, counts = self.rates, self.histogram()
-        longest = max(counts)
-        lines = [
-            f"{len(rates)} prompts, {sum(self.answers)} answers: pass rate {sum(rates) / len(rates):.2f}, "
-            f"never right {sum(rate == 0 for rate in rates)}, always right {sum(rate == 1 for rate in rates)}",
-            "",
-            "pass rate  prompts",
-        ]
-        for k, count in enumerate(counts):
-            bar = "█" * math.ceil(30 * count / longest)
-            lines.append(f"{k / BINS:.1f}–{(k + 1) / BINS:.1f}    {count:>6}  {bar}".rstrip())
-        lines += ["", "group size  groups without spread (expected)"]
-        for size in SIZES:
-            mark = "  ← proposed: twice as many answers bring few more groups to life" if size == self.proposed else ""
-            lines.append(f"{size:>10}  {self.dead_share(size):.0%}{mark}")
-        return "\n".join(lines)
-
 
 def right_of(group: ScoredGroup, right_from: float) -> tuple[int, int]:
     """Right answers of a group, and its answers with an outcome."""

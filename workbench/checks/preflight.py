@@ -67,14 +67,6 @@ class Preflight:
     def level(self) -> Level:
         return worst_level(self.findings)
 
-    def __str__(self) -> str:
-        lines = []
-        for finding in self.findings:
-            lines.append(f"{finding.level:5}  {finding.name:28} {finding.value:>16}  {finding.meaning}")
-            if finding.advice:
-                lines.append(f"{'':5}  {'':28} {'':>16}  → {finding.advice}")
-        return "\n".join(lines)
-
 
 def preflight(
     groups: Sequence[Group],

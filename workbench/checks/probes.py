@@ -81,13 +81,6 @@ class ProbeResult:
         return self.paid > 0
 
     @property
-    def cell(self) -> str:
-        """The largest gain; one that pays is never 0 to the eye."""
-        if self.worst is None:
-            return "–"
-        return f"{signed(self.worst.largest)}*" if self.pays else f"{self.worst.largest:+.2f} "
-
-    @property
     def verdict(self) -> str:
         if self.worst is None:
             return "cannot be made here"
@@ -132,17 +125,6 @@ class ProbeReport:
             for row in self.results.values()
             for result in row.values()
         ]
-
-    def __str__(self) -> str:
-        """The largest gain of each edit under each scheme; a star where it pays."""
-        schemes = self.schemes
-        lines = [f"{'edit':26}" + "".join(f"{scheme:>13}" for scheme in schemes)]
-        for name, row in self.results.items():
-            lines.append(f"{name:26}" + "".join(f"{row[scheme].cell:>13}" for scheme in schemes))
-        lines += [f"{scheme} left out: {why}" for scheme, why in self.left_out.items()]
-        return "\n".join(
-            [*lines, f"* pays for no content: gains over {self.threshold:g} of the group's spread in some rollout"]
-        )
 
 
 def probe(

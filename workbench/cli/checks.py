@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings
 from workbench.cli.groups import GroupFile, read_group
 from workbench.cli.rewards import set_sandbox
@@ -35,7 +36,7 @@ def preflight(
         groups, seconds = _sampled(config, prompts)
     report = preflight(groups, method.pattern, method.rewards, method.credit, sampling_seconds=seconds)
     data = {"level": report.level, "findings": [dataclasses.asdict(finding) for finding in report.findings]}
-    return Result(data, lambda: str(report), code=1 if report.level == "stop" else 0)
+    return Result(data, lambda: views.text(report), code=1 if report.level == "stop" else 0)
 
 
 def probe(
@@ -61,7 +62,7 @@ def probe(
     names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
     report = probe(of, pattern, rewards, names or None, options=config.grpo.credit.keywords(but=("scheme",)))
     data = {"rows": report.rows(), "rewards": list(report.rewards), "left_out": dict(report.left_out)}
-    return Result(data, lambda: str(report))
+    return Result(data, lambda: views.text(report))
 
 
 def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic_settings import CliPositionalArg
 
+from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import named_rewards, rewards_of_word, set_sandbox
 from workbench.config import RewardConfig
@@ -158,7 +159,7 @@ def check_reward(
         for reward in rewards
     ]
     found = {"data": source, "checks": [check.to_json() for check in checks]}
-    return Result(found, lambda: "\n\n".join(_check_text(check) for check in checks))
+    return Result(found, lambda: "\n\n".join(views.text(check) for check in checks))
 
 
 def _clinic(rewards: Sequence[RewardConfig], ci: bool, path: Path | None) -> Result:
@@ -172,25 +173,7 @@ def _clinic(rewards: Sequence[RewardConfig], ci: bool, path: Path | None) -> Res
             path.write_text(text, encoding="utf-8")
 
     code = 1 if ci and found.level != "ok" else 0
-    return Result(found.to_json(), lambda: visible(str(found)), code=code, write=write)
-
-
-def _check_text(check: Any) -> str:
-    parts = [f"{visible(check.reward)} against {visible(check.labels)}", table(("", ""), check.rows())]
-    if check.worst:
-        worst = [
-            (
-                mistake.group,
-                mistake.rollout + 1,
-                None if mistake.step is None else mistake.step + 1,
-                mistake.score,
-                "right" if mistake.label else "wrong",
-                visible(mistake.text, one_line=True)[:_SHOWN],
-            )
-            for mistake in check.worst
-        ]
-        parts.append(table(("group", "rollout", "step", "score", "label", "text"), worst))
-    return "\n".join(parts)
+    return Result(found.to_json(), lambda: views.text(found), code=code, write=write)
 
 
 def _progress(done: int, of: int) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from workbench import views
 from workbench.checks import Difficulty
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.groups import read_group
@@ -85,7 +86,7 @@ def difficulty(
     scored = list(making.score_outcomes(config, groups, say))
     found = Difficulty.of(scored, right_from)
     if out is None:
-        return Result(found.to_json(), lambda: str(found))
+        return Result(found.to_json(), lambda: views.text(found))
     limits = {"keep": [low, high], "right_from": right_from}
     source = making.source_of("difficulty", config, {"first": first, "count": prompts}, given)
     made = making.make_prompts(
@@ -98,7 +99,7 @@ def difficulty(
         began=began,
         sampled=0 if given else sum(found.answers),
     )
-    return Result({**found.to_json(), **made.to_json()}, lambda: f"{found}\n\n{made}")
+    return Result({**found.to_json(), **made.to_json()}, lambda: f"{views.text(found)}\n\n{made}")
 
 
 def mix(

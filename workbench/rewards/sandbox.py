@@ -341,33 +341,27 @@ class SandboxFunction:
 # --- one for each page tab --------------------------------------------------------------------------------------------
 
 KEPT = 8
-IDLE_SECONDS = 600.0
 
 
 class SandboxPool:
     """Gives each page tab a sandbox of its own. Safe from any thread.
 
-    Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other; so does
-    one that was not asked for in ``idle_seconds``, when another is. Whoever asks again gets a new one.
+    Over ``kept`` of them, the one longest unused ends, one in the middle of a call only if there is no other. Whoever
+    asks again gets a new one.
     """
 
-    def __init__(
-        self, kept: int = KEPT, idle_seconds: float = IDLE_SECONDS, *, make: Callable[[], Sandbox] = Sandbox
-    ) -> None:
-        self._kept, self._idle_seconds, self._make = kept, idle_seconds, make
+    def __init__(self, kept: int = KEPT, *, make: Callable[[], Sandbox] = Sandbox) -> None:
+        self._kept, self._make = kept, make
         self._lock = threading.Lock()
-        self._sandboxes: OrderedDict[str, tuple[Sandbox, float]] = OrderedDict()
+        self._sandboxes: dict[str, Sandbox] = {}
+        """The longest unused first."""
 
     def of(self, tab: str) -> Sandbox:
-        now = time.monotonic()
         with self._lock:
-            sandbox = self._sandboxes.pop(tab)[0] if tab in self._sandboxes else self._make()
-            order = sorted(self._sandboxes, key=lambda key: self._sandboxes[key][0].is_busy)  # each by when it was used
-            surplus = max(0, len(order) + 1 - self._kept)
-            kept = ((key, *self._sandboxes[key]) for key in order[surplus:])
-            idle = [key for key, other, used in kept if not other.is_busy and now - used >= self._idle_seconds]
-            ended = [self._sandboxes.pop(key)[0] for key in (*order[:surplus], *idle)]
-            self._sandboxes[tab] = sandbox, now
+            sandbox = self._sandboxes.pop(tab, None) or self._make()
+            order = sorted(self._sandboxes, key=lambda key: self._sandboxes[key].is_busy)
+            ended = [self._sandboxes.pop(key) for key in order[: max(0, len(order) + 1 - self._kept)]]
+            self._sandboxes[tab] = sandbox
         for old in ended:
             old.close()
         return sandbox
@@ -375,7 +369,7 @@ class SandboxPool:
     def end(self, tab: str) -> None:
         """End the sandbox of a tab."""
         with self._lock:
-            sandbox, _ = self._sandboxes.pop(tab, (None, 0.0))
+            sandbox = self._sandboxes.pop(tab, None)
         if sandbox is not None:
             sandbox.close()
 

@@ -25,7 +25,7 @@ from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.find import check_section
 from workbench.rewards import Sandbox, find_builtin, load_reward
-from workbench.rewards.judges import key_of, reach, rubric_columns
+from workbench.rewards.judges import key_of, rubric_columns, shared_judges
 from workbench.rewards.models.formats import model_path
 from workbench.rewards.others import answer_column
 from workbench.rewards.protocol import columns_of
@@ -181,7 +181,7 @@ def _check_reward(reward: RewardConfig, config: RunConfig, columns: frozenset[st
                 raise RewardError(problem)
         elif reward.judge is not None:
             key_of(reward.judge)
-            reach(reward.judge)
+            shared_judges().reach(reward.judge)
             needed = rubric_columns(reward.judge.rubric)
     except RewardError as error:
         raise RewardError(f"reward {reward.name!r}: {error}", reward=reward.name) from error

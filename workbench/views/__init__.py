@@ -24,6 +24,8 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.credit.explain", "Comparison"): "comparison",
     ("workbench.checks.probes", "ProbeReport"): "probes",
     ("workbench.checks.preflight", "Preflight"): "preflight",
+    ("workbench.checks.clinic", "ClinicReport"): "clinic",
+    ("workbench.checks.difficulty", "Difficulty"): "difficulty",
     ("workbench.checks.reward_check", "RewardCheck"): "reward_check",
     ("workbench.policies.step_values", "StepValues"): "step_values",
     ("workbench.policies.load", "Policy"): "policy",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from workbench.checks import Preflight, ProbeReport, ProbeResult
+from workbench.checks import Difficulty, Finding, Preflight, ProbeReport, ProbeResult
+from workbench.checks.clinic import LOOKS, STRATEGIES, ClinicReport
+from workbench.checks.difficulty import SIZES
 from workbench.checks.reward_check import RewardCheck
 from workbench.credit import Comparison, why_no_spread
 from workbench.data.tasks import Task
@@ -181,22 +184,56 @@ def comparison(value: Comparison) -> Parts:
 
 def probes(value: ProbeReport) -> Parts:
     about = (
-        f"Largest gain of advantage over {counted(value.rollouts, 'rollout')}, for an edit that adds no content; "
-        f"orange where the scheme pays for it. Rewards: {', '.join(value.rewards)}."
+        f"Largest gain of advantage over {counted(value.rollouts, 'rollout')}, for an edit that adds no content. Star: "
+        f"the scheme pays for it, by over {value.threshold:g} of the group's spread in some rollout. Rewards: "
+        f"{', '.join(value.rewards)}."
     )
     rows = [(edit, *map(_gain, row.values())) for edit, row in value.results.items()]
     left_out = [Note(f"{scheme} left out: {why}") for scheme, why in value.left_out.items()]
-    parts: list[Part] = [about, Table(("edit", *value.schemes), rows), *left_out]
-    return (Drawing(lambda: draw_html(parts), (Text(str(value)),)),)
+    return about, Table(("edit", *value.schemes), rows), *left_out
 
 
 def preflight(value: Preflight) -> Parts:
-    rows = [
-        (Cell(f.level, f.level), f.name, f.value, f.meaning + (f" → {f.advice}" if f.advice else ""))
-        for f in value.findings
+    return (Table(("", "what", "measured", "meaning"), _findings(value.findings)),)
+
+
+def _findings(findings: Sequence[Finding]) -> list[tuple[Any, ...]]:
+    return [
+        (Cell(f.level, f.level), f.name, f.value, f.meaning + (f" → {f.advice}" if f.advice else "")) for f in findings
     ]
-    table = Table(("", "what", "measured", "meaning"), rows)
-    return (Drawing(lambda: draw_html([table]), (Text(str(value)),)),)
+
+
+def clinic(value: ClinicReport) -> Parts:
+    """The findings of each reward, one sentence each, and the scoreboard of the strategies."""
+    parts: list[Part] = [value.headline]
+    for report in value.rewards:
+        where = f", in the forms {', '.join(report.forms)}" if report.forms else ""
+        parts.append(f"{report.name} looks at {LOOKS[report.looks_at]}{where}; {counted(report.tried, 'row')} fit")
+        parts += [Table(("", "", "", ""), _findings(report.findings))] if report.findings else []
+    parts += ["all together", Table(("", "", "", ""), _findings(value.together))] if value.together else []
+    boards = [report.scores for report in value.rewards]
+    names = [report.name for report in value.rewards]
+    if len(names) > 1:
+        boards, names = [*boards, value.totals], [*names, "sum"]
+    rows = [(strategy, *(board.get(strategy) for board in boards)) for strategy in STRATEGIES]
+    return *parts, Table(("strategy", *names), rows)
+
+
+def difficulty(value: Difficulty) -> Parts:
+    facts, counts = value.to_json(), value.histogram()
+    about = (
+        f"{facts['prompts']} prompts, {facts['answers']} answers: pass rate {facts['mean_pass_rate']:.2f}, never right "
+        f"{facts['never_right']}, always right {facts['always_right']}"
+    )
+    bars = ["█" * math.ceil(30 * count / max(counts)) for count in counts]
+    tenths = [f"{k / 10:.1f}–{(k + 1) / 10:.1f}" for k in range(10)]
+    mark = "← proposed: twice as many answers bring few more groups to life"
+    sizes = [(size, f"{value.dead_share(size):.0%}", mark if size == value.proposed else "") for size in SIZES]
+    return (
+        about,
+        Table(("pass rate", "prompts", ""), list(zip(tenths, counts, bars, strict=True))),
+        Table(("group size", "groups without spread (expected)", ""), sizes),
+    )
 
 
 def reward_check(value: RewardCheck) -> Parts:
@@ -205,7 +242,7 @@ def reward_check(value: RewardCheck) -> Parts:
             *(item.group + 1, item.rollout + 1, None if item.step is None else item.step + 1, item.score),
             *("right" if item.label else "wrong", Cell(item.text, "text")),
         )
-        for item in value.worst[:5]
+        for item in value.worst
     ]
     headers = ("group", "rollout", "step", "score", "labelled", "text")
     wrong = ("Where they disagree most:", Table(headers, worst)) if worst else ()
@@ -316,4 +353,4 @@ def _gain(result: ProbeResult) -> Cell:
         return Cell(None)
     largest = result.worst.largest
     rich = signed(largest) if result.pays else f"{largest:+.2f}"
-    return Cell(largest, rich=rich, shade=-largest if result.pays else None)
+    return Cell(f"{rich}*" if result.pays else rich, "number", rich, -largest if result.pays else None)
