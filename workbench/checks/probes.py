@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Target
 from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
-from workbench.rewards import Reward, Sandbox, score_group
+from workbench.rewards import Reward, Sandbox, load_reward, score_completions, score_group
 from workbench.rewards.reward import Models, settle
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores, counted, signed
 from workbench.steps import Split, StepPattern, split_answers, split_preview
@@ -149,14 +147,7 @@ def probe(
     call of each reward. With a ``worker`` the pattern and the rewards' code run there; reward models are held by
     ``models``, by default in this process. Raises PatternError and RewardError as ``score_group`` does.
     """
-    options_there_are = {*SHARED, *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
-    for what, names, choices in (
-        ("edit", edits, ALL_EDITS.keys()),
-        ("credit scheme", schemes, SCHEMES.keys()),
-        ("option", options, options_there_are),
-    ):
-        if unknown := [name for name in names or () if name not in choices]:
-            raise CreditError(f"unknown {what} {unknown[0]!r}; choose one of {', '.join(sorted(choices))}")
+    _refuse_unknown(edits, schemes, options)
     if not rewards:
         raise ConfigError("rewards: give at least one reward function")
     if pattern.by_tokens:
@@ -164,8 +155,8 @@ def probe(
             f"probes edit text, which has no {pattern.kind} of its own; choose a step pattern of a kind that reads text"
         )
     cut = split_preview if worker is None else worker.split
-    score_one = partial(score_group, pattern=pattern, rewards=rewards, worker=worker, models=models)
-    base = score_one(group)
+    loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
+    base = score_group(group, pattern, loaded, worker=worker)
     known = TURN_EDITS if any(r.is_episode for r in group.rollouts) else EDITS
     chosen = [ALL_EDITS[name] for name in (edits if edits is not None else known)]
 
@@ -176,17 +167,27 @@ def probe(
         Target(group, rollout, scored, pattern.kind, split)
         for rollout, scored in zip(group.rollouts, base.scored, strict=True)
     ]
-    made = [
-        (edit, i, edited)
+    edited = [
+        (edit, i, rollout)
         for edit in chosen
         for i, target in enumerate(targets)
-        if (edited := edit.apply(target)) is not None
+        if (rollout := edit.apply(target)) is not None
     ]
-    on_progress(f"scoring {counted(len(made), 'edited answer')}")
-    made, scored = _score_all(made, group, score_one)
-    variants = [_with(base, i, rollout, edited) for (_, i, rollout), edited in zip(made, scored, strict=True)]
+    on_progress(f"scoring {counted(len(edited), 'edited answer')}")
+    rollouts, count = [rollout for _, _, rollout in edited], len(edited)
+    columns, opened = [{**group.columns, **rollout.columns} for rollout in rollouts], [group.thinking_open] * count
+    prompts = [group.prompt] * count
+    scored, _ = score_completions(prompts, rollouts, columns, pattern, loaded, opened=opened, worker=worker)
+    # An edit that makes a text the pattern cannot split cannot be made.
+    made = [
+        (edit, i, _with(base, i, rollout, scores))
+        for (edit, i, rollout), scores in zip(edited, scored, strict=True)
+        if not scores.unsplit
+    ]
     tried = schemes if schemes is not None else list(SCHEMES)
-    credited, left_out = _credit_all([base, *variants], tried, options or {}, on_progress, cancelled)
+    credited, left_out = _credit_all(
+        [base, *(variant for _, _, variant in made)], tried, options or {}, on_progress, cancelled
+    )
     results: dict[str, dict[str, ProbeResult]] = {edit.name: {} for edit in chosen}
     for scheme, (before, *after) in credited.items():
         limit = threshold * _unit(before)
@@ -200,36 +201,23 @@ def probe(
     return ProbeReport(results, tuple(reward.name for reward in base.rewards), left_out, len(group), threshold)
 
 
+def _refuse_unknown(
+    edits: Sequence[str] | None, schemes: Sequence[str] | None, options: Mapping[str, Any] | None
+) -> None:
+    options_there_are = {*SHARED, *(option.name for scheme in SCHEMES.values() for option in scheme.options)}
+    for what, names, choices in (
+        ("edit", edits, ALL_EDITS.keys()),
+        ("credit scheme", schemes, SCHEMES.keys()),
+        ("option", options, options_there_are),
+    ):
+        if unknown := [name for name in names or () if name not in choices]:
+            raise CreditError(f"unknown {what} {unknown[0]!r}; choose one of {', '.join(sorted(choices))}")
+
+
 def _unit(credit: Credit) -> float:
     """The standard deviation of the group's token advantages: what a gain is measured against, whatever the units."""
     tokens = np.concatenate([credit.of(i) for i in range(len(credit.scored.group))])
     return float(tokens.std()) if len(tokens) and tokens.any() else 1.0
-
-
-Made = tuple[Edit, int, Rollout]
-
-
-def _score_all(
-    made: list[Made], group: Group, score_one: Callable[[Group], ScoredGroup]
-) -> tuple[list[Made], tuple[StepScores, ...]]:
-    """Every edited completion, split and scored in one go; one at a time where the pattern cannot split all of them."""
-
-    def score(rows: list[Made]) -> tuple[StepScores, ...]:
-        edited = replace(group, rollouts=tuple(rollout for _, _, rollout in rows))
-        return score_one(edited).scored
-
-    if not made:
-        return [], ()
-    scored: list[tuple[Made, StepScores]] = []
-    try:
-        scored = list(zip(made, score(made), strict=True))
-    except PatternError:
-        for row in made:
-            with suppress(PatternError):
-                scored.append((row, score([row])[0]))
-    # An edit that makes a text the pattern cannot split cannot be made.
-    scored = [(row, scores) for row, scores in scored if not scores.unsplit]
-    return [row for row, _ in scored], tuple(scores for _, scores in scored)
 
 
 def _with(base: ScoredGroup, i: int, rollout: Rollout, scored: StepScores) -> ScoredGroup:
