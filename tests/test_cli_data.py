@@ -52,7 +52,7 @@ def test_code_from_a_file_runs_in_the_worker_and_its_worst_are_listed(capsys, tm
     argv = ["check-reward", "gsm8k", "--reward-file", f"{code}:outcome", "--limit", "10", "--threshold", "200"]
     text = run(capsys, *argv, "--worst", "2")
     assert "long against correct" in text
-    assert text.splitlines()[-3].split() == ["group", "rollout", "step", "score", "label", "text"]
+    assert text.splitlines()[-3].split() == ["group", "rollout", "step", "score", "labelled", "text"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from workbench.checks.difficulty import SIZES
 from workbench.checks.reward_check import RewardCheck
 from workbench.credit import Comparison, why_no_spread
 from workbench.data.tasks import Task
+from workbench.errors import cut
 from workbench.policies.step_values import StepValues
 from workbench.runs import Run
 from workbench.schema import (
@@ -240,7 +241,7 @@ def reward_check(value: RewardCheck) -> Parts:
     worst = [
         (
             *(item.group + 1, item.rollout + 1, None if item.step is None else item.step + 1, item.score),
-            *("right" if item.label else "wrong", Cell(item.text, "text")),
+            *("right" if item.label else "wrong", Cell(cut(item.text, 300), "text")),
         )
         for item in value.worst
     ]
