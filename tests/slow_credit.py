@@ -224,6 +224,17 @@ def papo(group, how, scale, process_weight=1.0, right_from=1.0):
     return added(outcome(group, how, scale), group.of_whole(steps))
 
 
+def progrs(group, how, scale, process_weight=1.0, right_from=1.0):
+    means = [mean(known) if (known := [r for r in row if r is not None]) else None for row in group.rewards]
+    wrong = [total is not None and total < right_from for total in group.outcomes]
+    of_wrong = [m for m, is_wrong in zip(means, wrong, strict=True) if is_wrong and m is not None]
+    totals = []
+    for m, is_wrong, total in zip(means, wrong, group.outcomes, strict=True):
+        bonus = 0.0 if m is None else m - mean(of_wrong) if is_wrong else m
+        totals.append(None if total is None else total + process_weight * bonus)
+    return group.of_whole(z_of_each(totals, how, scale))
+
+
 def prpo(group, how, scale, prior_mean=0.5, prior_std=24**-0.5):
     known = [r for row in group.rewards for r in row if r is not None]
     flat = not known or min(known) == max(known)
@@ -362,6 +373,7 @@ SLOW = {
     "first_error": first_error,
     "rescaled": rescaled,
     "papo": papo,
+    "progrs": progrs,
     "prpo": prpo,
     "prime": prime,
     "adca": adca,

@@ -483,6 +483,23 @@ def test_papo_compares_the_steps_of_right_answers_with_each_other():
     assert lone.tolist() == assign_credit(REWARDS, ENDS, LENGTHS, "outcome", outcome_rewards=[1, 0, 0]).tolist()
 
 
+def test_progrs_centres_the_steps_of_wrong_answers_among_themselves():
+    """Means 2/3, 1/2 and 1/4: two wrong answers come to 1/8 and -1/8 around their mean 3/8, a right one keeps its 2/3.
+
+    Of 1 + 2/3, 1/8 and -1/8 the mean is 5/9 and the standard deviation the square root of (10/9)^2 + (31/72)^2 +
+    (49/72)^2 over 2. Without a right answer, 0.1944, 0.0278 and -0.2222 around the mean 0.4722 of all three.
+    """
+    advantages = assign_credit(REWARDS, ENDS, LENGTHS, "progrs", outcome_rewards=[1, 0, 0])
+    deviations = np.array([80, -31, -49]) / 72
+    z = deviations / ((deviations**2).sum() / 2) ** 0.5
+    assert advantages[:, 0] == pytest.approx(z, rel=2e-4)
+    halved = assign_credit(REWARDS, ENDS, LENGTHS, "progrs", outcome_rewards=[1, 0, 0], process_weight=0.5)
+    deviations = np.array([4 / 3, 1 / 16, -1 / 16]) - 4 / 9
+    assert halved[:, 0] == pytest.approx(deviations / ((deviations**2).sum() / 2) ** 0.5, rel=2e-4)
+    wrong = assign_credit(REWARDS, ENDS, LENGTHS, "progrs", outcome_rewards=[0, 0, 0], scale=False)
+    assert wrong[:, 0] == pytest.approx([7 / 36, 1 / 36, -2 / 9], abs=1e-6)
+
+
 def test_turn_credit_gives_each_gain_to_the_steps_that_led_to_it():
     # gamma 1/2, one answer of scores 0, 1, 1, 0 in steps of 1, 1, 1 and 2 tokens: gains 0, 1, 0, -1. Gain 1 of step 2
     # is shared 1 : 1/2 among steps 2 and 1, gain -1 of step 4 as 1 : 1/2 : 1/4 : 1/8 (over 15/8) from step 4 back:

@@ -46,6 +46,34 @@ def papo(
     )
 
 
+def progrs(
+    batch: Batch,
+    *,
+    normalise: Normalise = "pooled",
+    scale: bool = True,
+    process_weight: ProcessWeight = 1.0,
+    right_from: RightFrom = 1.0,
+) -> Part:
+    """The normalised sum of the outcome and the mean step reward, which wrong answers have centred among themselves.
+
+    A_i = z(R_i + process_weight * c_i) with c_i = mean over k of r_{i,k}, less the mean of that over the group's wrong
+    answers where R_i < right_from. So a bonus orders wrong answers and cannot lift them as a whole; with step rewards
+    from 0 to 1 and a weight up to 1 a right answer stays above every wrong one.
+
+    The outcome-conditioned centering of PROGRS (arXiv 2604.02341) as its abstract has it: it "shifts PRM scores of
+    incorrect trajectories to have zero mean within each prompt group". Neither the equations nor code of the authors
+    were found, so that c is a mean, the weight, and that the bonus is added before normalising are choices made here.
+    Not here are its quantile-regression reward model (any step reward takes its place) and its evaluator of coherence.
+    """
+    outcomes = outcomes_of(batch)
+    known = ~np.isnan(batch.means)
+    wrong = known & (outcomes < right_from)
+    count = np.bincount(batch.group, wrong)
+    centre = np.bincount(batch.group, np.where(wrong, batch.means, 0.0)) / np.maximum(count, 1)
+    bonus = np.where(known, batch.means - np.where(wrong, centre[batch.group], 0.0), 0.0)
+    return Part("return", "all", by_completion(batch, outcomes + process_weight * bonus, normalise, scale))
+
+
 def prpo(
     batch: Batch,
     *,
@@ -360,6 +388,15 @@ SCHEMES = (
         reference="PAPO, 2603.26535",
         compute=papo,
         counts="the outcome, and for right answers their steps beside those of the other right ones",
+        needs=("steps", "outcome"),
+        per_completion=True,
+    ),
+    Scheme(
+        "progrs",
+        formula="A = z(R + λ c), c the mean r, less that of the wrong answers for a wrong one",
+        reference="PROGRS, 2604.02341 (its abstract)",
+        compute=progrs,
+        counts="the outcome and the mean of the steps' rewards, of wrong answers beside that of the other wrong ones",
         needs=("steps", "outcome"),
         per_completion=True,
     ),
