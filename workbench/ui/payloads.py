@@ -275,4 +275,4 @@ DATACLASSES = {
     "CorrelationPayload": Correlation,
     "MetricPayload": Metric,
 }
-"""Sent field by field; a function's ``positions`` have their means alone."""
+"""Sent field by field."""

@@ -243,7 +243,7 @@ function positionsTable(functions) {
     "Mean score of each completion's k-th step",
     head,
     functions.map(({ name, positions }) => {
-      const means = Array.from({ length: longest }, (_, k) => positions[k]?.mean ?? null);
+      const means = Array.from({ length: longest }, (_, k) => positions[k] ?? null);
       return [name, ...means.map((mean) => shaded(mean, largestOf(means)))];
     }),
   );

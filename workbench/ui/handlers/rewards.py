@@ -371,13 +371,10 @@ SHOWN_POSITIONS = 24
 
 def watch_payload(watched: RewardWatch) -> dict[str, Any]:
     """As ``rewards.js`` takes it; ``slow`` is a sentence for each function slower than the sampler."""
-    functions = [
-        asdict(replace(function, positions=()))
-        | {"positions": [{"mean": mean} for mean in function.positions[:SHOWN_POSITIONS]]}
-        for function in watched.functions
-    ]
     return {
-        "functions": functions,
+        "functions": [
+            asdict(replace(function, positions=function.positions[:SHOWN_POSITIONS])) for function in watched.functions
+        ],
         "correlations": [asdict(pair) for pair in watched.correlations],
         "slow": [
             f"{function.name} takes {function.p50:.2g} s a call, sampling the group {watched.sampler_seconds:.2g} s: "
