@@ -181,24 +181,6 @@ def test_a_file_without_a_reward_is_refused_before_the_scheme_is(tmp_path: Path,
         config_of("--reward-file", str(file), "--method.credit.scheme", "outcome")
 
 
-def test_another_task_brings_its_own_defaults() -> None:
-    config = config_of("--task", "chain-arithmetic-tags")
-    assert "<answer>" in config.grpo.pattern.regex
-    assert "tag_format" in [reward.name for reward in config.grpo.rewards]
-    mine = config_of(
-        "--task",
-        "chain-arithmetic-tags",
-        "--method.pattern.regex",
-        "x",
-        "--reward",
-        "tag_format",
-        "--method.credit.scheme",
-        "outcome",
-    )
-    assert mine.grpo.pattern.regex == "x"
-    assert [reward.name for reward in mine.grpo.rewards] == ["tag_format"]
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -232,14 +214,6 @@ def test_a_flag_that_is_not_there_is_answered_with_the_nearest(
 ) -> None:
     assert main(argv) == 2
     assert f"did you mean {nearest}" in capsys.readouterr().err.replace("'", "")
-
-
-@pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- 1", "is a list"), ("stepz: 3", "stepz")])
-def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=message):
-        config_of("--config", str(file))
 
 
 # -- the program ----------------------------------------------------------------------------------------------------
@@ -295,12 +269,6 @@ def test_train_follows_the_run_to_its_end(workspace: Path, capsys: pytest.Captur
 
 
 @pytest.mark.usefixtures("fake_task")
-def test_train_tells_a_failure(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--workspace", str(workspace), "--task", "fail", "--name", "a"]) == 1
-    assert capsys.readouterr().out == "a: failed, loss became NaN at step 1\n"
-
-
-@pytest.mark.usefixtures("fake_task")
 def test_a_broken_run_is_resumed_and_tells_from_where(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,36 +318,6 @@ def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pyt
         assert answer(capsys)["reason"] == "stopped at step 1 of 84"
     assert main(["runs", "stop", "a", *at]) == 2
     assert "already stopped" in capsys.readouterr().err
-
-
-def test_a_run_that_cannot_be_read_hides_no_other(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("a", "b"):
-        path = RunDir.create(workspace, RunConfig(name=name)).path
-    (path / "status.json").write_text("{")
-    assert main(["runs", "--workspace", str(workspace), "--json"]) == 0
-    assert {row["name"]: row["state"] for row in answer(capsys)["runs"]} == {"a": "queued", "b": "unreadable"}
-    assert main(["runs", "--workspace", str(workspace)]) == 0
-    assert "unreadable" in capsys.readouterr().out
-
-
-def test_a_finished_run_is_shown_whole(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = RunDir.create(workspace, RunConfig(name="a"))
-    run.append_metrics({"step": 7, "reward": 0.5, "kl": None})
-    run.log.write_text("loading\n\x1b[31mdone\n")
-    run.set_status("finished")
-    with open(run.path / "metrics.jsonl", "ab") as file:
-        file.write(b"{torn\n")
-    assert main(["runs", "show", "a", "--workspace", str(workspace)]) == 0
-    text = capsys.readouterr().out
-    for part in (
-        "finished",
-        "scheme: process",
-        "at step 7",
-        "reward",
-        "skipped metrics.jsonl",
-        "<U+001B>[31mdone",
-    ):
-        assert part in text
 
 
 @pytest.mark.usefixtures("fake_task")
@@ -432,26 +370,6 @@ def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixtu
         ["process", "mean"],
     ]
     assert "mean (1 of 1 reached 65 %)" in lines[4]
-
-
-@pytest.mark.usefixtures("fake_task")
-def test_compare_with_a_failed_run_says_so(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = [
-        "compare",
-        "--workspace",
-        str(workspace),
-        "--task",
-        "fail",
-        "--schemes",
-        "process",
-        "--seeds",
-        "1",
-        "--json",
-    ]
-    assert main(argv) == 1
-    out, err = capsys.readouterr()
-    assert json.loads(out)["rows"][0]["final_accuracy"] == 0.3
-    assert "compare-process-0: failed, loss became NaN" in err
 
 
 # -- groups ---------------------------------------------------------------------------------------------------------

@@ -80,29 +80,6 @@ def test_a_started_run_has_the_folders_and_their_hashes_in_its_yaml(tmp_path: Pa
     assert resolved(stored, tmp_path) == stored
 
 
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("run:firt", "there is no run 'firt'"),
-        ("run:first@3", r"run 'first' \(finished\) has no checkpoint-3; it has those of steps 2, 4, and its final one"),
-        ("run:first@last", "'run:first@last' is no checkpoint of a run; write run:NAME, or run:NAME@STEP"),
-        ("run:", "'run:' is no checkpoint of a run"),
-        ("run:../first", "cannot be a run's name"),
-        ("run:empty", r"run 'empty' \(running\) has no final; it has saved none: let it train to its end"),
-    ],
-)
-def test_what_is_not_there_is_refused_before_a_run_is_queued(
-    tmp_path: Path, first: Run, reference: str, message: str
-) -> None:
-    store(tmp_path, "empty", state="running").dir.set_status("running")
-    before = sorted((tmp_path / "runs").iterdir())
-    with pytest.raises(RunError, match=message):
-        resolved(RunConfig.parse({"policy": reference}), tmp_path)
-    with pytest.raises(RunError):
-        start(RunConfig.parse({"policy": reference}), tmp_path)
-    assert sorted((tmp_path / "runs").iterdir()) == before
-
-
 def test_the_command_line_takes_runs_where_it_takes_paths(
     tmp_path: Path, first: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

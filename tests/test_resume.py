@@ -20,7 +20,7 @@ from tests.ranks import running_on_ranks
 from tests.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
 from workbench.config.run import RunConfig
-from workbench.errors import PolicyError, RewardError, RunError
+from workbench.errors import RunError
 from workbench.process import train as process
 from workbench.process.train import Recorder, reason
 from workbench.rundir import RunDir, checkpoints
@@ -196,39 +196,6 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeyp
     assert reason(raised.value, config_of(run), 5, "X") == f"{raised.value}; free some space and X"
     assert [one.name for one in checkpoints.saved(run.checkpoints)] == ["checkpoint-2"]
     assert checkpoints.problem(run.checkpoints / "checkpoint-2") is None
-
-
-AGAIN = "resume the run"
-
-
-def test_reasons_name_the_step_the_cause_and_the_way_out() -> None:
-    config = RunConfig()
-    smaller = "try smaller G (method.sampling.num_generations, now 8), shorter completions"
-    for error in (
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
-        MemoryError(),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
-    ):
-        assert reason(error, config, 3, AGAIN).startswith(f"out of memory at step 3; {smaller}")
-        assert reason(error, config, None, AGAIN).startswith("out of memory while loading; ")
-    large = PolicyError("policy 'it' does not fit into memory; take a smaller model")
-    large.__cause__ = MemoryError()
-    assert reason(large, config, None, AGAIN) == str(large)
-    assert "prompts per step (method.prompts_per_step, now 6)" in reason(MemoryError(), config, 3, AGAIN)
-    assert reason(RewardError("reward 'mine', line 3: ValueError: no"), config, 2, AGAIN) == (
-        "at step 2: reward 'mine', line 3: ValueError: no"
-    )
-    full = RunError("metrics of run 'a' cannot be written")
-    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
-    assert reason(full, config, 9, AGAIN) == (
-        f"the disk is full at step 9: metrics of run 'a' cannot be written; free some space and {AGAIN}"
-    )
-    full.__cause__ = OSError(errno.EFBIG, "File too large")
-    assert reason(full, config, 9, AGAIN) == (
-        "a file grew over this process's size limit at step 9: metrics of run 'a' cannot be written; raise it "
-        f"(ulimit -f) and {AGAIN}"
-    )
-    assert reason(KeyError("x"), config, 9, AGAIN) == "KeyError: 'x'"
 
 
 def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:

@@ -82,16 +82,6 @@ def test_parts_of_a_message_are_thoughts_text_calls_and_answers_and_others_are_n
     ]
 
 
-def test_fields_of_a_message_that_have_no_place_are_named_and_a_refusal_is_its_text() -> None:
-    refused = {"role": "assistant", "content": None, "refusal": "No.", "audio": {"id": "x"}, "annotations": []}
-    [group], notes = read({"messages": [USER, refused]})
-    assert group.rollouts[0].text == "No."
-    assert "messages' audio is left out" in notes
-    assert "annotations" not in notes
-    [group], _ = read({"messages": [USER, {"role": "assistant", "content": "a"}], "system": "Be brief."})
-    assert group.prompt == [{"role": "system", "content": "Be brief."}, USER]
-
-
 def test_a_template_that_writes_no_calls_leaves_no_empty_turn() -> None:
     tokenizer = tokenizer_with("qwen3.jinja")
     tokenizer.chat_template = (

@@ -11,13 +11,12 @@ import pytest
 from workbench import cli, places, runs
 from workbench.assets import EMBEDDED
 from workbench.config.run import RunConfig
-from workbench.errors import RunError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.policies.find import policy_path
 from workbench.runs import devices
 from workbench.runs.check import checked
 
 STEPS = {"name": "mine", "kind": "step", "code": "def mine(prompt, step, **columns):\n    return 1.0\n"}
-TALK = [{"role": "user", "content": "7 + 5?"}]
 
 
 def _rows(path: Path, *rows: dict) -> str:
@@ -146,25 +145,6 @@ def test_every_problem_is_named_at_once_and_nothing_is_made(
         checked(RunConfig(policy="./gone"))
     assert cli.main(["train", "--policy", "./gone", "--workspace", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {refused.value}\n"  # the command line refuses in the same words
-
-
-def test_ranks_without_a_gpu_each_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "gpus", lambda: ["GPU-a"])
-    with pytest.raises(WorkbenchError, match=r"run\.ranks: 2 ranks need a GPU each and this process may use 1"):
-        checked(RunConfig.parse({"run": {"ranks": 2}}))
-    with pytest.raises(RunError, match=r"run\.ranks: 2 ranks"):
-        devices.check_count(["GPU-a"], 2)
-
-
-def test_what_works_passes(tmp_path: Path) -> None:
-    for data in ({}, {"method": "sft"}, {"method": {"pattern": {"regex": "(?m)^\\d+\\."}, "rewards": [STEPS]}}):
-        config = RunConfig.parse(data)
-        assert checked(config) == config
-    talk = _rows(tmp_path / "talk.jsonl", *[{"prompt": TALK, "answer": "12"}] * 20)
-    policy = Path(_model(tmp_path / "chat"))
-    (policy / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
-    outcome = {"rewards": [{"name": "answer_correctness", "kind": "outcome"}], "credit": {"scheme": "outcome"}}
-    checked(RunConfig.parse({"policy": str(policy), "task": talk, "method": outcome}))
 
 
 # -- paths ------------------------------------------------------------------------------------------------------------

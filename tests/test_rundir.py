@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -92,13 +91,6 @@ def assert_same(a: Credit, b: Credit) -> None:
 # -- making one -----------------------------------------------------------------------------------------------------
 
 
-def test_a_taken_name_gets_a_number_that_still_fits(tmp_path: Path) -> None:
-    names = [RunDir.create(tmp_path, RunConfig(name="a")).name for _ in range(3)]
-    assert names == ["a", "a-2", "a-3"]
-    long = "x" * 80
-    assert [RunDir.create(tmp_path, RunConfig(name=long)).name for _ in range(2)] == [long, "x" * 78 + "-2"]
-
-
 def test_reward_code_is_kept_as_it_ran_with_its_hash(tmp_path: Path) -> None:
     config = RunConfig(
         name="a",
@@ -126,16 +118,6 @@ def test_reward_code_is_kept_as_it_ran_with_its_hash(tmp_path: Path) -> None:
 
 
 # -- status ---------------------------------------------------------------------------------------------------------
-
-
-def test_status_changes_keep_what_they_do_not_name(run: RunDir) -> None:
-    run.note(pid=7, pid_created=1.5)
-    run.set_status("running", step=3, device="cpu")
-    status = RunDir(run.path).status()
-    assert (status.state, status.pid, status.pid_created, status.step, status.device) == ("running", 7, 1.5, 3, "cpu")
-    run.set_status("failed", "loss is NaN at step 3")
-    status = run.status()
-    assert (status.state, status.reason, status.step, status.final) == ("failed", "loss is NaN at step 3", 3, True)
 
 
 def test_settling_keeps_a_final_state_but_a_certain_cause_beats_a_guess(run: RunDir) -> None:
@@ -178,30 +160,6 @@ def test_rows_come_back_with_null_for_what_is_not_finite_and_name_it(run: RunDir
     content = (run.path / "metrics.jsonl").read_bytes()
     assert content.count(b"\n") == 3  # the version and two rows
     assert cursor == len(content)
-
-
-def test_a_row_reaches_the_disk_within_a_second_and_at_the_end(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call says how much was on its way to the disk: the first row's at once, all of them when the log closes."""
-    synced: list[int] = []
-    first = threading.Event()
-
-    def fsync(descriptor: int) -> None:
-        synced.append(os.fstat(descriptor).st_size)
-        first.set()
-
-    written: list[bytes] = []
-    write = os.write
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "write", lambda fd, data: (written.append(bytes(data)), write(fd, data))[1])
-    began = time.monotonic()
-    run.append_metrics({"step": 1})
-    assert written == [b'{"step": 1}\n']  # one write a row
-    assert first.wait(timeout=30)
-    for step in range(2, 200):
-        run.append_metrics({"step": step})
-    run.close()
-    assert synced[-1] == (run.path / "metrics.jsonl").stat().st_size
-    assert len(synced) <= 3 + (time.monotonic() - began)  # at most one a second, and one at the end
 
 
 def test_a_resume_supersedes_the_later_rows_and_tells_who_has_read_them(run: RunDir) -> None:
@@ -339,21 +297,6 @@ def test_invariant_the_run_directory_is_the_truth(run: RunDir) -> None:
     assert np.signbit(read[0].advantages[0, 1])
 
 
-@settings(max_examples=40, deadline=None)
-@given(bits=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=40))
-def test_every_float32_keeps_its_bits(bits: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
-    credit = make_credit()
-    values = np.array(bits, dtype=np.uint32).view(np.float32)
-    values[np.isnan(values)] = np.float32(0.0)
-    rollout = Rollout(tuple(range(len(bits))), ("a",) * len(bits), finished=True)
-    group = dataclasses.replace(credit.scored.group, rollouts=(rollout, rollout))
-    scored = dataclasses.replace(credit.scored, group=group)
-    credit = dataclasses.replace(credit, scored=scored, advantages=np.stack([values, -values]))
-    run = RunDir(tmp_path_factory.mktemp("run"))
-    run.rollouts.write(1, [credit])
-    assert run.rollouts.read(1)[0].advantages.tobytes() == credit.advantages.tobytes()
-
-
 # -- checkpoints ----------------------------------------------------------------------------------------------------
 
 
@@ -365,18 +308,6 @@ def save_checkpoint(folder: Path, step: int) -> Path:
     (draft / "state" / "rng.json").write_text("[1]")
     checkpoints.seal(draft, folder / f"checkpoint-{step}", {"step": step})
     return folder / f"checkpoint-{step}"
-
-
-def test_a_sealed_checkpoint_lists_every_file_with_its_hash(tmp_path: Path) -> None:
-    path = save_checkpoint(tmp_path, 4)
-    manifest = json.loads((path / "manifest.json").read_text())
-    assert manifest["step"] == 4
-    assert manifest["files"] == {
-        name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        for name, data in {"model.safetensors": bytes(range(256)), "state/rng.json": b"[1]"}.items()
-    }
-    assert checkpoints.problem(path) is None
-    assert os.listdir(tmp_path) == ["checkpoint-4"]
 
 
 @pytest.mark.parametrize(

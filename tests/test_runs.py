@@ -17,14 +17,13 @@ import pytest
 
 from workbench import runs
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, RunError
+from workbench.errors import RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, entrypoint, list_runs, open_run, processes, spawn
 from workbench.runs.spawn import Standby
 
 FAKE = "tests.fake_run"
-ROOM = "MemoryError: no room"
 Start = Callable[..., Run]
 
 
@@ -239,14 +238,6 @@ def test_a_run_that_does_not_listen_is_ended_with_all_it_started(begin: Start) -
     assert gone(status.pid)
 
 
-def test_a_run_is_stopped_from_another_process(begin: Start) -> None:
-    run = begin("stubborn")
-    child = first_row(run)["child"]
-    assert elsewhere(run, "run.stop(timeout=1.0).state") == "stopped"
-    assert run.wait().state == "stopped"
-    assert gone(child)
-
-
 def test_a_held_run_is_stopped_by_an_interrupt(under_way: Start) -> None:
     run = under_way()
     with pytest.raises(KeyboardInterrupt), run.held():
@@ -327,15 +318,6 @@ def test_a_queued_run_is_stopped_while_it_waits(begin: Start, under_way: Start) 
     assert running.status().state == "running"
 
 
-def test_runs_of_other_devices_do_not_wait(
-    begin: Start, under_way: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    first = under_way()
-    monkeypatch.setenv(devices.LOCKS, str(tmp_path / "other"))  # as another device would have another lock
-    assert begin("finish").wait().state == "finished"
-    assert first.status().state == "running"
-
-
 def test_only_the_devices_that_are_held_are_seen_by_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     held = devices.Held(("GPU-b", "GPU-c"), ())
     assert entrypoint.seen_by_the_run(held) == {devices.VISIBLE: "GPU-b,GPU-c"}
@@ -382,18 +364,6 @@ def test_a_metrics_log_cut_short_resumes_with_a_warning(begin: Start) -> None:
     assert run.wait().warnings == ("metrics.jsonl ends at step 2; rows of steps 3 to 4 are lost",)
 
 
-def test_a_damaged_checkpoint_is_skipped_and_named(begin: Start) -> None:
-    run = begin("save")
-    run.wait()
-    (run.path / "checkpoints" / "checkpoint-4" / "weights").write_text("5")
-    run.resume(module=FAKE)
-    status = run.wait()
-    warning = "skipped checkpoint-4: weights is not what was saved: its SHA-256 differs"
-    assert (status.state, status.resumed_from, status.warnings) == ("finished", 2, (warning,))
-    assert [row["life"] for row in run.metrics_rows()[0]] == [1, 1, 2, 2, 2, 2]
-    assert warning in run.log_tail()
-
-
 def test_without_a_good_checkpoint_each_bad_one_is_named(begin: Start) -> None:
     run = begin("save")
     run.wait()
@@ -409,18 +379,6 @@ def test_without_a_good_checkpoint_each_bad_one_is_named(begin: Start) -> None:
     assert len(run.metrics_rows()[0]) == 5
 
 
-def test_what_cannot_be_resumed_says_why(under_way: Start) -> None:
-    run = under_way()
-    with pytest.raises(RunError, match="run 'obey' is running; it goes on by itself"):
-        run.resume()
-    run.stop()
-    assert not run.resumable
-    with pytest.raises(
-        RunError, match=r"no checkpoint to resume from .it ended after step 0, and run.save_steps is 20"
-    ):
-        run.resume()
-
-
 def test_a_follower_is_given_what_a_resume_did_again(tmp_path: Path) -> None:
     """This process stands for the run's; it is killed and resumed between two looks of the follower."""
     folder = RunDir.create(tmp_path, RunConfig(name="a"))
@@ -433,19 +391,6 @@ def test_a_follower_is_given_what_a_resume_did_again(tmp_path: Path) -> None:
         folder.append_metrics({"step": step, "life": 2})
     folder.set_status("finished", resumed_from=2, pid=None)
     assert [(row["step"], row["life"]) for row in rows] == [(3, 2), (4, 2)]
-
-
-def test_a_stranger_with_the_runs_process_id_and_start_time_is_not_the_run(tmp_path: Path) -> None:
-    folder = RunDir.create(tmp_path, RunConfig(name="a"))
-    stranger = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=-1)
-    assert stranger.stdout is not None
-    stranger.stdout.readline()
-    created = psutil.Process(stranger.pid).create_time()
-    folder.set_status("running", pid=stranger.pid, pid_created=created, launched=True)
-    assert Run(folder.path).status().state == "crashed"
-    assert stranger.poll() is None
-    stranger.kill()
-    stranger.communicate()
 
 
 def test_a_run_whose_starter_died_before_it_noted_the_process_is_not_lost(under_way: Start) -> None:
@@ -493,17 +438,6 @@ def test_runs_are_listed_newest_first_and_only_runs(tmp_path: Path) -> None:
     assert [run.name for run in list_runs(tmp_path)] == ["c", "a", "b"]
 
 
-@pytest.mark.parametrize("lost", ["status.json", "run.yaml"])
-def test_a_run_that_lost_a_file_is_listed_and_says_what_is_gone(tmp_path: Path, lost: str) -> None:
-    (RunDir.create(tmp_path, RunConfig(name="a")).path / lost).unlink()
-    (run,) = list_runs(tmp_path)
-    summary = run.summary()
-    assert (summary.name, summary.state) == ("a", "unreadable")
-    assert lost in summary.reason
-    with pytest.raises(RunError, match=lost):
-        open_run("a", tmp_path).data()
-
-
 def test_the_default_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKBENCH_WORKSPACE", raising=False)
@@ -517,20 +451,6 @@ def test_the_default_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_that_no_run_can_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RunError, match="cannot be a run's name"):
         open_run(name, tmp_path)
-
-
-def test_what_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="unknown credit scheme 'magic'"):
-        runs.start(RunConfig.parse({"method": {"credit": {"scheme": "magic"}}}), tmp_path)
-    assert list_runs(tmp_path) == []
-    (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="choose another workspace"):
-        runs.start(RunConfig(), tmp_path / "file")
-    monkeypatch.setattr(spawn, "_standby", Standby())
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(RunError, match="its process could not be started"):
-        runs.start(RunConfig(name="a"), tmp_path)
-    assert open_run("a", tmp_path).status().state == "failed"
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------
@@ -566,10 +486,3 @@ def test_schemes_are_compared_over_seeds(tmp_path: Path) -> None:
     }
     assert compared[2][1].rollouts_to_65 == 128  # 0.7 at step 2, of 64 rollouts each
     assert [run.config().grpo.credit.scheme for run, _ in compared] == ["outcome", "outcome", "process", "process"]
-
-
-def test_a_failed_run_does_not_end_the_comparison(tmp_path: Path) -> None:
-    compared = list(compare(RunConfig(task="fail"), ["process"], 2, tmp_path, module=FAKE))
-    assert [run.status().state for run, _ in compared] == ["failed", "failed"]
-    assert compared[0][1].base_accuracy == 0.3
-    assert compared[0][1].rollouts is None

@@ -15,7 +15,6 @@ from workbench.data import load_rows, load_task, read_rows, tasks
 from workbench.data.kinds import Demonstration, recognised, taken
 from workbench.data.read import Row
 from workbench.errors import ConfigError, TaskError
-from workbench.rundir.checkpoints import environment
 from workbench.runs.check import checked
 
 USER, ASSISTANT = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
@@ -109,15 +108,6 @@ def test_columns_are_taken_from_objects_and_lists_and_the_template_writes_the_pr
         "dotted": "dotted",
     }
     assert (task.kind, task.can_check) == ("prompts", True)  # the column 'messages' is not what is asked
-
-
-def test_pairs_and_demonstrations_are_mapped_too(tmp_path: Path) -> None:
-    rows = [{"q": "1 + 1?", "good": {"text": "2"}, "bad": "3"}] * 2
-    section = TaskSection(name="gsm8k", data=put(tmp_path / "pairs.jsonl", rows))
-    section = section.model_copy(update={"data_columns": {"prompt": "q", "chosen": "good.text", "rejected": "bad"}})
-    pair = load_rows(section).rows("pairs")[0]
-    assert (pair.prompt, pair.chosen, pair.rejected) == ("1 + 1?", "2", "3")
-    assert load_task(section).name == "gsm8k"  # whose prompts are read as they are
 
 
 @pytest.mark.parametrize(
@@ -253,15 +243,6 @@ def test_a_run_that_rows_do_not_fit_is_refused_by_field_and_reads_its_file_once(
         checked(RunConfig.parse({"task": task | {"columns": {"prompt": "q", "answer": "b"}}, "method": rewards}))
     with pytest.raises(TaskError, match=r"^task\.data_columns: line 1 has no 'good'"):
         load_rows(TaskSection(name="gsm8k", data=file, data_columns={"chosen": "good"}))
-
-
-def test_a_folders_rows_have_a_hash_of_their_own(tmp_path: Path) -> None:
-    put(tmp_path / "train.jsonl", numbered(3))
-    config = RunConfig.parse({"task": {"name": str(tmp_path)}})
-    before = environment(config)["task_sha256"]
-    put(tmp_path / "train.jsonl", numbered(4))
-    assert len(before) == 64
-    assert environment(config)["task_sha256"] not in (before, None)
 
 
 # ── the section ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -50,7 +50,7 @@ class WorkbenchError(Exception):
 
 
 class PatternError(WorkbenchError):
-    pass
+    """A step pattern that cannot be used."""
 
 
 class PatternSyntaxError(PatternError):
@@ -62,7 +62,7 @@ class PatternTooSlow(PatternError):
 
 
 class TooManySteps(PatternError):
-    pass
+    """A pattern finds more steps in a text than can be shown."""
 
 
 class RewardError(WorkbenchError):
@@ -79,23 +79,23 @@ class RewardError(WorkbenchError):
 
 
 class RewardCodeError(RewardError):
-    pass
+    """A reward's source does not compile, or defines no reward."""
 
 
 class RewardValueError(RewardError):
-    pass
+    """A reward function returned something other than finite numbers or None."""
 
 
 class RewardTimeout(RewardError):
-    pass
+    """A reward function ran over the deadline."""
 
 
 class ChildError(WorkbenchError):
-    pass
+    """A child process gave no reply."""
 
 
 class ChildDied(ChildError):
-    pass
+    """A child process ended on its own."""
 
 
 class ChildTimeout(ChildError):
@@ -103,15 +103,15 @@ class ChildTimeout(ChildError):
 
 
 class ChildFailed(ChildError):
-    pass
+    """A child process's handler raised something unexpected."""
 
 
 class TaskError(WorkbenchError):
-    pass
+    """A task or data file cannot be read."""
 
 
 class PolicyError(WorkbenchError):
-    pass
+    """A policy cannot be loaded or sampled."""
 
 
 class EpisodeError(WorkbenchError):
@@ -122,15 +122,15 @@ class EpisodeError(WorkbenchError):
 
 
 class ConfigError(WorkbenchError, ValueError):
-    pass
+    """A configuration cannot work."""
 
 
 class CreditError(WorkbenchError):
-    pass
+    """Step rewards, step ends and lengths do not fit together."""
 
 
 class RunError(WorkbenchError):
-    pass
+    """A run cannot be started, stopped or read."""
 
 
 def did_you_mean(name: object, names: Iterable[object]) -> str:

@@ -89,15 +89,13 @@ def hub_problem(
 
     what = f"the Hub's {kind} {shown(name)}"
     try:
-        if kind == "model" and isinstance(try_to_load_from_cache(name, file), str):
-            return None
-        if certain and kind == "dataset" and isinstance(try_to_load_from_cache(name, "README.md", repo_type=kind), str):
+        asks = kind == "model" or certain  # ``datasets`` has a cache of its own
+        known = file if kind == "model" else "README.md"
+        if asks and isinstance(try_to_load_from_cache(name, known, repo_type=kind), str):
             return None
         if constants.HF_HUB_OFFLINE:
-            offline = f"{what} is not in the cache and HF_HUB_OFFLINE is set; unset that, or give a "
-            if kind == "model":
-                return f"{offline}folder"
-            return f"{offline}file" if certain else None  # ``datasets`` has a cache of its own
+            offline = f"{what} is not in the cache and HF_HUB_OFFLINE is set; unset that, or give a local one"
+            return offline if asks else None
         HfApi().repo_info(name, repo_type=kind, timeout=_SECONDS)
     except RepositoryNotFoundError:
         return f"{what} does not exist, or is not open to you; check the name, or log in with hf auth login"

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings
-from workbench.cli.groups import GroupFile, read_group
+from workbench.cli.groups import GroupFile, read_group, sampled_group
 from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
 from workbench.data import load_task
-from workbench.errors import TaskError
 from workbench.schema import Group
 
 
@@ -57,7 +56,7 @@ def probe(
     if demo:
         of, pattern, rewards = split_step_demo()
     else:
-        of = read_group(group) if group is not None else _sampled(config, 1, first=index)[0][0]
+        of = read_group(group) if group is not None else sampled_group(config, index, held_out=False, text=None)
         pattern, rewards = config.sampled.pattern, list(config.sampled.rewards)
     names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
     report = probe(of, pattern, rewards, names or None, options=config.grpo.credit.keywords(but=("scheme",)))
@@ -65,16 +64,13 @@ def probe(
     return Result(data, lambda: views.text(report))
 
 
-def _sampled(config: RunConfig, count: int, first: int | None = None) -> tuple[list[Group], float]:
-    """Groups of ``count`` examples, drawn by the seed or from ``first`` on, and the seconds that sampling took."""
+def _sampled(config: RunConfig, count: int) -> tuple[list[Group], float]:
+    """Groups of ``count`` examples, drawn by the seed, and the seconds that sampling took."""
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
 
     task = load_task(config.task)
-    if first is not None and not 0 <= first < len(task):
-        raise TaskError(f"--index {first}: {config.task.name} has examples 0 to {len(task) - 1}")
-    drawn = random.Random(config.seed).sample(range(len(task)), min(count, len(task)))
-    indices = sorted(drawn) if first is None else range(first, min(first + count, len(task)))
+    indices = sorted(random.Random(config.seed).sample(range(len(task)), min(count, len(task))))
     policy = load_configured(config.policy)
     options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
     options["environment"] = config.environment

@@ -155,6 +155,7 @@ def step_values(
     ] = None,
 ) -> Result:
     """Estimate what each step is worth by sampling on from its end, or by the policy's belief in the right answer."""
+    from workbench.policies.belief import beliefs
     from workbench.policies.load import load_configured
 
     config = settings.read()
@@ -193,7 +194,7 @@ def step_values(
         made = label((drawn, estimate(drawn, about=f"group {number}: ")) for number, drawn in groups)
         return Result(made.to_json(), lambda: str(made))
     one = sampled_group(config, index, held_out, text) if group is None else read_group(group)
-    values = estimate(one) if belief is None else _believed(config, policy, one, belief)
+    values = estimate(one) if belief is None else beliefs(policy, one, config.sampled.pattern, of=belief)
     right = correctness(one, values)
     agreement = agreement_with(values, right) if right is not None else {}
     data = {**values.to_json(), "progress": values.progress(), "correct": right, "agreement": agreement or None}
@@ -206,12 +207,6 @@ def step_values(
             html.write_text(heatmap(credit).html(), encoding="utf-8")
 
     return Result(data, lambda: _values_text(one, values, right, agreement), write=write)
-
-
-def _believed(config: RunConfig, policy: Policy, group: Group, of: str) -> StepValues:
-    from workbench.policies.belief import beliefs
-
-    return beliefs(policy, group, config.sampled.pattern, of=of)
 
 
 def _estimated(

@@ -5,6 +5,7 @@ They go through as text and plain data; the configuration's sections parse and r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,36 +87,24 @@ def _reward_named(rewards: Sequence[dict[str, Any]], name: str, flag: str) -> di
 
 
 def _built_in(text: str) -> dict[str, Any]:
-
     if ".py" in text:
         return _from_file(text)
-    prefix = "trl:" if text.startswith("trl:") else ""  # its colon is part of the name
-    name, kind, weight = _reward_parts(text.removeprefix(prefix))
+    name, _, kind, weight = _parts(text)
     try:
-        builtin = find_builtin(prefix + name)
+        builtin = find_builtin(name)
     except RewardCodeError as error:
         raise ConfigError(f"--reward {text}: {error}") from error
     return {"name": builtin.name, "kind": kind or builtin.kind, "weight": weight}
 
 
 def _from_file(text: str) -> dict[str, Any]:
-    path, function, kind, weight = _file_parts(text)
+    path, function, kind, weight = _parts(text)
     reward = reward_in_file(f"{path}::{function}" if function else path)
     return reward | {"weight": weight} | ({"kind": kind} if kind else {})
 
 
-def _file_parts(text: str) -> tuple[str, str, str, str]:
-    """Return the path, function, kind and weight of ``FILE.py[::FUNCTION][:KIND[:WEIGHT]]``."""
-    path, _, rest = text.partition("::")
-    function, _, rest = rest.partition(":")
-    if not function.isidentifier():  # a weight after an empty kind
-        return (_reward_parts(text)[0], "", *_reward_parts(text)[1:])
-    _, kind, weight = _reward_parts(f":{rest}")
-    return path, function, kind, weight
-
-
 def _judge(text: str) -> dict[str, Any]:
-    name, kind, weight = _reward_parts(text)
+    name, _, kind, weight = _parts(text)
     what = f"--judge {cut(name, 300)}"
     settings = read_yaml(read_text(Path(name), what), what)
     return {"name": Path(name).stem, "kind": kind or "step", "weight": weight, "judge": settings}
@@ -132,7 +121,13 @@ def _from_model(
     return {"name": Path(path).name.removeprefix("run:"), "kind": kind, "weight": weight or "1.0", "model": model}
 
 
-def _reward_parts(text: str) -> tuple[str, str, str]:
-    name, _, rest = text.partition(":")
-    kind, _, weight = rest.partition(":")
-    return name, kind, weight or "1.0"
+_REWARD = re.compile(r"((?:trl:)?[^:]*)(?:::([^\W\d]\w*))?(?::([^:]*))?(?::(.*))?", re.DOTALL)
+"""``NAME[::FUNCTION][:KIND[:WEIGHT]]``; the colon in the name of a reward of TRL is part of it."""
+
+
+def _parts(text: str) -> tuple[str, str, str, str]:
+    """Return name, function, kind and weight."""
+    match = _REWARD.fullmatch(text)
+    assert match is not None  # whatever the text
+    name, function, kind, weight = match.groups(default="")
+    return name, function, kind, weight or "1.0"

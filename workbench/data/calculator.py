@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 
-from workbench.data.chain_arithmetic import SYMBOL, Chain, apply, is_held_out
+from workbench.data import chain_arithmetic
+from workbench.data.chain_arithmetic import SYMBOL, Chain, apply
 from workbench.schema import Example
 
 HIGHEST = 99_999
@@ -42,13 +43,8 @@ def draw_chain(rng: random.Random, operations: Sequence[int] = range(2, 4)) -> C
     return Chain(start, tuple(steps))
 
 
-@lru_cache(maxsize=8192)
-def chain(index: int, *, seed: int = 0, held_out: bool = False) -> Chain:
-    """Problem number ``index`` of a split: the same arguments give the same problem on every machine."""
-    rng = random.Random(f"calculator/{seed}/{'held-out' if held_out else 'train'}/{index}")
-    while is_held_out(drawn := draw_chain(rng)) is not held_out:
-        pass
-    return drawn
+chain = partial(chain_arithmetic.chain, task="calculator", draw=draw_chain)
+"""Problem number ``index`` of a split: the same arguments give the same problem on every machine."""
 
 
 def example(index: int, *, seed: int = 0, held_out: bool = False) -> Example:

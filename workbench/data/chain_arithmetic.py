@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -81,11 +81,18 @@ def is_held_out(chain: Chain) -> bool:
     return zlib.crc32(chain.prompt().encode()) % 10 == 0
 
 
-@lru_cache(maxsize=8192)
-def chain(index: int, *, seed: int = 0, held_out: bool = False) -> Chain:
+@lru_cache(maxsize=16_384)
+def chain(
+    index: int,
+    *,
+    seed: int = 0,
+    held_out: bool = False,
+    task: str = "chain-arithmetic",
+    draw: Callable[[random.Random], Chain] = draw_chain,
+) -> Chain:
     """Problem number ``index`` of a split: the same arguments give the same problem on every machine."""
-    rng = random.Random(f"chain-arithmetic/{seed}/{'held-out' if held_out else 'train'}/{index}")
-    while is_held_out(drawn := draw_chain(rng)) is not held_out:
+    rng = random.Random(f"{task}/{seed}/{'held-out' if held_out else 'train'}/{index}")
+    while is_held_out(drawn := draw(rng)) is not held_out:
         pass
     return drawn
 

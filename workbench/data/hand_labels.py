@@ -16,11 +16,11 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel
 
-from workbench.errors import ConfigError, TaskError, WorkbenchError, shown
+from workbench.errors import ConfigError, TaskError, WorkbenchError
 from workbench.files import encode, replace_file
 
 Label = Literal[1, 0, -1]
@@ -30,8 +30,6 @@ Span = tuple[int, int]
 """First character and the one after the last."""
 FOLDER = "labels"
 TABLE = "steps.jsonl"
-MOST_CHARACTERS = 1_000_000
-"""Of a prompt, and of a completion."""
 _lock = threading.Lock()
 
 
@@ -42,15 +40,6 @@ class HandLabelled(BaseModel):
     completion: str
     steps: list[Span]
     labels: list[tuple[int, int, Label]]
-
-    @model_validator(mode="after")
-    def _has_steps_of_its_text(self) -> Self:
-        ends = [0, *(place for span in self.steps for place in span), len(self.completion)]
-        if max(len(self.prompt), len(self.completion)) > MOST_CHARACTERS:
-            raise TaskError(f"a text of more than {MOST_CHARACTERS:,} characters is not labelled; take a shorter one")
-        if ends != sorted(ends) or any(start == end for start, end in self.steps):
-            raise TaskError(f"steps {shown(self.steps, 80)} are none of a text of {len(self.completion)} characters")
-        return self
 
     @property
     def ratings(self) -> list[Label | None]:
@@ -92,11 +81,9 @@ class HandLabels:
 
     def mark(self, prompt: str, completion: str, steps: Sequence[Span], k: int, label: Label | None) -> HandLabelled:
         """Label step ``k`` of a completion cut into ``steps``; None takes its label away. Raises WorkbenchError."""
-        if label is not None and label not in get_args(Label):
-            raise TaskError(f"label {shown(label, 40)} is none; give 1 (right), 0 (neutral), -1 (wrong) or null")
-        labelled = HandLabelled(prompt=prompt, completion=completion, steps=list(steps), labels=[])
         if not 0 <= k < len(steps):
             raise TaskError(f"there is no step {k + 1}; the completion has {len(steps)}")
+        labelled = HandLabelled(prompt=prompt, completion=completion, steps=list(steps), labels=[])
         with _lock:
             before = self.of(prompt, completion)
             labelled.labels = [row for row in (before.labels if before else ()) if row[:2] != steps[k]]

@@ -71,19 +71,8 @@ class Turn:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Turn:
-        """Raises ValueError, KeyError or TypeError for what is no turn."""
-        error, state = data.get("error"), data.get("state")
-        if type(data["start"]) is not int or type(data["end"]) is not int:
-            raise ValueError("'start' and 'end' of a turn must be token indices")
-        return cls(
-            role=str(data["role"]),
-            start=data["start"],
-            end=data["end"],
-            seconds=float(data.get("seconds", 0.0)),
-            error=None if error is None else str(error),
-            note=str(data.get("note", "")),
-            state=None if state is None else str(state),
-        )
+        """Raises TypeError for what is no turn."""
+        return cls(**{part.name: data[part.name] for part in fields(cls) if part.name in data})
 
 
 def sampled_runs(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
