@@ -274,6 +274,15 @@ def every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page) -> 
     expect(page.locator("#heatmap .step:focus")).to_be_in_viewport()
 
 
+FOCUS = """(wanted) => {
+  const node = document.activeElement;
+  if (node.matches(wanted)) return "there";
+  const marked = [node, ...(node.closest(".wrap") ? [node.closest(".wrap")] : [])].map((one) => getComputedStyle(one));
+  const isSeen = marked.some((style) => style.outlineStyle !== "none" || style.boxShadow !== "none");
+  return node === document.body || isSeen ? "seen" : `${node.tagName} in #${node.closest("[id]")?.id} shows no focus`;
+}"""
+
+
 def axe_finds_nothing_serious(page: Page, width: int) -> None:
     """In any tab, and nothing scrolls sideways."""
     page.get_by_role("tab", name="Inspect").click()
@@ -292,6 +301,71 @@ def axe_finds_nothing_serious(page: Page, width: int) -> None:
         expect(page.locator(seen)).to_be_visible()
         assert serious(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_the_whole_loop_goes_by_keyboard(browser: Browser, app: App, workspace: Path) -> None:
+    """Pattern, reward, sample, pin, label, train, stop, open, rollouts, back: focus is seen, and lost by no redraw."""
+    with visit(browser, app.url, width=1440, height=900, apart=True) as page:
+        expect_rollouts(page, 8)
+        keys = page.keyboard
+        tab_to(page, "#regex textarea")
+        keys.press("Control+a")
+        keys.insert_text(r"(?m)^Step \d+:")
+        expect(page.locator("#pattern-note")).to_contain_text("finds")
+        tab_to(page, "#reward-edit-0")
+        keys.press("Enter")
+        code = page.locator("#reward-code .cm-content")
+        expect(code).to_be_focused()
+        keys.press("Control+a")
+        keys.insert_text("def mine(prompt, step, **columns):\n    return float('8' in step)")
+        expect(page.locator("#reward-on-0")).to_contain_text("mine")
+        expect(code).to_be_focused()
+        keys.press("Escape")
+        expect(page.locator("#reward-edit-0")).to_be_focused()
+        keys.press("Control+Enter")
+        expect(page.locator("#title .about")).to_contain_text("sampled from tiny, temperature 1, seed 1")
+        expect(page.locator("#reward-edit-0")).to_be_focused()
+        tab_to(page, "#heatmap .step")
+        keys.press("Enter")
+        why = page.get_by_role("region", name="Why this colour")
+        expect(why).to_contain_text("step 1")
+        keys.press("ArrowDown")
+        expect(why).to_contain_text("step 2")
+        keys.press("n")
+        expect(page.locator("#drawing")).to_contain_text("labelled")
+        tab_to(page, "#train-tab-button", "Shift+Tab")
+        keys.press("Enter")
+        tab_to(page, "#start")
+        keys.press("Enter")
+        expect(page.locator("#run-state")).to_have_text("running")
+        expect(page.locator("#start")).to_be_focused()
+        tab_to(page, "#stop")
+        keys.press("Enter")
+        expect(page.locator("#run-message")).to_be_focused()
+        expect(page.locator("#run-state")).to_have_text("stopped")
+        expect(page.locator("#run-state")).to_be_focused()
+        tab_to(page, "#runs-tab-button", "Shift+Tab")
+        keys.press("Enter")
+        tab_to(page, "#runs tbody th .link")
+        keys.press("Enter")
+        expect(page.locator("#run-state")).to_be_focused()
+        tab_to(page, "#run-heatmap .step")
+        keys.press("Enter")
+        expect(page.locator("#live").get_by_role("region", name="Why this colour")).to_be_visible()
+        page.go_back()
+        expect(page.locator("#runs-tab-button")).to_be_focused()
+        assert serious(page) == []
+
+
+def tab_to(page: Page, wanted: str, key: str = "Tab") -> None:
+    """Go there by one key; each stop before it is seen to have the focus."""
+    for _ in range(150):
+        at = page.evaluate(FOCUS, wanted)
+        if at == "there":
+            return
+        assert at == "seen", f"on the way to {wanted}: {at}"
+        page.keyboard.press(key)
+    raise AssertionError(f"{wanted} is not reached by {key}")
 
 
 # ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -28,12 +28,18 @@ export function listenToControls() {
   });
 }
 
+/** Id of the control that opened the reward editor, which has the focus again when that closes; "" while it is closed. */
+let opener = "";
+
 /** Tidies the controls that there are, and those that Gradio draws later. */
 export function watchControls() {
   const style = document.head.appendChild(el("style"));
   const tidy = () => {
     for (const column of document.querySelectorAll(COLUMNS)) foldable(column);
     for (const editor of document.querySelectorAll(".cm-content:not([tabindex])")) tidyEditor(editor, style);
+    // Chromium stops at whatever scrolls; a list that closes as it is left would take the focus along.
+    for (const list of document.querySelectorAll("ul.options:not([tabindex])")) list.setAttribute("tabindex", "-1");
+    passFocus();
   };
   // Charts and texts that change bring no controls.
   const drawn = (/** @type {MutationRecord[]} */ records) =>
@@ -41,6 +47,18 @@ export function watchControls() {
   const observer = new MutationObserver((records) => drawn(records) && tidy());
   observer.observe(document.body, { childList: true, subtree: true });
   tidy();
+}
+
+/** Gives the focus to an editor that a control opened, and back to the control when it is closed. */
+function passFocus() {
+  const editor = /** @type {HTMLElement | null} */ (document.querySelector("#reward-code .cm-content"));
+  const focused = document.activeElement;
+  if (!editor && opener && focused === document.body) document.getElementById(opener)?.focus();
+  if (!editor) opener = "";
+  else if (!opener && focused instanceof HTMLElement && focused.closest("[id^=reward-edit-]")) {
+    editor.focus();
+    if (document.activeElement === editor) opener = focused.id; // else it is not shown yet
+  }
 }
 
 /**

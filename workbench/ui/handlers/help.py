@@ -27,7 +27,7 @@ SHORTCUTS = (
     ("y n u", "label the pinned step right, wrong or neutral by hand"),
     ("/", "search the answers and what they were answered"),
     ("Tab, then Enter or Space", "show all of a long observation, or fold it"),
-    ("Esc", "close the panel; in the code editor, lets Tab leave it"),
+    ("Esc", "close the panel, or the code editor"),
     ("← → Home End, on a curve", "read the values of a step; on Train, Enter shows its rollouts"),
     ("+ − 0, on a curve", "zoom in and out about that step, and show all"),
 )

@@ -81,6 +81,14 @@ export function openInTrain(name) {
   history.replaceState(history.state, "", url); // read by the Train tab when it is shown for the first time
   showTab("train");
   tabs.showTrain(name);
+  focusState();
+}
+
+/** Moves the focus to the run's state, which Gradio shows a few frames after its tab was pressed. */
+function focusState(frames = 60) {
+  const state = document.getElementById("run-state");
+  state?.focus({ preventScroll: true });
+  if (frames && document.activeElement !== state) requestAnimationFrame(() => focusState(frames - 1));
 }
 
 /**

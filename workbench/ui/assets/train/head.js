@@ -31,7 +31,7 @@ export class RunHead {
     this.on = on;
     /** @type {HTMLSelectElement} */
     this.picker = el("select", { id: "run-picker", "aria-label": "Run", onchange: () => on.open(this.picker.value) });
-    this.badge = el("span", { id: "run-state", class: "badge", role: "status" });
+    this.badge = el("span", { id: "run-state", class: "badge", role: "status", tabindex: -1 });
     this.progress = el("span", { class: "progress-text" });
     this.done = el("div");
     const bar = { class: "progress", role: "progressbar", "aria-label": "Training progress", "aria-valuemin": 0 };
@@ -152,6 +152,7 @@ export class RunHead {
 
   /** @param {News} news */
   show(news) {
+    const hadFocus = this.above.some((node) => node.contains(document.activeElement));
     const waits = news.state === "queued" && !news.started;
     if (this.news && this.news.state !== news.state) say(this.message, ""); // it was of another state
     this.news = news;
@@ -187,6 +188,11 @@ export class RunHead {
     const lines = news.log.join("\n");
     setText(this.log, lines);
     this.logBox.hidden = !lines;
+    // What was pressed or said may be gone with the state that it was of.
+    const focused = document.activeElement;
+    if (hadFocus && (focused === document.body || !focused?.checkVisibility())) {
+      this.badge.focus({ preventScroll: true });
+    }
   }
 
   /** @param {string[]} warnings */

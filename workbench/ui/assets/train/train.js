@@ -57,6 +57,7 @@ export function followHistory() {
     if (!button || button.getAttribute("aria-selected") === "true") return;
     going = true;
     button.click();
+    button.focus();
     going = false;
   });
 }
@@ -100,7 +101,10 @@ class Train {
       apply: (wanted) => handles.trigger("apply", wanted),
       say: (text) => say(this.head.message, text),
       downloads: JSON.parse(handles.props.value).downloads,
-      startNow: () => this.ask(this.head.now, (request) => this.server.start_now(request)),
+      startNow: () => {
+        say(this.head.message, "starting …");
+        return this.ask(this.head.now, (request) => this.server.start_now(request));
+      },
       showRuns: () => tabs.showRuns([]),
       problems: (kind) => this.problems.show(kind),
       lead: (metrics) => [...metrics, "step_reward", "reward"].some((metric) => this.curves.lead(metric)),
@@ -361,6 +365,7 @@ class Train {
   }
 
   resume() {
+    say(this.head.message, "resuming …");
     return this.ask(this.head.resume, (request) => this.server.resume(request));
   }
 
@@ -373,11 +378,11 @@ class Train {
     if (run === null) return;
     const hasFocus = document.activeElement === button; // which goes when it is disabled
     button.disabled = true;
+    if (hasFocus) this.head.message.focus({ preventScroll: true }); // where the answer is said
     const { message } = await answerOf(call({ run })).catch(() => ({ message: NO_ANSWER }));
     button.disabled = false;
     if (asked !== this.generation) return;
     say(this.head.message, message);
-    if (hasFocus) this.head.message.focus({ preventScroll: true });
     this.final = false;
     this.pollNow();
   }
