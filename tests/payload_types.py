@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType, NoneType, SimpleNamespace, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from workbench.ui import payloads as page
 from workbench.ui.handlers import run_follow, run_rollouts, runs
 from workbench.ui.tabs import runs as runs_tab
-from workbench.ui.tabs import train as train_tab
+from workbench.ui.tabs import train
 from workbench.views import curves, payloads
 
 MODULES = (payloads, curves, page, run_follow, run_rollouts, runs)
@@ -65,9 +65,8 @@ def members(declared: Any) -> dict[str, Any]:
     return hints if getattr(declared, "__total__", True) else {key: NotRequired[hint] for key, hint in hints.items()}
 
 
-def answers(tab: Any) -> dict[str, Any]:
+def answers(*functions: Any) -> dict[str, Any]:
     """What each function that a tab's script may ask answers."""
-    functions = tab._server_functions(SimpleNamespace(workspace=Path()))
     return {function.__name__: get_type_hints(function)["return"] for function in functions}
 
 
@@ -75,7 +74,8 @@ def write() -> None:
     found = [pair for module in MODULES for pair in declared_in(module).items()]
     assert len({name for name, _ in found}) == len(found), "two payloads of one name"
     declared = {name: members(value) for name, value in found}
-    declared |= {"TrainAnswers": answers(train_tab), "RunsAnswers": answers(runs_tab)}
+    declared |= {"TrainAnswers": answers(*train.ASKED, run_rollouts.rollouts)}
+    declared |= {"RunsAnswers": answers(*runs_tab.ASKED, run_rollouts.side_by_side)}
     FILE.write_text("\n".join(interface(*pair) for pair in declared.items()), encoding="utf-8")
 
 

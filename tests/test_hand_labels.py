@@ -77,15 +77,14 @@ def test_a_damaged_file_hides_no_other(tmp_path: Path, labels: HandLabels) -> No
 
 
 def test_the_page_asks_marks_and_saves(tmp_path: Path, labels: HandLabels) -> None:
-    asked = {"prompt": PROMPT, "completion": TEXT, "steps": [list(span) for span in STEPS], "k": 2, "label": 0}
-    answer = handlers.mark_step(labels, asked)
+    asked = (tmp_path, PROMPT, TEXT, STEPS)
+    answer = handlers.mark_step(*asked, 2, 0)
     assert answer["error"] == ""
     assert answer["completions"][0][2] == {"start": 37, "end": 49, "label": 0}
-    group = handlers.labels_of(labels, {"prompt": PROMPT, "completions": ["another", TEXT]})
+    group = handlers.labels_of(tmp_path, PROMPT, ["another", TEXT])
     assert [len(listed) for listed in group["completions"]] == [0, 3]
-    file = handlers.labels_file(labels, {"layout": "prm800k"})
+    file = handlers.labels_file(tmp_path, "prm800k")
     assert json.loads(file["text"])["label"]["steps"][1]["completions"][0]["rating"] == -1
-    assert "there is no step 10" in handlers.mark_step(labels, {**asked, "k": 9})["error"]
-    assert "steps is missing" in handlers.mark_step(labels, {"prompt": PROMPT, "completion": TEXT})["error"]
+    assert "there is no step 10" in handlers.mark_step(*asked, 9, 0)["error"]
     with pytest.raises(ConfigError, match="layout 'csv' is unknown"):
-        handlers.labels_file(labels, {"layout": "csv"})
+        handlers.labels_file(tmp_path, "csv")

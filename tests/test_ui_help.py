@@ -9,12 +9,12 @@ import pytest
 from tests.credits import worked_credit
 from workbench.credit import SCHEMES
 from workbench.metrics import METRICS, PANELS, find_metric
-from workbench.ui.handlers.help import guide, live
+from workbench.ui.handlers.help import guide, live_numbers
 
 
 def test_the_first_token_is_explained_where_none_is_pinned() -> None:
     # Rollout 1 has r = 1, 1, 0: A of its first token is the sum of all three (r - 4/9) / (sqrt(5/18) + 1e-4).
-    shown = live(worked_credit())
+    shown = live_numbers(worked_credit())
     assert shown is not None
     assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (False, 1, 0, 1)
     assert [term["reward"] for term in shown["terms"]] == [1.0, 1.0, 0.0]
@@ -25,7 +25,7 @@ def test_the_first_token_is_explained_where_none_is_pinned() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_pinned_tokens_terms_add_up_under_every_scheme(scheme: str) -> None:
-    shown = live(worked_credit(scheme, [1.0, 0.0, 1.0]), 1, 5)
+    shown = live_numbers(worked_credit(scheme, [1.0, 0.0, 1.0]), 1, 5)
     assert shown is not None
     assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (True, 2, 5, 2)
     assert sum(term["value"] for term in shown["terms"]) == pytest.approx(shown["total"], abs=1e-12)

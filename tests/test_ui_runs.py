@@ -284,7 +284,7 @@ def test_a_deleted_run_comes_back_as_it_was(tmp_path):
     run = store(tmp_path, "a", learning(4))
     run.dir.rollouts.write(1, [worked_credit()])
     before = {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    answer = runs.delete(tmp_path, ["a", "gone"])
+    answer = runs.remove(tmp_path, ["a", "gone"])
     (moved,) = answer["moved"]
     assert "no run 'gone'" in answer["problems"][0]
     assert list_runs(tmp_path) == []

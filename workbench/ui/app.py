@@ -21,7 +21,6 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 import uvicorn
@@ -41,11 +40,11 @@ from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.fields import REFERENCE
 from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.run_setup import inherited
-from workbench.ui.handlers.sampling import policy_status as status_of
+from workbench.ui.handlers.sampling import policy_status
 from workbench.ui.handlers.session import Services
-from workbench.ui.payloads import HeaderPayload, PolicyStatusPayload
+from workbench.ui.payloads import HeaderPayload
 from workbench.ui.public import STYLE, PublicServices, Requests, close
-from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn, facts_value, hidden
+from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn, facts_value, hidden, served
 from workbench.ui.tabs.form import LAST, Updates, read
 from workbench.ui.tabs.help import build_help
 from workbench.ui.tabs.inspect import build_inspect, opening, opening_outputs, wire_inspect
@@ -84,11 +83,8 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     with Page(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         Api(services).register(mcp=mcp)  # before events of the same names
 
-        def policy_status(request: Any) -> PolicyStatusPayload:
-            return status_of(services, str(request.get("policy", "")))
-
         header = json.dumps(HeaderPayload(title=TITLE, loop=LOOP))
-        drawn("header", "header", header, server_functions=[policy_status])
+        drawn("header", "header", header, server_functions=served([policy_status], services))
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 fields, inspect = build_inspect(services)

@@ -32,7 +32,7 @@
 
 /**
  * @typedef {Object} TrainServer What the Train tab may ask.
- * @property {Call<{}, TrainAnswers["runs"]>} runs
+ * @property {Call<{}, TrainAnswers["runs_table"]>} runs_table
  * @property {Call<PollAsked, TrainAnswers["poll"]>} poll
  * @property {Call<{ run: string, key: string }, TrainAnswers["curve"]>} curve
  * @property {Call<{ run: string }, TrainAnswers["describe"]>} describe
@@ -56,7 +56,7 @@
  * @property {Call<{}, RunsAnswers["table"]>} table
  * @property {Call<OverlayAsked, RunsAnswers["overlay"]>} overlay
  * @property {Call<OverlayAsked & { key: string }, RunsAnswers["curve"]>} curve
- * @property {Call<{ runs: string[], index: number }, RunsAnswers["side"]>} side
+ * @property {Call<{ runs: string[], index: number }, RunsAnswers["side_by_side"]>} side_by_side
  * @property {Call<{ run: string, name: string, note: string, tags: string[] }, RunsAnswers["say_of"]>} say_of
  * @property {Call<{ runs: string[] }, RunsAnswers["remove"]>} remove
  * @property {Call<{ entries: string[] }, RunsAnswers["undelete"]>} undelete

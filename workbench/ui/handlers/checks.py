@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import validate_call
+
 from workbench.checks import ALL_EDITS, ProbeReport, clinic, preflight, probe, split_step_demo
 from workbench.checks.clinic import ClinicReport
 from workbench.checks.reward_check import RewardCheck, check_reward
@@ -28,7 +30,7 @@ from workbench.ui.handlers.opening import Opening, short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, believed, findings_json, portable_configs
-from workbench.ui.handlers.session import BackgroundWork, Kept, Services
+from workbench.ui.handlers.session import CHECKED, BackgroundWork, Kept, Services
 from workbench.ui.payloads import ProbePair
 from workbench.views.heatmap import credit_payload, to_json
 
@@ -146,8 +148,10 @@ def try_clinic(draft: PageState, services: Services, tab: str) -> Iterator[Check
         services.clinic.end(tab)
 
 
-def probe_pair(report: ProbeReport | None, edit: str, scheme: str) -> ProbePair | None:
+@validate_call(config=CHECKED)
+def pair(services: Services, tab: str, edit: str, scheme: str) -> ProbePair | None:
     """The answer in which an edit gains most under a scheme, before and after it; None where there is no such cell."""
+    report = services.probing.of(tab)
     result = report.results.get(edit, {}).get(scheme) if report is not None else None
     if result is None or result.pair is None or result.worst is None:
         return None

@@ -6,13 +6,12 @@ Plain values for ``help.js``. Numbers come from ``Credit.explain``, which adds u
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 from workbench.credit import NORMALISATIONS, SCHEMES
 from workbench.metrics import METRICS, SYMBOLS, Metric
 from workbench.schema import Credit
 from workbench.ui.handlers.fields import OPTION_LABELS, in_words
-from workbench.ui.handlers.scoring import TRUST_MODEL
+from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token
 from workbench.ui.payloads import GuidePayload, LivePayload
 from workbench.views.heatmap import no_spread_payload, why_payload
 
@@ -82,18 +81,15 @@ def guide(token_file: str, url: str) -> GuidePayload:
     }
 
 
-def live(credit: Credit | None, rollout: Any = None, token: Any = None) -> LivePayload | None:
+def live_numbers(credit: Credit | None, rollout: int | None = None, token: int | None = None) -> LivePayload | None:
     """One token's advantage, term by term; by default that of the first token. None where nothing is scored."""
     if credit is None or not len(credit.scored.group):
         return None
-    fits = isinstance(rollout, int) and isinstance(token, int) and not isinstance(rollout, bool | None)
-    i, t = (rollout, token) if fits else (0, 0)
-    try:
-        why = why_payload(credit, i, t) if i >= 0 else None
-    except IndexError:
-        why = None
+    i, t = rollout or 0, token or 0
+    why = explain_token(credit, i, t)
+    fits = None not in (rollout, token, why)
     if why is None:
-        i, t, fits = 0, 0, False
+        i, t = 0, 0
         why = why_payload(credit, 0, 0)
     scheme = SCHEMES[credit.scheme]
     step = next((k for k, (first, last) in enumerate(credit.scored.scored[i].spans) if first <= t <= last), None)

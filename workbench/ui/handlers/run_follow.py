@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Concatenate, ParamSpec, TypedDict
+
+from pydantic import validate_call
 
 from workbench.checks import Alarm
 from workbench.config.run import RunConfig
@@ -22,7 +24,7 @@ from workbench.runs.run import RunSummary
 from workbench.ui.handlers.csv_text import chart_csv
 from workbench.ui.handlers.metrics_cache import KeptRun, kept
 from workbench.ui.handlers.page_state import get, with_path
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import CHECKED
 from workbench.views.curves import ChartPayload, FoldPayload
 from workbench.views.payloads import Said
 
@@ -145,59 +147,73 @@ class Answer(TypedDict):
     level: str
 
 
+P = ParamSpec("P")
+
+
+def of_run(asked: Callable[Concatenate[Run, P], Any]) -> Callable[Concatenate[Path, str, P], Any]:
+    """Have a function of a run take the workspace and the run's name; a run that cannot be read is ``Failed``."""
+    checked = validate_call(config=CHECKED)(asked)
+
+    @wraps(asked)
+    def answer(workspace: Path, run: str, *args: P.args, **kwargs: P.kwargs) -> Any:
+        try:
+            return checked(open_run(run, workspace), *args, **kwargs)
+        except WorkbenchError as error:
+            return {"run": run, "error": str(error)}
+
+    answer.__annotations__ = {"return": f"{asked.__annotations__['return']} | Failed"}
+    return answer  # type: ignore[return-value]  # a script names its arguments
+
+
 def runs_table(workspace: Path) -> list[ListedRun]:
     """The newest runs, the newest first."""
     summaries = (run.summary() for run in list_runs(workspace)[:LISTED_RUNS])
     return [{"name": summary.name, "state": summary.state} for summary in summaries]
 
 
+@of_run
 def poll(
-    workspace: Path,
-    name: str,
+    run: Run,
     cursor: int,
     after: int,
     after_watched: int = -1,
     smoothing: float = 0.0,
     groups: Collection[str] = (),
 ) -> News:
-    """What is new in a run, or ``Failed``.
+    """What is new in a run.
 
     New is what came since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps known to have
     rollouts, and watched ones). ``smoothing`` is that of ``curves.run_charts``; ``groups`` are the folded groups of
     charts that are open.
     """
-    try:
-        run = open_run(name, workspace)
-        status, config = run.status(), run.config()
-        method, summary, answers = run.method, run.summary_of(status, config), run.dir.answers.steps()
-        with kept(run) as known:
-            seconds = known.columns["seconds"].values
-            said, problems = _told(run, tuple(answers), status.started, known)
-            news = _rows_since(known, cursor, method.metrics, smoothing=smoothing, problems=problems, groups=groups)
-            alarms = [_alarm(alarm, config) for alarm in known.alarms()]
-            corrupt = [f"skipped {what}" for what in known.corrupt.values()]
-            pace, lost = known.pace, sorted(known.lost)
-        if news["restarted"]:
-            after, after_watched = -1, -1
-        followed: Followed = {
-            "about": f"{config.task.name} · {config.method.label} · {config.policy.path}",
-            **_queue(workspace, status.behind if status.state == "queued" else None),
-            **news,
-            "seconds": seconds[-1] if seconds else None,
-            "pace": pace,
-            "warnings": (*status.warnings, *corrupt),
-            "alarms": alarms,
-            "said": said,
-            "lost": lost,
-            "has_rollouts": method.has_rollouts,
-            "steps": [step for step in run.rollout_steps() if step > after],
-            "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
-            "answers": answers,
-            "log": run.log_tail(LOG_LINES),
-        }
-        return {**dataclasses.asdict(summary), **dataclasses.asdict(status), **followed}
-    except WorkbenchError as error:
-        return {"run": name, "error": str(error)}
+    status, config = run.status(), run.config()
+    method, summary, answers = run.method, run.summary_of(status, config), run.dir.answers.steps()
+    with kept(run) as known:
+        seconds = known.columns["seconds"].values
+        said, problems = _told(run, tuple(answers), status.started, known)
+        news = _rows_since(known, cursor, method.metrics, smoothing=smoothing, problems=problems, groups=groups)
+        alarms = [_alarm(alarm, config) for alarm in known.alarms()]
+        corrupt = [f"skipped {what}" for what in known.corrupt.values()]
+        pace, lost = known.pace, sorted(known.lost)
+    if news["restarted"]:
+        after, after_watched = -1, -1
+    followed: Followed = {
+        "about": f"{config.task.name} · {config.method.label} · {config.policy.path}",
+        **_queue(run.path.parent.parent, status.behind if status.state == "queued" else None),
+        **news,
+        "seconds": seconds[-1] if seconds else None,
+        "pace": pace,
+        "warnings": (*status.warnings, *corrupt),
+        "alarms": alarms,
+        "said": said,
+        "lost": lost,
+        "has_rollouts": method.has_rollouts,
+        "steps": [step for step in run.rollout_steps() if step > after],
+        "watched": [step for step in run.rollout_steps(watched=True) if step > after_watched],
+        "answers": answers,
+        "log": run.log_tail(LOG_LINES),
+    }
+    return {**dataclasses.asdict(summary), **dataclasses.asdict(status), **followed}
 
 
 def _told(run: Run, measured: tuple[int, ...], started: float | None, known: KeptRun) -> tuple[list[Said], int]:
@@ -279,22 +295,20 @@ def _queue(workspace: Path, behind: str | None) -> _Queue:
     return {"ahead": len(names), "wait": wait if names else None}
 
 
-def curve(workspace: Path, name: str, key: str) -> str:
+@validate_call
+def curve(workspace: Path, run: str, key: str) -> str:
     """All points of a run's panel as CSV. Raises RunError for a run that cannot be read."""
-    run = open_run(name, workspace)
-    with kept(run) as known:
-        return chart_csv(next(chart for chart in known.charts(run.method.metrics) if chart.key == key))
+    opened = open_run(run, workspace)
+    with kept(opened) as known:
+        return chart_csv(next(chart for chart in known.charts(opened.method.metrics) if chart.key == key))
 
 
-def describe(workspace: Path, name: str) -> Described | Failed:
+@of_run
+def describe(run: Run) -> Described:
     """The settings of a run."""
-    try:
-        run = open_run(name, workspace)
-        config = run.config()
-    except WorkbenchError as error:
-        return {"run": name, "error": str(error)}
+    config = run.config()
     return {
-        "run": name,
+        "run": run.name,
         "settings": [
             ("task", config.task.name),
             ("policy", config.policy.path),
@@ -306,30 +320,40 @@ def describe(workspace: Path, name: str) -> Described | Failed:
     }
 
 
-def resume(services: Services, name: str) -> Answer:
+def answer(do: Callable[[], str]) -> Answer:
+    """What ``do`` says of what it did, or why it could not."""
+    try:
+        return {"message": do(), "level": "info"}
+    except WorkbenchError as error:
+        return {"message": str(error), "level": "error"}
+
+
+@validate_call
+def resume(workspace: Path, run: str) -> Answer:
     """Go on with a run from its newest valid checkpoint; says what it waits for or why it cannot."""
-    try:
-        run = open_run(name, services.workspace).resume()
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"{run.name} resumed", "level": "info"}
+    return answer(lambda: f"{open_run(run, workspace).resume().name} resumed")
 
 
-def start_now(services: Services, name: str) -> Answer:
+@validate_call
+def start_now(workspace: Path, run: str) -> Answer:
     """Start a run that is queued beside the run that it waits for; says so when it waits for none."""
-    try:
-        open_run(name, services.workspace).start_now()
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"{name} starts beside the run that it waited for", "level": "info"}
+
+    def started() -> str:
+        open_run(run, workspace).start_now()
+        return f"{run} starts beside the run that it waited for"
+
+    return answer(started)
 
 
-def stop(workspace: Path, name: str) -> Answer:
+@validate_call
+def stop(workspace: Path, run: str) -> Answer:
     """Stop a run; says so when it is over already."""
-    try:
-        status = open_run(name, workspace).stop()
-    except RunError as error:
-        return {"message": str(error), "level": "info"}
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"{status.state}" + (f": {status.reason}" if status.reason else ""), "level": "info"}
+
+    def stopped() -> str:
+        try:
+            status = open_run(run, workspace).stop()
+        except RunError as error:
+            return str(error)
+        return f"{status.state}: {status.reason}" if status.reason else status.state
+
+    return answer(stopped)

@@ -18,14 +18,15 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import validate_call
 
 from workbench.credit import gradient_shares, pass_losses
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.runs import Run, open_run
 from workbench.schema import Credit, LossPass, prompt_text
-from workbench.ui.handlers.run_follow import Failed
+from workbench.ui.handlers.run_follow import Failed, of_run
 from workbench.ui.handlers.scoring import explain_token, split
-from workbench.ui.handlers.session import Recent, Services
+from workbench.ui.handlers.session import CHECKED, Recent, Services
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
 from workbench.views.payloads import WhyPayload
 
@@ -62,20 +63,21 @@ class StoredGroup(TypedDict):
     drawing: str
 
 
-def rollouts(services: Services, name: str, step: int, group: int, watched: bool = False) -> StoredGroup | Failed:
+@validate_call(config=CHECKED)
+def rollouts(services: Services, run: str, step: int, group: int, watched: bool = False) -> StoredGroup | Failed:
     """One stored group as the heatmap takes it, with how many groups the step has; of the watched prompts if asked.
 
     Of a method without rollouts it is one of the watched rows.
     """
     try:
-        run = open_run(name, services.workspace)
-        if run.method.has_rollouts:
-            return _stored_group(run, step, group, watched, services)
-        rows = run.watched_rows(step)
+        opened = open_run(run, services.workspace)
+        if opened.method.has_rollouts:
+            return _stored_group(opened, step, group, watched, services)
+        rows = opened.watched_rows(step)
         group = min(max(group, 0), len(rows) - 1)
         return _answered(step, group, len(rows), watched, row_payload(rows[group]))
     except WorkbenchError as error:
-        return {"run": name, "error": str(error)}
+        return {"run": run, "error": str(error)}
 
 
 def _stored_group(run: Run, step: int, group: int, watched: bool, services: Services) -> StoredGroup:
@@ -116,12 +118,13 @@ def _answered(
     }
 
 
+@validate_call
 def why(
-    workspace: Path, name: str, step: int, group: int, rollout: int, token: int, watched: bool = False
+    workspace: Path, run: str, step: int, group: int, rollout: int, token: int, watched: bool = False
 ) -> WhyPayload | None:
     """Why a token of a stored group has its advantage; None where there is no such token or group."""
     try:
-        credits = stored_credits(open_run(name, workspace), step, watched)
+        credits = stored_credits(open_run(run, workspace), step, watched)
     except WorkbenchError:
         return None
     return explain_token(credits[group], rollout, token) if 0 <= group < len(credits) else None
@@ -250,17 +253,14 @@ class RolloutIndex:
 _indexes: Recent[str, RolloutIndex] = Recent(INDEXED_RUNS)
 
 
-def all_rollouts(workspace: Path, name: str, search: str, order: str, offset: int) -> RolloutPage | Failed:
+@of_run
+def all_rollouts(run: Run, search: str, order: str, offset: int) -> RolloutPage:
     """A page of every rollout of a run that has the text ``search``, by ``order``: a column, with "-" the lowest first,
     or "disagreement": how far a rollout's step reward and its outcome lie apart, in standard deviations over the run.
     """
-    try:
-        run = open_run(name, workspace)
-        _indexes[str(run.path)] = index = _indexes.get(str(run.path)) or RolloutIndex()
-        with index.lock:
-            return index.page(run, search.casefold(), order, max(0, offset))
-    except WorkbenchError as error:
-        return {"run": name, "error": str(error)}
+    _indexes[str(run.path)] = index = _indexes.get(str(run.path)) or RolloutIndex()
+    with index.lock:
+        return index.page(run, search.casefold(), order, max(0, offset))
 
 
 def _numbers(run: Run, step: int) -> NDArray[np.float64]:
@@ -357,18 +357,15 @@ class Problems(TypedDict):
     rows: list[ProblemPayload]
 
 
-def problems(workspace: Path, name: str) -> Problems | Failed:
+@of_run
+def problems(run: Run) -> Problems:
     """Every stored held-out row at the first and the newest measure; says why where there are not two."""
-    try:
-        run = open_run(name, workspace)
-        steps = run.dir.answers.steps()
-        if len(steps) < 2:
-            raise RunError(f"run {run.name!r} has measured accuracy {len(steps)} times; answers are compared from 2 on")
-        first, newest = (run.dir.answers.read(step) for step in (steps[0], steps[-1]))
-        if [row.prompt for row in first] != [row.prompt for row in newest]:
-            raise RunError(f"run {run.name!r} was measured on other rows at step {steps[0]} than at {steps[-1]}")
-    except WorkbenchError as error:
-        return {"run": name, "error": str(error)}
+    steps = run.dir.answers.steps()
+    if len(steps) < 2:
+        raise RunError(f"run {run.name!r} has measured accuracy {len(steps)} times; answers are compared from 2 on")
+    first, newest = (run.dir.answers.read(step) for step in (steps[0], steps[-1]))
+    if [row.prompt for row in first] != [row.prompt for row in newest]:
+        raise RunError(f"run {run.name!r} was measured on other rows at step {steps[0]} than at {steps[-1]}")
     return {
         "run": run.name,
         "before": steps[0],
@@ -395,10 +392,11 @@ class Sides(TypedDict):
     error: str
 
 
-def side_by_side(services: Services, names: Sequence[str], index: int) -> Sides:
+@validate_call(config=CHECKED)
+def side_by_side(services: Services, runs: Sequence[str], index: int) -> Sides:
     """What two runs answered the same watched prompt last."""
     try:
-        first, second = (open_run(name, services.workspace) for name in names)
+        first, second = (open_run(name, services.workspace) for name in runs)
         steps = []
         for run in (first, second):
             if not run.method.has_rollouts or not (stored := run.rollout_steps(watched=True)):

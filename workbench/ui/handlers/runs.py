@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypedDict
 
+from pydantic import validate_call
+
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, redact
 from workbench.files import encode
@@ -31,7 +33,7 @@ from workbench.sandbox.child import child_environment
 from workbench.ui.handlers.csv_text import chart_csv, csv_text
 from workbench.ui.handlers.metrics_cache import Figures, figures, kept
 from workbench.ui.handlers.page_state import PageState, with_path
-from workbench.ui.handlers.run_follow import Answer, changed_settings
+from workbench.ui.handlers.run_follow import Answer, answer, changed_settings
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.sharing import take_over
 from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, overlay_charts
@@ -123,6 +125,7 @@ DATACLASSES = {"TrashedPayload": Trashed, "RunRow": (RunSummary, About, Figures,
 """Sent field by field."""
 
 
+@validate_call
 def table(workspace: Path) -> Table:
     """The newest runs with what the table shows of each, and what is in the trash."""
     runs = list_runs(workspace)
@@ -149,13 +152,21 @@ def _row(run: Run) -> RunRow:
 # ── chosen runs together ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overlay(workspace: Path, names: Sequence[str], axis: str = STEP, **drawn: Any) -> Overlay:
+@validate_call
+def overlay(
+    workspace: Path,
+    runs: Sequence[str],
+    axis: str = STEP,
+    off: Sequence[str] = (),
+    each: bool = False,
+    smoothing: float = 0.0,
+) -> Overlay:
     """The chosen runs on the same curves, in configurations that differ in more than the seed, and their differences.
 
-    ``axis`` is what they are drawn over: steps, seconds, completions or any metric; ``drawn`` are options of
+    ``axis`` is what they are drawn over: steps, seconds, completions or any metric; the others are options of
     ``overlay_charts``. A run that cannot be read is named in ``missing`` with the reason, and the others are shown.
     """
-    chosen, missing = _chosen(workspace, names)
+    chosen, missing = _chosen(workspace, runs)
     configs = {run.name: config for run, config, _ in chosen}
     labelled = _configurations(chosen)
     axes = _axes(chosen)
@@ -170,19 +181,20 @@ def overlay(workspace: Path, names: Sequence[str], axis: str = STEP, **drawn: An
             }
             for label, members in labelled
         ],
-        "panels": [chart.payload() for chart in _charts(chosen, axis, **drawn)],
+        "panels": [chart.payload() for chart in _charts(chosen, axis, off=off, each=each, smoothing=smoothing)],
         "differences": differences(configs),
         "order": list(configs),
         "missing": missing,
-        "dropped": max(0, len(dict.fromkeys(names)) - COMPARED_RUNS),
+        "dropped": max(0, len(dict.fromkeys(runs)) - COMPARED_RUNS),
     }
 
 
+@validate_call
 def curve(
-    workspace: Path, key: str, names: Sequence[str], axis: str = STEP, off: Sequence[str] = (), **drawn: Any
+    workspace: Path, key: str, runs: Sequence[str], axis: str = STEP, off: Sequence[str] = (), **shown: Any
 ) -> str:
     """All points of a panel of the chosen runs as CSV: mean, lowest and highest of several seeds, and each run."""
-    chosen, _ = _chosen(workspace, names)
+    chosen, _ = _chosen(workspace, runs)
     return chart_csv(next(chart for chart in _charts(chosen, axis, off=off, each=True) if chart.key == key))
 
 
@@ -318,20 +330,22 @@ class Restored(TypedDict):
     problems: list[str]
 
 
-def say_of(workspace: Path, name: str, new: str, note: str, tags: Sequence[str]) -> Answer:
+@validate_call
+def say_of(workspace: Path, run: str, name: str, note: str, tags: list[str]) -> Answer:
     """Keep a note and tags of a run, and give it another name; says why not."""
-    try:
-        describe(name, note, list(tags), workspace)
-        renamed = rename(name, new, workspace).name if new != name else name
-    except WorkbenchError as error:
-        return {"message": str(error), "level": "error"}
-    return {"message": f"{name} is {renamed} now" if renamed != name else f"{name}: kept", "level": "info"}
+
+    def kept_and_renamed() -> str:
+        describe(run, note, tags, workspace)
+        return f"{run}: kept" if name == run else f"{run} is {rename(run, name, workspace).name} now"
+
+    return answer(kept_and_renamed)
 
 
-def delete(workspace: Path, names: Sequence[str]) -> Removed:
+@validate_call
+def remove(workspace: Path, runs: Sequence[str]) -> Removed:
     """Move runs to the trash; those that cannot be moved stay, each with the reason."""
     moved, problems = [], []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(runs):
         try:
             moved.append(dataclasses.asdict(discard(name, workspace)))
         except WorkbenchError as error:
@@ -339,8 +353,9 @@ def delete(workspace: Path, names: Sequence[str]) -> Removed:
     return {"moved": moved, "problems": problems}
 
 
+@validate_call
 def undelete(workspace: Path, entries: Sequence[str]) -> Restored:
-    """Take runs back from the trash, by what ``delete`` called them."""
+    """Take runs back from the trash, by what ``remove`` called them."""
     restored, problems = [], []
     for entry in dict.fromkeys(entries):
         try:

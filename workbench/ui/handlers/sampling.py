@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import validate_call
+
 from workbench.config import SamplingConfig
 from workbench.errors import ChildDied, ConfigError, TaskError, WorkbenchError
 from workbench.places import is_of_run
@@ -20,7 +22,7 @@ from workbench.schema import Example, Group, Prompt, counted
 from workbench.ui.handlers.example import edited_example
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.scoring import Note, message
-from workbench.ui.handlers.session import BackgroundWork, Services
+from workbench.ui.handlers.session import CHECKED, BackgroundWork, Services
 from workbench.ui.payloads import PolicyStatusPayload
 
 
@@ -153,6 +155,7 @@ def progress_text(event: dict[str, Any]) -> str:
     return "asking the policy"
 
 
+@validate_call(config=CHECKED)
 def policy_status(services: Services, policy: str) -> PolicyStatusPayload:
     """The state of the policy that a page has chosen, "unloaded" while the worker holds another one.
 

@@ -247,11 +247,9 @@ def mismatch(draft: PageState, group: Group) -> str:
     return f"These answers were sampled with {how}." if names else ""
 
 
-def explain_token(credit: Credit | None, rollout: Any, token: Any) -> WhyPayload | None:
+def explain_token(credit: Credit | None, rollout: int, token: int) -> WhyPayload | None:
     """Why a token of the drawn credit has its advantage; None where there is no such token."""
-    if credit is None or not isinstance(rollout, int) or not isinstance(token, int):
-        return None
-    if not 0 <= rollout < len(credit.scored.group) or credit.scheme == LOGGED:
+    if credit is None or not 0 <= rollout < len(credit.scored.group) or credit.scheme == LOGGED:
         return None
     try:
         return why_payload(credit, rollout, token)

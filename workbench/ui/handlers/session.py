@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from pydantic import ConfigDict
+
 from workbench.checks import ProbeReport
 from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
@@ -36,6 +38,8 @@ KEPT_FILES = 16
 """Tabs whose opened file is remembered, its groups on disk."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
+CHECKED = ConfigDict(arbitrary_types_allowed=True)
+"""Of functions that the page's scripts ask: what comes from a browser is not trusted."""
 _RUNS = "patterns of runs"  # no tab is called this
 
 

@@ -10,8 +10,7 @@ import gradio as gr
 from workbench.ui.handlers import checks as handlers
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.session import Services, Works
-from workbench.ui.payloads import ProbePair
-from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, start_and_cancel, tab_of
+from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, served, start_and_cancel
 from workbench.ui.tabs.form import Updates, read, shown
 from workbench.ui.tabs.widgets import FindingsWidgets, Form, ProbeWidgets
 
@@ -24,7 +23,7 @@ def build_probes(services: Services) -> ProbeWidgets:
             cancel = gr.Button("Cancel", elem_id="probe-cancel", min_width=0, interactive=False)
             demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
         said = note("probe-note")
-        table = drawn("probe-table", "probes", server_functions=[_pair(services)])
+        table = drawn("probe-table", "probes", server_functions=served([handlers.pair], services))
     return ProbeWidgets(go, cancel, demo, said, table)
 
 
@@ -48,14 +47,6 @@ def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score
         return shown(form, draft, loaded, undo=said.text)
 
     then_score(probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
-
-
-def _pair(services: Services) -> Any:
-    def pair(payload: dict[str, Any]) -> ProbePair | None:
-        edit, scheme = (str(payload.get(name, "")) for name in ("edit", "scheme"))
-        return handlers.probe_pair(services.probing.of(tab_of(payload)), edit, scheme)
-
-    return pair
 
 
 def build_clinic() -> FindingsWidgets:

@@ -7,7 +7,7 @@ that no data is ever evaluated or parsed as markup.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -56,11 +56,22 @@ def drawn(
     )
 
 
-def tab_of(payload: Any) -> str:
-    """The tab that called a server function. Gradio gives these no session, so the page's script names its own, as the
-    page was told when it opened (``share.kept_value``)."""
-    tab = payload.get("tab") if isinstance(payload, dict) else None
-    return tab if isinstance(tab, str) else ""
+def served(functions: Iterable[Callable[..., Any]], *given: Any) -> list[Any]:
+    """Return what an element's script may ask: ``functions``, whose first arguments are ``given``, and the others the
+    entries of what is asked. These come from a browser: the functions check them.
+
+    Gradio gives these no session, so the script names its own ``tab``, as the page was told when it opened
+    (``share.kept_value``).
+    """
+
+    def asked_of(function: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(request: dict[str, Any]) -> Any:
+            return function(*given, **request)
+
+        asked.__name__ = function.__name__
+        return asked
+
+    return [asked_of(function) for function in functions]
 
 
 def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+
+from pydantic import validate_call
 
 from workbench.ui.door import TOKEN_FILE
-from workbench.ui.handlers.help import guide, live
+from workbench.ui.handlers.help import guide, live_numbers
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import LivePayload
-from workbench.ui.tabs.common import drawn, tab_of
+from workbench.ui.tabs.common import drawn, served
 
 
 def build_help(services: Services) -> None:
-    def numbers(payload: Any) -> LivePayload | None:
-        return live(services.credit(tab_of(payload)), payload.get("rollout"), payload.get("token"))
+    @validate_call
+    def live(tab: str, rollout: int | None, token: int | None) -> LivePayload | None:
+        return live_numbers(services.credit(tab), rollout, token)
 
-    numbers.__name__ = "live"
     text = guide(str(services.workspace / TOKEN_FILE), "{origin}")
-    drawn("help", "help", json.dumps(text), server_functions=[numbers])
+    drawn("help", "help", json.dumps(text), server_functions=served([live]))

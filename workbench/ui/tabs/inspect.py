@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from pydantic import validate_call
 
 from workbench.data import HUB, TASKS
 from workbench.errors import WorkbenchError
@@ -41,7 +42,7 @@ from workbench.ui.handlers.fields import (
     sampling_form,
     task_form,
 )
-from workbench.ui.handlers.hand_labels import labelling
+from workbench.ui.handlers.hand_labels import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.rewards import listed, with_task
@@ -67,8 +68,8 @@ from workbench.ui.tabs.common import (
     hidden,
     note,
     note_value,
+    served,
     start_and_cancel,
-    tab_of,
     table,
     table_value,
 )
@@ -96,9 +97,9 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
     first = handlers.first_draft()
     tab = gr.State(Tab(first))
 
-    def why(payload: dict[str, Any]) -> WhyPayload | None:
-        credit = services.credit(tab_of(payload), second=payload.get("which") == "b")
-        return explain_token(credit, payload.get("rollout"), payload.get("token"))
+    @validate_call
+    def why(tab: str, rollout: int, token: int, which: str = "a") -> WhyPayload | None:
+        return explain_token(services.credit(tab, second=which == "b"), rollout, token)
 
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
@@ -134,7 +135,8 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
             share = build_share(services)
             strip = drawn("preflight-strip", "strip")
             probes, clinic = build_probes(services), build_clinic()
-            drawing = drawn("drawing", "inspect", server_functions=[why, *labelling(services)])
+            asked = [*served([why]), *served(LABELLING, services.workspace)]
+            drawing = drawn("drawing", "inspect", server_functions=asked)
             with gr.Column(elem_id="editor", min_width=0) as editor:
                 pass
     bound = {TEXT: task.pop("prompt"), REGEX: steps.pop("regex"), KIND: steps.pop("kind")}

@@ -19,7 +19,7 @@ from workbench.ui.handlers import rewards
 from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, start_and_cancel
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, served, start_and_cancel
 from workbench.ui.tabs.form import Updates, field, read, shown, widget
 from workbench.ui.tabs.widgets import Form
 
@@ -31,13 +31,13 @@ LONG: dict[str, Any] = {"elem_classes": []}
 def build_model_status(services: Services) -> None:
     """What reward models and judges are at, with a button that cancels judges."""
 
-    def model_status(request: Any) -> str:
+    def model_status() -> str:
         return ", ".join(filter(None, (services.models.busy, services.judges.busy)))
 
-    def cancel_judges(request: Any) -> bool:
+    def cancel_judges() -> bool:
         return services.judges.cancel()
 
-    drawn("model-status", "modelStatus", server_functions=[model_status, cancel_judges])
+    drawn("model-status", "modelStatus", server_functions=served([model_status, cancel_judges]))
 
 
 def _adopt(form: Form, made: gr.State, event: Any, row: RewardRow | None) -> None:

@@ -7,15 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
+from pydantic import validate_call
 
 from workbench.errors import WorkbenchError, redact
 from workbench.ui.handlers.example import first_group
-from workbench.ui.handlers.group_export import EXPORTS, export, stem
+from workbench.ui.handlers.group_export import EXPORTS, stem
+from workbench.ui.handlers.group_export import export as export_as
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import dump, link_of
-from workbench.ui.tabs.common import PRIVATE, drawn, note, tab_of
+from workbench.ui.tabs.common import PRIVATE, drawn, note, served
 from workbench.ui.tabs.form import read
 from workbench.ui.tabs.widgets import Form, ShareWidgets
 
@@ -28,27 +30,26 @@ READ_KEPT = """(...values) => {
 
 
 def build_share(services: Services) -> ShareWidgets:
-    def keep(payload: Any) -> str | None:
-        credit = services.credit(tab_of(payload))
+    @validate_call
+    def keep(tab: str) -> str | None:
+        credit = services.credit(tab)
         if credit is None:
             return None
         group = credit.scored.group
         return "" if group == first_group() else services.groups.keep(group).stem
 
-    def make_export(payload: Any) -> dict[str, Any] | None:
-        tab = tab_of(payload)
+    @validate_call
+    def export(tab: str, kind: str) -> dict[str, Any] | None:
         credit = services.credit(tab)
         if credit is None:
             return None
-        kind = payload.get("kind")
         if kind not in EXPORTS:
             return {"name": stem(credit)}
-        return asdict(export(credit, kind, other=services.credit(tab, second=True)))
+        return asdict(export_as(credit, kind, other=services.credit(tab, second=True)))
 
-    make_export.__name__ = "export"
     problem = note("restore-note")
     with gr.Row(elem_id="share", elem_classes=["fields"]):
-        drawn("share-tools", "tools", server_functions=[keep, make_export])
+        drawn("share-tools", "tools", server_functions=served([keep, export]))
         notebook = gr.Button("Notebook code", elem_id="notebook", min_width=0, elem_classes=["small"])
     code = drawn("notebook-code", "code")
     memory = drawn("kept", "keep")

@@ -14,18 +14,32 @@ from typing import Any
 import gradio as gr
 
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers import run_follow, run_rollouts, run_setup
+from workbench.ui.handlers import run_follow, run_setup
 from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS, run_preflight
 from workbench.ui.handlers.fields import METHOD, run_form
-from workbench.ui.handlers.hand_labels import labelling
+from workbench.ui.handlers.hand_labels import LABELLING
 from workbench.ui.handlers.page_state import Tab
+from workbench.ui.handlers.run_rollouts import all_rollouts, problems, rollouts, why
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.checks import wire_findings
-from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value
+from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value, served
 from workbench.ui.tabs.form import LAST, DrawnForm, Updates, form_note_value, read
 from workbench.ui.tabs.share import kept_value
 from workbench.ui.tabs.widgets import FindingsWidgets, Form, TrainWidgets
-from workbench.views.payloads import WhyPayload
+
+ASKED = (
+    run_follow.runs_table,
+    run_follow.poll,
+    run_follow.curve,
+    run_follow.describe,
+    why,
+    problems,
+    all_rollouts,
+    run_follow.stop,
+    run_follow.resume,
+    run_follow.start_now,
+)
+"""What ``train.js`` asks of the workspace; of the services, ``rollouts``."""
 
 
 def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidgets]:
@@ -50,7 +64,7 @@ def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidg
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
             said, findings = note("preflight-note"), drawn("preflight-findings", "findings")
-            asked = [*_server_functions(services), *labelling(services)]
+            asked = [*served((*ASKED, *LABELLING), services.workspace), *served([rollouts], services)]
             live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
     checks = FindingsWidgets(preflight, cancel, said, findings)
     return form, TrainWidgets(inherited, rows, estimate, checks, go, start_note, undo_note, notebook, code, live)
@@ -99,48 +113,3 @@ def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Seq
 def _live_value(run: str | None, *, pressed: bool = True) -> str:
     start = secrets.token_hex(8) if pressed else ""
     return json.dumps(run_follow.LiveValue(run=run, start=start, downloads=FOLDER))
-
-
-def _server_functions(services: Services) -> list[Any]:
-    """What ``train.js`` may ask. Arguments come from the browser and are not trusted."""
-
-    def runs(request: Any) -> list[run_follow.ListedRun]:
-        return run_follow.runs_table(services.workspace)
-
-    def poll(request: dict[str, Any]) -> run_follow.News | run_follow.Failed:
-        cursor, after, after_watched = (int(request.get(name, -1)) for name in ("cursor", "after", "after_watched"))
-        smoothing, groups = float(request.get("smoothing", 0)), [str(group) for group in request.get("groups", ())]
-        return run_follow.poll(services.workspace, str(request["run"]), cursor, after, after_watched, smoothing, groups)
-
-    def curve(request: dict[str, Any]) -> str:
-        return run_follow.curve(services.workspace, str(request["run"]), str(request["key"]))
-
-    def describe(request: dict[str, Any]) -> run_follow.Described | run_follow.Failed:
-        return run_follow.describe(services.workspace, str(request["run"]))
-
-    def rollouts(request: dict[str, Any]) -> run_rollouts.StoredGroup | run_follow.Failed:
-        step, group = int(request["step"]), int(request["group"])
-        return run_rollouts.rollouts(services, str(request["run"]), step, group, bool(request.get("watched")))
-
-    def why(request: dict[str, Any]) -> WhyPayload | None:
-        step, group, rollout, token = (int(request[name]) for name in ("step", "group", "rollout", "token"))
-        watched = bool(request.get("watched"))
-        return run_rollouts.why(services.workspace, str(request["run"]), step, group, rollout, token, watched=watched)
-
-    def problems(request: dict[str, Any]) -> run_rollouts.Problems | run_follow.Failed:
-        return run_rollouts.problems(services.workspace, str(request["run"]))
-
-    def all_rollouts(request: dict[str, Any]) -> run_rollouts.RolloutPage | run_follow.Failed:
-        search, order, offset = str(request["search"]), str(request["order"]), int(request["offset"])
-        return run_rollouts.all_rollouts(services.workspace, str(request["run"]), search, order, offset)
-
-    def stop(request: dict[str, Any]) -> run_follow.Answer:
-        return run_follow.stop(services.workspace, str(request["run"]))
-
-    def resume(request: dict[str, Any]) -> run_follow.Answer:
-        return run_follow.resume(services, str(request["run"]))
-
-    def start_now(request: dict[str, Any]) -> run_follow.Answer:
-        return run_follow.start_now(services, str(request["run"]))
-
-    return [runs, poll, curve, describe, rollouts, why, problems, all_rollouts, stop, resume, start_now]

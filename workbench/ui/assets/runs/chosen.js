@@ -247,7 +247,7 @@ class Sides {
   /** @param {number} index of the prompt; behind the last comes the first */
   async ask(index) {
     const { runs } = this;
-    const answer = await answerOf(this.server.side({ runs, index })).catch(() => null);
+    const answer = await answerOf(this.server.side_by_side({ runs, index })).catch(() => null);
     if (runs !== this.runs) return; // others are chosen by now
     say(this.problem, answer ? answer.error : "The workbench did not answer; try again.");
     this.head.hidden = !answer || answer.error !== "";

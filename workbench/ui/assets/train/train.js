@@ -294,7 +294,7 @@ class Train {
   }
 
   async look() {
-    this.runs = await answerOf(this.server.runs({}));
+    this.runs = await answerOf(this.server.runs_table({}));
     this.looked = true;
     if (this.runs.some((run) => run.name === this.run && ACTIVE.includes(run.state))) this.final = false; // resumed
     this.head.drawPicker(this.runs, this.run);
