@@ -281,8 +281,8 @@ def test_a_sampled_group_takes_the_place_of_the_old_one(services):
     assert views[0].running
     assert "asking" in json.loads(views[0].drawing)["busy"]
     timed = replace(group, sampling={**group.sampling, "seconds": 1.0})
-    assert adopt(form(), views[-1].sampled).group == timed
-    assert views[-1].seed == 6  # the next press samples anew
+    assert adopt(form(), views[-1].made).group == timed
+    assert views[-1].made.seed == 6  # the next press samples anew
     assert not views[-1].running
     assert not services.sampling.going("tab")
     assert services.models.asked[0] == "tiny"
@@ -292,7 +292,7 @@ def test_a_prompt_of_ones_own_is_the_one_that_was_answered(services):
     draft = sampling_form(prompt="mine").but(columns={})
     services.models = FakePolicy([], replace(first_group(), prompt="mine"))
     last = list(sample(draft, services, "tab"))[-1]
-    assert adopt(draft, last.sampled).edited == "mine"
+    assert adopt(draft, last.made).edited == "mine"
 
 
 def test_cancelling_keeps_the_group(services):
@@ -317,7 +317,7 @@ def test_cancelling_keeps_the_group(services):
     last = list(views)[-1]
     assert last.note.text.startswith("Cancelled")
     assert json.loads(last.drawing) == {"back": True}
-    assert last.sampled is None
+    assert last.made is None
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────

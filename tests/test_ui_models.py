@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
-from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError
-from workbench.policies.step_values import StepValues
-from workbench.schema import Group
-from workbench.steps import StepPattern
-from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, estimate_values, model_reward
-
-GROUP = Group("p", ())
-VALUES = StepValues((), (), (), (), None, 2, 0, 0.5, "answer_correctness", (";", "ends"), tokens=7, seconds=0.25)
-OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
+from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, model_reward
+from workbench.ui.handlers.session import Busy, Works
 
 
 def test_a_path_and_a_format_come_to_a_reward():
@@ -45,41 +39,18 @@ def test_every_format_can_be_chosen():
         assert model_reward("me/model", form).model.format == form
 
 
-class Worker:
-    """Reports ``events``, each once the one before was shown, then gives or raises ``result``."""
-
-    def __init__(self, events, result):
-        self.events, self.result, self.asked = events, result, None
-        self.shown = threading.Semaphore(0)
-
-    def step_values(self, policy, group, pattern, outcome, *, k, seed, on_event, cancelled, **options):
-        self.asked = (policy, k, seed, outcome.name)
-        for event in self.events:
-            on_event(event)
-            assert self.shown.acquire(timeout=30)
-        if isinstance(self.result, Exception):
-            raise self.result
-        return None if cancelled() else self.result
-
-
-def views(worker, cancel=None):
-    shown = []
-    cancel = cancel or threading.Event()
-    for view in estimate_values(worker, "tiny", GROUP, StepPattern(), OUTCOME, cancel, k=2, seed=5):
-        if shown:  # the first view is none of the worker's events
-            worker.shown.release()
-        shown.append(view)
-    return shown
-
-
 def test_whoever_stops_listening_cancels():
-    cancel = threading.Event()
+    works, stopped = Works(), threading.Event()
 
-    class Slow(Worker):
-        def step_values(self, *args, cancelled, **kwargs):
-            assert cancel.wait(10)
+    def work(report, cancelled):
+        while not cancelled():
+            time.sleep(0.01)
+        stopped.set()
 
-    listening = estimate_values(Slow([], None), "tiny", GROUP, StepPattern(), OUTCOME, cancel)
-    next(listening)
-    listening.close()
-    assert cancel.is_set()
+    with works.run("tab", work, "asking") as running:
+        assert next(iter(running)) == "asking"
+        with pytest.raises(Busy), works.run("tab", work, "asking"):
+            pass
+        assert works.going("tab")
+    assert stopped.wait(60)
+    assert not works.going("tab")

@@ -31,7 +31,7 @@ def opened(tmp_path, path="gsm8k", **how):
     """What is shown while a file is opened, the last view being what came of it."""
     openings = Kept(1)
     views = list(open_file(Ask(path, **how), tmp_path, openings, "tab"))
-    assert openings.begin("tab") is not None  # whatever happened, the tab is free again
+    assert not openings.going("tab")  # whatever happened, the tab is free again
     return views
 
 
@@ -212,7 +212,6 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
     assert next(views).note.text.startswith("1 of 2 groups · ")
     assert started.wait(60)
     [busy] = open_file(Ask("gsm8k"), tmp_path, openings, "tab")
-    assert "opening or checking a file already" in busy.note.text
     assert busy.running is None  # the button stays as the first one set it
     openings.cancel("another tab")
     openings.cancel("tab")
@@ -230,12 +229,13 @@ def test_the_pages_rewards_are_held_against_the_labels(tmp_path, worker):
     imported = opening.imported
     views = list(check_rewards(imported, scoring_form(opening), "0.5", worker, Kept(1), "tab"))
     assert [view.running for view in views] == [True] * (len(views) - 1) + [False]  # it can be cancelled till its end
-    notes, answer = views[-1].rows
+    found = views[-1].made
+    notes, answer = found.rows
     assert notes == ("calculator_notes", "completions", "1192", "8", "0.510", "40.7% from 0.5", "–")
     assert answer == ("gsm8k_answer", "completions", "1200", "0", "1.000", "100.0% from 0.5", "–")
-    assert len(views[-1].worst) == len(views[-1].places) == 20
-    group, rollout = views[-1].places[0]
-    row = views[-1].worst[0]
+    assert len(found.worst) == len(found.places) == 20
+    group, rollout = found.places[0]
+    row = found.worst[0]
     assert (row[1], row[2]) == (str(group + 1), str(rollout + 1))
     text = imported.groups[group].rollouts[rollout].text
     assert row[6].split(" ↵ ")[0] == text.split("\n")[0][: opening_handlers.SHOWN - 1] or row[6].endswith("…")
@@ -244,11 +244,11 @@ def test_the_pages_rewards_are_held_against_the_labels(tmp_path, worker):
 def test_labels_of_steps_give_a_first_error_f1(tmp_path, worker):
     opening = opened(tmp_path, "chain-arithmetic", tokenizer="words")[-1]
     view = list(check_rewards(opening.imported, scoring_form(opening), "", worker, Kept(1), "tab"))[-1]
-    assert [(row[0], row[1], row[4], row[6]) for row in view.rows] == [
+    assert [(row[0], row[1], row[4], row[6]) for row in view.made.rows] == [
         ("step_correctness", "steps", "1.000", "100.0%"),
         ("answer_correctness", "completions", "1.000", "–"),
     ]
-    assert view.worst == ()
+    assert view.made.worst == ()
 
 
 # ── a file's own advantages ──────────────────────────────────────────────────────────────────────────────────────

@@ -205,7 +205,7 @@ def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: Sandbox) -> No
     assert policy.asked[:2] == ("tiny", ";")
     assert (policy.asked[2].name, policy.asked[3]) == ("mine", 4)
     assert [view.note.text for view in views if view.note][1] == "3 of 8 continuations, 9 tokens, 1 s"
-    row = views[-1].row
+    row = views[-1].made
     assert row is not None
     assert row.estimated == Estimated(GROUP, VALUES, policy.asked[2])
     assert row.config.monte_carlo.outcome == "mine"  # type: ignore[union-attr]

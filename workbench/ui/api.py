@@ -12,7 +12,6 @@ out; the same functions as the notebooks', with the workbench's own workers and 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,8 +28,7 @@ from workbench.runs import list_runs, open_run
 from workbench.schema import Example, Group, Prompt
 from workbench.ui.handlers.example import parse_prompt
 from workbench.ui.handlers.group_export import credit_data
-from workbench.ui.handlers.sampling import progress_text
-from workbench.ui.handlers.session import BackgroundWork, Services
+from workbench.ui.handlers.session import BackgroundWork, Services, progress_text
 
 DEFAULT_REGEX = r"(?m)^(?:Step \d+|Answer):"
 WORKER = "api"
@@ -103,15 +101,15 @@ class Api:
         config = RunConfig.parse({"policy": policy, "seed": seed, "method": {"sampling": options}})
         _check("columns", columns or {}, dict, 'an object, {"answer": "12"} say')
         example = Example(_prompt(prompt), columns or {})
-        cancel, due = threading.Event(), 0.0
+        due = 0.0
 
-        def ask(report: Callable[[dict[str, Any]], None]) -> Group | None:
+        def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> Group | None:
             return self._services.models.sample(
                 config.policy.path, example, config.sampled.sampling,
-                seed=config.seed, on_event=report, cancelled=cancel.is_set,
+                seed=config.seed, on_event=report, cancelled=cancelled,
             )  # fmt: skip
 
-        with BackgroundWork[dict[str, Any], Group | None](ask, cancel, first={}) as work:
+        with BackgroundWork[dict[str, Any], Group | None](ask, {}) as work:
             for event in work:
                 if time.monotonic() >= due:
                     yield {"status": progress_text(event)}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -203,7 +202,7 @@ class _Sandbox(Sandbox):
 class _NoFiles(Kept[Any]):
     """Opens none."""
 
-    def begin(self, tab: str) -> threading.Event | None:
+    def run(self, *work: Any) -> Any:
         raise ConfigError(f"a public page opens no files; {REMEDY}")
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from pydantic import validate_call
 
-from workbench.checks import ALL_EDITS, ProbeReport, clinic, preflight, probe, split_step_demo
+from workbench.checks import ALL_EDITS, Finding, ProbeReport, clinic, preflight, probe, split_step_demo
 from workbench.checks.clinic import ClinicReport
 from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import TaskSection
@@ -29,11 +29,12 @@ from workbench.ui.handlers.example import find_task, with_group
 from workbench.ui.handlers.opening import Opening, short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
-from workbench.ui.handlers.scoring import Note, believed, findings_json, portable_configs
-from workbench.ui.handlers.session import CHECKED, BackgroundWork, Kept, Services
+from workbench.ui.handlers.scoring import Note, View, believed, findings_json, portable_configs
+from workbench.ui.handlers.session import CHECKED, Kept, Services, Work, Works
 from workbench.ui.payloads import ProbePair
 from workbench.views.heatmap import credit_payload, to_json
 
+T = TypeVar("T")
 PREFLIGHT_PROMPTS = 8
 CHECK_HEADINGS = {
     "reward": False,
@@ -56,40 +57,35 @@ WORST_HEADINGS = {
 
 
 @dataclass(frozen=True)
-class CheckView:
-    """One thing to show: what the element draws (JSON), a note beside the button, and whether it can be cancelled."""
+class Checked:
+    """Rewards held against the labels: a row a reward, the worst disagreements, and where each of these is."""
 
-    drawing: str
-    note: Note | None = None
-    running: bool = False
-
-
-@dataclass(frozen=True)
-class RewardCheckView:
-    """Rewards held against the labels: a row a reward, the worst disagreements, and where each of these is.
-
-    ``running`` says whether there is anything to cancel, None that this is as it was.
-    """
-
-    note: Note
-    running: bool | None = False
     rows: tuple[tuple[str, ...], ...] = ()
     worst: tuple[tuple[str, ...], ...] = ()
     places: tuple[tuple[int, int], ...] = ()
 
 
-def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[CheckView]:
+def _tell(works: Works, tab: str, work: Work[str, T], first: str, draw: Callable[[T], str]) -> Iterator[View]:
+    """Do a work, telling how far it is, and show what ``draw`` makes of what it came to."""
+    try:
+        with works.run(tab, work, first) as running:
+            for line in running:
+                yield View(running=True, drawing=to_json({"busy": line}))
+            found = running.result()
+        yield View(drawing=draw(found))
+    except WorkbenchError as error:
+        yield View.of_error(error)
+
+
+def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     """Try each edit without content in the group on screen, under the page's own scheme and then all others."""
-    if draft.group is None:
-        yield CheckView("", Note("There is no group to probe; sample one first."))
-        return
-    cancel = services.probing.begin(tab)
-    if cancel is None:  # the button is off meanwhile
-        return
     group, own = draft.group, draft.credit["scheme"]
+    if group is None:
+        yield View(Note("There is no group to probe; sample one first."))
+        return
     worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
 
-    def work(report: Callable[[str], None]) -> ProbeReport:
+    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> ProbeReport:
         return probe(
             group,
             draft.pattern(),
@@ -99,53 +95,30 @@ def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[Chec
             worker=worker,
             models=services.models,
             on_progress=report,
-            cancelled=cancel.is_set,
+            cancelled=cancelled,
         )
 
-    try:
-        yield CheckView(to_json({"busy": "probing"}), running=True)
-        with BackgroundWork(work, cancel) as running:
-            for line in running:
-                yield CheckView(to_json({"busy": line}), running=True)
-            report = running.result()
-        if cancel.is_set():
-            yield CheckView("", Note("Cancelled.", level="info"))
-            return
+    def kept(report: ProbeReport) -> str:
         services.probing.keep(tab, report)
-        yield CheckView(probe_json(report, own))
-    except WorkbenchError as error:
-        yield CheckView("", Note(str(error)))
-    finally:
-        services.probing.end(tab)
+        return probe_json(report, own)
+
+    yield from _tell(services.probing, tab, work, "probing", kept)
 
 
-def try_clinic(draft: PageState, services: Services, tab: str) -> Iterator[CheckView]:
+def try_clinic(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     """Try the rewards that are on in the clinic, telling which one is at it."""
-    cancel = services.clinic.begin(tab)
-    if cancel is None:  # the button is off meanwhile
-        return
     worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
 
-    def work(report: Callable[[str], None]) -> ClinicReport:
+    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> ClinicReport:
         return clinic.check_rewards(
             _rewards(draft, services),
             worker=worker,
             models=services.models,
             on_progress=report,
-            cancelled=cancel.is_set,
+            cancelled=cancelled,
         )
 
-    try:
-        yield CheckView(to_json({"busy": "trying the rewards"}), running=True)
-        with BackgroundWork(work, cancel) as running:
-            for line in running:
-                yield CheckView(to_json({"busy": line}), running=True)
-            found = running.result().to_json()
-        yield CheckView("", Note("Cancelled.", level="info")) if cancel.is_set() else CheckView(to_json(found))
-    except WorkbenchError as error:
-        yield CheckView("", Note(str(error)))
-    finally:
-        services.clinic.end(tab)
+    yield from _tell(services.clinic, tab, work, "trying the rewards", lambda found: to_json(found.to_json()))
 
 
 @validate_call(config=CHECKED)
@@ -207,42 +180,29 @@ def probe_demo(draft: PageState) -> tuple[PageState, Note]:
 # ── pre-flight ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[CheckView]:
+def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
-    try:
+
+    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> Sequence[Finding]:
         (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
         pattern, rewards, credit = draft.pattern(), _rewards(draft, services), credit_config(draft.credit)
         examples = _examples(draft.task_section(), seed)
-    except WorkbenchError as error:
-        yield CheckView("", Note(str(error)))
-        return
-    cancel = services.preflight.begin(tab)
-    if cancel is None:  # the button is off meanwhile; what is going says how far it is
-        return
-    groups: list[Group] = []
-    began = time.monotonic()
-    try:
+        groups: list[Group] = []
+        began = time.monotonic()
         for n, example in enumerate(examples):
-            yield CheckView(to_json({"busy": f"sampling prompt {n + 1} of {len(examples)}"}), running=True)
-            group = services.models.sample(
-                draft.policy, example, options, seed=seed + n, cancelled=cancel.is_set, **how
-            )
+            report(f"sampling prompt {n + 1} of {len(examples)}")
+            group = services.models.sample(draft.policy, example, options, seed=seed + n, cancelled=cancelled, **how)
             if group is None:
-                yield CheckView(to_json({}), Note("Cancelled.", level="info"))
-                return
+                return ()
             groups.append(group)
         seconds = time.monotonic() - began
-        yield CheckView(to_json({"busy": "scoring"}), running=True)
+        report("scoring")
         worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
-        report = preflight(
+        return preflight(
             groups, pattern, rewards, credit, worker=worker, models=services.models, sampling_seconds=seconds
-        )
-    except WorkbenchError as error:
-        yield CheckView(to_json({}), Note(str(error)))
-        return
-    finally:
-        services.preflight.end(tab)
-    yield CheckView(findings_json(report.findings))
+        ).findings
+
+    yield from _tell(services.preflight, tab, work, "asking the policy", findings_json)
 
 
 def _rewards(draft: PageState, services: Services) -> list[Any]:
@@ -271,22 +231,17 @@ def check_rewards(
     openings: Kept[Opening],
     tab: str,
     models: Models | None = None,
-) -> Iterator[RewardCheckView]:
+) -> Iterator[View]:
     """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
     try:
         least = float(threshold) if threshold.strip() else None
     except ValueError:
-        yield RewardCheckView(
-            Note(f"{threshold!r} is no number; give the score from which a thing counts as right, or nothing.")
-        )
-        return
-    cancel = openings.begin(tab)
-    if cancel is None:
-        yield RewardCheckView(Note("This page is opening or checking a file already; cancel that first."), None)
+        said = f"{threshold!r} is no number; give the score from which a thing counts as right, or nothing."
+        yield View(Note(said), made=Checked())
         return
     groups = imported.groups
 
-    def check(report: Callable[[str], None]) -> list[RewardCheck]:
+    def check(report: Callable[[str], None], cancelled: Callable[[], bool]) -> list[RewardCheck]:
         pattern = draft.pattern()
         return [
             check_reward(
@@ -297,29 +252,28 @@ def check_rewards(
                 worker=worker,
                 models=models,
                 on_progress=lambda done, of, name=config.name: report(f"{name}: {done:,} of {of:,} groups"),  # type: ignore[misc]
-                cancelled=cancel.is_set,
+                cancelled=cancelled,
             )
             for config in portable_configs(draft)
         ]
 
     try:
-        yield RewardCheckView(Note("checking …", level="info"), True)
-        with BackgroundWork(check, cancel) as work:
+        with openings.run(tab, check, "checking …") as work:
             for line in work:
-                yield RewardCheckView(Note(line, level="info"), True)
-            yield _checked(work.result())
+                yield View(Note(line, level="info"), True, made=Checked())
+            checks = work.result()
+        yield _checked(checks)
     except WorkbenchError as error:
-        yield RewardCheckView(Note(str(error), line=getattr(error, "line", None)))
-    finally:
-        openings.end(tab)
+        yield replace(View.of_error(error), made=Checked())
 
 
-def _checked(checks: Sequence[RewardCheck]) -> RewardCheckView:
+def _checked(checks: Sequence[RewardCheck]) -> View:
     if not checks:
-        return RewardCheckView(Note("No reward function is on; switch one on or add one.", level="info"))
+        said = "No reward function is on; switch one on or add one."
+        return View(Note(said, level="info"), made=Checked())
     worst = [(check, mistake) for check in checks for mistake in check.worst]
     notes = [f"{check.reward}: {note}" for check in checks for note in check.notes]
-    return RewardCheckView(
+    found = Checked(
         rows=tuple(_check_row(check) for check in checks),
         worst=tuple(
             (
@@ -334,8 +288,9 @@ def _checked(checks: Sequence[RewardCheck]) -> RewardCheckView:
             for check, mistake in worst
         ),
         places=tuple((mistake.group, mistake.rollout) for _, mistake in worst),
-        note=Note(f"{len(worst)} of the worst disagreements listed.", level="info", detail="\n".join(notes)),
     )
+    said = f"{len(worst)} of the worst disagreements listed."
+    return View(Note(said, level="info", detail="\n".join(notes)), made=found)
 
 
 def _check_row(check: RewardCheck) -> tuple[str, ...]:

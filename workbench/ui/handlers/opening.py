@@ -32,8 +32,8 @@ from workbench.ui.handlers.credit import for_scheme, with_settings
 from workbench.ui.handlers.example import choose_example, find_task, in_page_words, with_group
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
-from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import BackgroundWork, Kept
+from workbench.ui.handlers.scoring import Note, View
+from workbench.ui.handlers.session import Busy, Cancelled, Kept
 
 AUTO = "found out"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")
@@ -109,49 +109,36 @@ def find_file(path: str, workspace: Path) -> str | Path:
 
 def open_file(ask: Ask, workspace: Path, openings: Kept[Opening], tab: str) -> Iterator[Opening]:
     """Find out what a file holds and read it, saying how far it is."""
-    cancel = openings.begin(tab)
-    if cancel is None:
-        yield Opening(ask, Note("This page is opening or checking a file already; cancel that first."), None)
-        return
     look: Look | None = None
-    try:
-        yield Opening(ask, Note("reading …", level="info"), True)
+
+    def open_(report: Callable[[str], None], cancelled: Callable[[], bool]) -> Opening:
+        nonlocal look
         source = find_file(ask.path, workspace)
         if isinstance(source, Path) and source.suffix in CONFIGURATIONS:
-            yield _kept(openings, tab, Opening(ask, Note(""), configuration=source))
-            return
+            return Opening(ask, Note(""), configuration=source)
         if isinstance(source, Path) and source.suffix == ".py":
-            yield _kept(openings, tab, _functions(ask, source))
-            return
+            return _functions(ask, source)
         look = _look(source, ask)
         if look.missing:
-            yield _kept(openings, tab, Opening(ask, Note("Which column is the prompt?"), look=look))
-            return
+            return Opening(ask, Note("Which column is the prompt?"), look=look)
         if look.holds == "problems" and isinstance(source, Path):
             section = TaskSection(name=str(_among_data(source, workspace)), columns=dict(look.mapping))
-            yield _kept(openings, tab, _problems(ask, look, section, find_task(section)))
-            return
+            return _problems(ask, look, section, find_task(section))
+        return _rollouts(ask, look, _read(source, ask, look, report, cancelled))
 
-        def read(report: Callable[[str], None]) -> Imported:
-            return _read(source, ask, look, report, cancel.is_set)
-
-        with BackgroundWork(read, cancel) as work:
+    try:
+        with openings.run(tab, open_, "reading …", "Cancelled; nothing was opened.") as work:
             for line in work:
                 yield Opening(ask, Note(line, level="info"), True)
-            imported = work.result()
-        if cancel.is_set():
-            yield Opening(ask, Note("Cancelled; nothing was opened.", level="info"), False)
-        else:
-            yield _kept(openings, tab, _rollouts(ask, look, imported))
+            opened = work.result()
+    except (Busy, Cancelled) as error:
+        view = View.of_error(error)
+        yield Opening(ask, view.note or Note(""), view.running)
+        return
     except WorkbenchError as error:
-        yield _kept(openings, tab, Opening(ask, Note(in_page_words(error)), look=look))
-    finally:
-        openings.end(tab)
-
-
-def _kept(openings: Kept[Opening], tab: str, opening: Opening) -> Opening:
-    openings.keep(tab, opening)
-    return opening
+        opened = Opening(ask, Note(in_page_words(error)), look=look)
+    openings.keep(tab, opened)
+    yield opened
 
 
 def _look(source: str | Path, ask: Ask) -> Look:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from workbench.assets import EMBEDDED
 from workbench.config import (
@@ -37,11 +35,10 @@ from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group, counted
-from workbench.steps import StepPattern
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, row_of, set_fields
-from workbench.ui.handlers.scoring import Note, message, split
-from workbench.ui.handlers.session import BackgroundWork, Services
+from workbench.ui.handlers.scoring import Note, View, message, split
+from workbench.ui.handlers.session import Services, progress_text
 
 LISTED = 50
 LISTED_STEPS = 4
@@ -115,54 +112,32 @@ def form_of(row: RewardRow | None) -> ModelForm:
     return ModelForm(model.path, model.format, reduce, row.weight, model.trust_remote_code, row.key)
 
 
-@dataclass(frozen=True)
-class LoadView:
-    """One thing to show while a reward model loads: how far it is or what is wrong, and at the end the reward."""
-
-    note: Note | None
-    running: bool
-    reward: RewardConfig | None = None
-
-
-def load_model(form: ModelForm, rows: Sequence[RewardRow], services: Services, tab: str) -> Iterator[LoadView]:
-    """Load what the form describes in the model worker, telling how far it is."""
+def load_model(form: ModelForm, rows: Sequence[RewardRow], services: Services, tab: str) -> Iterator[View]:
+    """Load what the form describes in the model worker, telling how far it is; the reward is ``made``."""
     before = next((row.unweighted() for row in rows if row.key == form.key), None)
     try:
         reward = model_reward(
             form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before, path_of=services.path_of
         )
         reward = reward.model_copy(update={"name": free_name(reward.name, rows, form.key)})
-    except WorkbenchError as error:
-        yield LoadView(Note(str(error)), False)
-        return
-    model = reward.model
-    assert model is not None
-    cancel = services.estimating.begin(tab)
-    if cancel is None:
-        yield LoadView(Note("This page is estimating or loading already; cancel that first."), False)
-        return
-    yield LoadView(Note(f"loading reward model {model.path}", level="info"), True)
+        model = reward.model
+        assert model is not None
+        loading = f"loading reward model {model.path}"
 
-    def load(report: Callable[[str], None]) -> None:
-        def tell(event: Mapping[str, Any]) -> None:
-            doing = f"{event['seconds']:.0f} s" if "busy" in event else f"the worker {event['waiting']}"
-            report(f"loading reward model {model.path}, {doing}")
+        def load(report: Callable[[str], None], cancelled: Callable[[], bool]) -> None:
+            def tell(event: Mapping[str, Any]) -> None:
+                doing = f"{event['seconds']:.0f} s" if "busy" in event else f"the worker {event['waiting']}"
+                report(f"{loading}, {doing}")
 
-        services.models.load(model, tell, cancel.is_set)
+            services.models.load(model, tell, cancelled)
 
-    try:
-        with BackgroundWork(load, cancel) as work:
+        with services.estimating.run(tab, load, loading, "Cancelled; nothing was added.") as work:
             for line in work:
-                yield LoadView(Note(line, level="info"), True)
+                yield View(Note(line, level="info"), True)
             work.result()
-        yield LoadView(None, False, reward)
+        yield View(made=reward)
     except WorkbenchError as error:
-        if cancel.is_set():
-            yield LoadView(Note("Cancelled; nothing was added.", level="info"), False)
-        else:
-            yield LoadView(Note(str(error)), False)
-    finally:
-        services.estimating.end(tab)
+        yield View.of_error(error)
 
 
 def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> RewardRow | Note:
@@ -192,81 +167,6 @@ def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
     """A name that no other row than that with the key has: ``name``, or that with a number."""
     taken = {row.name for row in rows if row.key != key}
     return next(free for free in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if free not in taken)
-
-
-@dataclass(frozen=True)
-class ValuesView:
-    """One thing to show while values are estimated: a line that says how far, and at the end the values or a note."""
-
-    status: str
-    running: bool
-    note: str = ""
-    values: StepValues | None = None
-
-
-class Estimator(Protocol):
-    """``policies.client.ModelWorker``, as far as it is asked here."""
-
-    def step_values(
-        self,
-        policy: str,
-        group: Group,
-        pattern: StepPattern,
-        outcome: RewardConfig,
-        *,
-        k: int,
-        seed: int,
-        on_event: Callable[[dict[str, Any]], None],
-        cancelled: Callable[[], bool],
-        adapter: str | None = None,
-        loading: Mapping[str, str] | None = None,
-    ) -> StepValues | None: ...
-
-
-def estimate_values(
-    worker: Estimator,
-    policy: str,
-    group: Group,
-    pattern: StepPattern,
-    outcome: RewardConfig,
-    cancel: threading.Event,
-    *,
-    k: int = 8,
-    seed: int = 0,
-    options: Mapping[str, Any] | None = None,
-) -> Generator[ValuesView]:
-    """Monte-Carlo values of the group on screen, telling how far they are; setting ``cancel`` ends it.
-
-    ``options`` are the draft's ``policy_options``. The values' ``as_reward()`` goes into ``score_group`` beside the
-    other rewards. Whoever stops listening cancels.
-    """
-
-    def ask(report: Callable[[dict[str, Any]], None]) -> StepValues | None:
-        return worker.step_values(
-            policy, group, pattern, outcome, k=k, seed=seed, on_event=report, cancelled=cancel.is_set, **(options or {})
-        )
-
-    with BackgroundWork(ask, cancel) as work:
-        yield ValuesView("asking the policy", True)
-        for event in work:
-            yield ValuesView(_status(event), True)
-        try:
-            values = work.result()
-        except WorkbenchError as error:
-            yield ValuesView("", False, note=str(error))
-            return
-    if values is None:
-        yield ValuesView("", False, note="Cancelled; nothing was estimated.")
-    else:
-        yield ValuesView(f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s", False, values=values)
-
-
-def _status(event: dict[str, Any]) -> str:
-    if "loading" in event:
-        return f"loading policy {event['loading']}"
-    if "waiting" in event:
-        return f"waiting while the model worker {event['waiting']}"
-    return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"
 
 
 BELIEF_OF = (("the answer", "answer"), ("the rest of a reference solution", "reference"))
@@ -345,15 +245,6 @@ class EstimatedRow:
     estimated: Estimated
 
 
-@dataclass(frozen=True)
-class EstimateView:
-    """One thing to show while values are estimated, and at the end the row."""
-
-    note: Note | None
-    running: bool
-    row: EstimatedRow | None = None
-
-
 def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
     """The outcome rewards a value can be of, as (label, value): the list's own first, then those built in."""
     listed = [row.name for row in rows if row.kind == "outcome"]
@@ -361,36 +252,38 @@ def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
     return [(name, name) for name in (*listed, *rest)]
 
 
-def estimate(draft: PageState, k: float | None, outcome: str, services: Services, tab: str) -> Iterator[EstimateView]:
-    """Estimate the values of the group on screen, telling how far it is. Nothing on screen changes meanwhile."""
+def estimate(draft: PageState, k: float | None, outcome: str, services: Services, tab: str) -> Iterator[View]:
+    """Estimate the values of the group on screen, telling how far it is; an ``EstimatedRow`` is ``made``.
+
+    Nothing on screen changes meanwhile.
+    """
     try:
         group, how, reward = _asked(draft, k, outcome)
         pattern = draft.pattern()
         split(group, pattern, services.reward_worker(tab))  # where a bad pattern harms nobody
+
+        def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> StepValues | None:
+            return services.models.step_values(
+                draft.policy, group, pattern, reward,
+                k=how.continuations, seed=0, on_event=report, cancelled=cancelled, **draft.policy_options,
+            )  # fmt: skip
+
+        with services.estimating.run(tab, ask, {}, "Cancelled; nothing was estimated.") as work:
+            for event in work:
+                yield View(Note(_status(event), level="info"), True)
+            values = work.result()
+        assert values is not None
+        config = RewardConfig(name=NAMES["value"], kind="step", monte_carlo=how)
+        said = f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s"
+        yield View(Note(said, level="info"), made=EstimatedRow(config, Estimated(group, values, reward)))
     except WorkbenchError as error:
-        yield EstimateView(Note(str(error)), False)
-        return
-    cancel = services.estimating.begin(tab)
-    if cancel is None:
-        yield EstimateView(Note("This page is estimating or loading already; cancel that first."), False)
-        return
-    config = RewardConfig(name=NAMES["value"], kind="step", monte_carlo=how)
-    try:
-        views = estimate_values(
-            services.models, draft.policy, group, pattern, reward, cancel,
-            k=how.continuations, options=draft.policy_options,
-        )  # fmt: skip
-        with closing(views):
-            for view in views:
-                if view.note:
-                    yield EstimateView(Note(view.note, level="info" if cancel.is_set() else "error"), False)
-                elif view.values is not None:
-                    row = EstimatedRow(config, Estimated(group, view.values, reward))
-                    yield EstimateView(Note(view.status, level="info"), False, row)
-                else:
-                    yield EstimateView(Note(view.status, level="info"), True)
-    finally:
-        services.estimating.end(tab)
+        yield View.of_error(error)
+
+
+def _status(event: dict[str, Any]) -> str:
+    if "done" in event:
+        return f"{event['done']} of {event['total']} continuations, {event['tokens']} tokens, {event['seconds']:.0f} s"
+    return progress_text(event)
 
 
 def _asked(draft: PageState, k: float | None, outcome: str) -> tuple[Group, MonteCarloConfig, RewardConfig]:

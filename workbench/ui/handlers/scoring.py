@@ -24,6 +24,7 @@ from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
 from workbench.ui.handlers.credit import Section, credit_config, for_scheme, shown_values, with_settings
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.ui.handlers.session import Busy, Cancelled
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.views.payloads import WhyPayload
 
@@ -51,6 +52,27 @@ class Note:
 
     def to_json(self) -> dict[str, Any]:
         return {"text": redact(self.text), "level": self.level, "line": self.line, "detail": redact(self.detail)}
+
+
+@dataclass(frozen=True)
+class View:
+    """One thing to show while a work goes on: a note beside its button, what an element draws (JSON), and at the end
+    what was ``made``.
+
+    ``running`` says whether there is anything to cancel, None that this is as it was.
+    """
+
+    note: Note | None = None
+    running: bool | None = False
+    drawing: str = ""
+    made: Any = None
+
+    @classmethod
+    def of_error(cls, error: WorkbenchError, drawing: str = "") -> View:
+        """Why a work came to nothing."""
+        level = "info" if isinstance(error, Cancelled) else "error"
+        note = Note(str(error), level=level, line=getattr(error, "line", None))
+        return cls(note, None if isinstance(error, Busy) else False, drawing)
 
 
 @dataclass(frozen=True)

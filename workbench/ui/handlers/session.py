@@ -13,6 +13,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,7 @@ from workbench.rewards import Sandbox, SandboxPool
 from workbench.rewards.judges import Judges
 from workbench.rewards.watch import CallTimes
 from workbench.runs import Run, default_workspace, find_checkpoint, start
-from workbench.schema import Credit, Group
+from workbench.schema import Credit, Group, counted
 
 KEPT_PROBES = 8
 """Tabs whose probes are remembered, each with the credit of every cell's worst case."""
@@ -141,6 +142,10 @@ class Services:
 
 K = TypeVar("K")
 V = TypeVar("V")
+P = TypeVar("P")
+T = TypeVar("T")
+Work = Callable[[Callable[[P], None], Callable[[], bool]], T]
+"""What is called with a function that reports progress, and one that says whether it was cancelled."""
 
 
 class Recent(OrderedDict[K, V]):
@@ -157,6 +162,14 @@ class Recent(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
+class Cancelled(WorkbenchError):
+    """Somebody cancelled the work."""
+
+
+class Busy(WorkbenchError):
+    """The tab is at such a work already."""
+
+
 class Works:
     """One kind of work, by tab. Safe to use from any thread."""
 
@@ -164,14 +177,25 @@ class Works:
         self._lock = threading.Lock()
         self._running: dict[str, threading.Event] = {}
 
-    def begin(self, tab: str) -> threading.Event | None:
-        """The event that is set when the tab cancels; None where the tab is at it already."""
-        with self._lock:
-            return None if tab in self._running else self._running.setdefault(tab, threading.Event())
+    @contextmanager
+    def run(
+        self, tab: str, work: Work[P, T], first: P, cancelled: str = "Cancelled."
+    ) -> Iterator[BackgroundWork[P, T]]:
+        """Do a tab's work in the background while the block lasts.
 
-    def end(self, tab: str) -> None:
+        Raises Busy if the tab is at one already; ``cancelled`` is what its result raises if the tab cancels it.
+        """
+        running = BackgroundWork(work, first, cancelled)
         with self._lock:
-            self._running.pop(tab, None)
+            if tab in self._running:
+                raise Busy("This page is at that already; cancel it first.")
+            self._running[tab] = running.cancel
+        try:
+            with running:
+                yield running
+        finally:
+            with self._lock:
+                del self._running[tab]
 
     def going(self, tab: str) -> bool:
         with self._lock:
@@ -211,25 +235,20 @@ class Kept(Works, Generic[V]):
 
 # ── work on a thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-P = TypeVar("P")
-T = TypeVar("T")
 REPEAT_SECONDS = 1.0
 
 
 class BackgroundWork(Generic[P, T]):
-    """``with BackgroundWork(work, cancel) as running``: iterate for its progress, then ask for ``running.result()``.
+    """``with BackgroundWork(work, first) as running``: iterate for its progress, then ask for ``running.result()``.
 
-    ``work`` is called on a thread with a function that reports progress; of several reports that wait, only the newest
-    is passed on, and again after every ``REPEAT_SECONDS`` without another, as the page may show something else by then:
-    the answer to what was changed just before. ``first`` is passed on so where nothing was reported yet. Leaving the
-    block before the work is over sets ``cancel``.
+    ``work`` is called on a thread; its progress is ``first`` until it reports some. Of several reports that wait, only
+    the newest is passed on, and again after every ``REPEAT_SECONDS`` without another, as the page may show something
+    else by then: the answer to what was changed just before. Leaving the block before the work is over cancels it.
     """
 
-    def __init__(
-        self, work: Callable[[Callable[[P], None]], T], cancel: threading.Event, first: P | None = None
-    ) -> None:
-        self._work, self._cancel = work, cancel
-        self._first = None if first is None else (first,)
+    def __init__(self, work: Work[P, T], first: P, cancelled: str = "Cancelled.") -> None:
+        self.cancel = threading.Event()
+        self._work, self._first, self._cancelled = work, first, cancelled
         self._reports: queue.SimpleQueue[tuple[P] | None] = queue.SimpleQueue()  # None ends them
         self._results: list[T] = []
         self._error: WorkbenchError | None = None
@@ -239,7 +258,7 @@ class BackgroundWork(Generic[P, T]):
 
     def _run(self) -> None:
         try:
-            self._results.append(self._work(lambda report: self._reports.put((report,))))
+            self._results.append(self._work(lambda report: self._reports.put((report,)), self.cancel.is_set))
         except WorkbenchError as error:
             self._error = error
         finally:
@@ -253,15 +272,16 @@ class BackgroundWork(Generic[P, T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._thread.is_alive():
-            self._cancel.set()
+            self.cancel.set()
 
     def __iter__(self) -> Iterator[P]:
-        newest, going = self._first, True
+        newest, going = (self._first,), True
+        yield self._first
         while going:
             heard = self._heard()
             newest = next(filter(None, reversed(heard)), newest)
             going = None not in heard
-            if newest is not None and heard != [None]:
+            if heard != [None]:
                 yield newest[0]
 
     def _heard(self) -> list[tuple[P] | None]:
@@ -275,13 +295,29 @@ class BackgroundWork(Generic[P, T]):
         return heard
 
     def result(self) -> T:
-        """What the work returned, once it is over. Raises the WorkbenchError that it raised."""
+        """What the work returned, once it is over. Raises the WorkbenchError that it raised, or Cancelled."""
         self._thread.join()
+        if self.cancel.is_set():
+            raise Cancelled(self._cancelled)
         if self._error is not None:
             raise self._error
         if not self._results:
             raise WorkbenchError("the work ended without a result; try again")
         return self._results[0]
+
+
+def progress_text(event: dict[str, Any]) -> str:
+    """What an event of the model worker says."""
+    if "texts" in event:
+        tokens, took = event["tokens"], event["seconds"]
+        rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""
+        done = sum(event["finished"])
+        return f"sampling: {counted(tokens, 'token')}{rate}, {done} of {len(event['texts'])} finished"
+    if "waiting" in event:
+        return f"waiting while the model worker {event['waiting']}"
+    if "loading" in event:
+        return f"loading policy {event['loading']}"
+    return "asking the policy"
 
 
 # ── stored groups ────────────────────────────────────────────────────────────────────────────────────────────────────

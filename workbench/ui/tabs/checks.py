@@ -9,6 +9,7 @@ import gradio as gr
 
 from workbench.ui.handlers import checks as handlers
 from workbench.ui.handlers.page_state import PageState
+from workbench.ui.handlers.scoring import View
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, served, start_and_cancel
 from workbench.ui.tabs.form import Updates, read, shown
@@ -64,7 +65,7 @@ def wire_findings(
     widgets: FindingsWidgets,
     form: Form,
     services: Services,
-    look: Callable[[PageState, Services, str], Iterator[handlers.CheckView]],
+    look: Callable[[PageState, Services, str], Iterator[View]],
     works: Works,
 ) -> None:
     """Let the button ``look``, and cancel it among ``works``."""

@@ -553,13 +553,13 @@ def _wire_sampling(
         for view in sample(read(held), services, request.session_hash or ""):
             updates: Updates = {
                 widgets.drawing: view.drawing,
-                sampled_group: view.sampled,
+                sampled_group: view.made,
                 widgets.sample_note: form_note_value(view.note),
                 **dict(zip((widgets.sample, widgets.cancel), start_and_cancel(view.running), strict=True)),
             }
-            if view.seed is not None:
+            if view.made is not None:
                 before = read(held)
-                updates |= shown(form, before, before.but(seed=view.seed))
+                updates |= shown(form, before, before.but(seed=view.made.seed))
             yield updates
 
     # Kept apart from the draft, which may have changed by the time the group is there.

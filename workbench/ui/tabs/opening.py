@@ -209,7 +209,8 @@ class DoorEvents:
                 imported, read(*held), threshold, worker, services.openings, tab, services.models
             ):
                 running = gr.skip() if view.running is None else gr.update(visible=view.running)
-                yield [note_value(view.note), table_value(view.rows), table_value(view.worst), view.places, running]
+                rows, worst, places = view.made.rows, view.made.worst, view.made.places
+                yield [note_value(view.note), table_value(rows), table_value(worst), places, running]
 
         found = [said, checks, worst, self.places, self.door.cancel]
         go.click(check, [threshold, *form.inputs], found, concurrency_limit=2, concurrency_id="checking", **PRIVATE)

@@ -73,7 +73,7 @@ def build_model_form(form: Form, services: Services, row: RewardRow | None) -> N
     def load(request: gr.Request, path: str, format: str, reduce: str, trust: bool, *now: Any) -> Iterator[list[Any]]:
         asked = forms.ModelForm(path or "", format or "", reduce or "", held.weight, bool(trust), held.key)
         for view in forms.load_model(asked, read(*now).rows, services, request.session_hash or ""):
-            new = None if view.reward is None else row_of(view.reward)
+            new = None if view.made is None else row_of(view.made)
             yield [new, note_value(view.note), *start_and_cancel(view.running)]
 
     event = add.click(
@@ -175,7 +175,7 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
 
     def run(request: gr.Request, k: float | None, outcome: str, *now: Any) -> Iterator[list[Any]]:
         for view in forms.estimate(read(*now), k, outcome or "", services, request.session_hash or ""):
-            yield [view.row, note_value(view.note), *start_and_cancel(view.running)]
+            yield [view.made, note_value(view.note), *start_and_cancel(view.running)]
 
     event = go.click(
         run, [k, outcome, *form.inputs], [estimated, said, go, cancel],
