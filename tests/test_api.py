@@ -163,6 +163,7 @@ def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> No
 
     services.models.sample = sample  # type: ignore[assignment]
     answers = api.Api(services).sample("1 + 1")
+    assert next(answers)["status"] == "asking the policy"
     assert "64 answers" in next(answers)["status"]
     answers.close()  # type: ignore[attr-defined]
     assert given_up.wait(60)

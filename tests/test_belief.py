@@ -32,7 +32,7 @@ from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, token_texts
 from workbench.ui.handlers.notebook import inspect_code
-from workbench.ui.handlers.reward_forms import belief_row
+from workbench.ui.handlers.reward_forms import row_from
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.rewards import rewards_said, row_label, watch_group
 from workbench.ui.handlers.scoring import rescore
@@ -275,7 +275,7 @@ def test_a_step_said_twice_is_paid_by_the_difference_and_not_by_the_watermark(ti
 
 def test_the_page_asks_its_policy_and_says_how_well_the_belief_tells_right_from_wrong(tiny):
     group = sample_group(tiny, load_task("chain-arithmetic")[2], num_generations=4, max_completion_length=112, seed=2)
-    row = belief_row({"of": "reference", "form": "difference", "introduction": "", "log": False}, ())
+    row = row_from("belief", {"of": "reference", "form": "difference", "introduction": "", "log": False}, ())
     draft = draft_of(builtin_row("step_correctness"), row).but(group=group)
     models = ModelWorker()
     try:
@@ -295,7 +295,7 @@ def test_the_page_asks_its_policy_and_says_how_well_the_belief_tells_right_from_
     assert f"{sum(wins) / len(wins):.0%} of pairs" in said
     assert row_label(row) == "belief  ·  difference of the reference"
     weighted = row.with_edits({"weight": 0.5})
-    again = belief_row({"of": "answer", "log": True}, (weighted,), weighted.key)
+    again = row_from("belief", {"of": "answer", "log": True}, (weighted,), weighted.key)
     assert (again.name, again.weight, again.belief.log, again.has_editor) == ("belief", 0.5, True, False)
 
 

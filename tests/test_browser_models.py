@@ -102,7 +102,7 @@ def what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders: dict
     page.locator("#model-path").get_by_role("textbox").fill(folders["words"])
     page.locator("#model-add").click()
     expect(page.locator("#model-note .error")).to_contain_text("has no weights for")
-    expect(page.locator("#model-trust input")).not_to_be_checked()
+    expect(page.locator("#model-trust-remote-code input")).not_to_be_checked()
     choose(page, "#model-format", "ки")
     page.locator("#model-add").click()
     expect_reward(page, 2, "words · model", "step")

@@ -7,17 +7,24 @@ import time
 
 import pytest
 
+from workbench.config import RewardConfig
+from workbench.config.rewards import RUBRIC
 from workbench.errors import ConfigError, RewardError
-from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, model_reward
+from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, form_values, row_from
+from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.session import Busy, Works
 
 
+def of_model(path: str, form: str = "", reduce: str = "") -> RewardRow:
+    return row_from("model", {"path": path, "format": form, "reduce": reduce, "trust_remote_code": False}, ())
+
+
 def test_a_path_and_a_format_come_to_a_reward():
-    step = model_reward(" me/math-shepherd prm ", "ki", weight=2)
-    assert (step.name, step.kind, step.weight) == ("math_shepherd_prm", "step", 2.0)
+    step = of_model(" me/math-shepherd prm ", "ki")
+    assert (step.name, step.kind, step.weight) == ("math_shepherd_prm", "step", 1.0)
     assert (step.model.path, step.model.format, step.model.reduce) == ("me/math-shepherd prm", "ki", "last")
-    assert model_reward("me/prm", "extra-0", "min").kind == "outcome"
-    assert model_reward("me/judge", "classifier").kind == "outcome"
+    assert of_model("me/prm", "extra-0", "min").kind == "outcome"
+    assert of_model("me/judge", "classifier").kind == "outcome"
 
 
 @pytest.mark.parametrize(
@@ -26,17 +33,28 @@ def test_a_path_and_a_format_come_to_a_reward():
         (("",), ConfigError, "give a reward model's folder or Hub id"),
         (("me/prm",), RewardError, "the format of reward model 'me/prm' must be said"),
         (("me/prm", "magic"), ConfigError, "model.format: choose one of classifier, "),
-        (("me/prm", "ki", "", float("nan")), ConfigError, "weight: out of range"),
     ],
 )
 def test_what_does_not_fit_is_said(arguments, error, message):
     with pytest.raises(error, match=message):
-        model_reward(*arguments)
+        of_model(*arguments)
 
 
 def test_every_format_can_be_chosen():
     for _, form in FORMAT_CHOICES[1:]:
-        assert model_reward("me/model", form).model.format == form
+        assert of_model("me/model", form).model.format == form
+
+
+def test_a_changed_form_keeps_the_rest_of_its_row():
+    """A judge's further fields of the request, its weight and its switch have no field in the form."""
+    url = {"base_url": "http://127.0.0.1:1/v1", "model": "small"}
+    before = row_of(RewardConfig(name="strict", kind="step", weight=2.0, judge={**url, "extra": {"top_p": 0.5}}))
+    values = form_values("judge", before) | {"kind": "outcome", "temperature": None}
+    after = row_from("judge", values, [before], before.key)
+    assert (after.name, after.kind, after.weight) == ("strict", "outcome", 2.0)
+    assert (after.judge.extra, after.judge.temperature) == ({"top_p": 0.5}, None)
+    added = row_from("judge", {**form_values("judge", None), **url}, [before, after])
+    assert (added.name, added.judge.rubric) == ("judge", RUBRIC)
 
 
 def test_whoever_stops_listening_cancels():

@@ -28,7 +28,7 @@ from workbench.runs import list_runs, open_run
 from workbench.schema import Example, Group, Prompt
 from workbench.ui.handlers.example import parse_prompt
 from workbench.ui.handlers.group_export import credit_data
-from workbench.ui.handlers.session import BackgroundWork, Services, progress_text
+from workbench.ui.handlers.session import NO_EVENT, BackgroundWork, Services, progress_text
 
 DEFAULT_REGEX = r"(?m)^(?:Step \d+|Answer):"
 WORKER = "api"
@@ -109,7 +109,7 @@ class Api:
                 seed=config.seed, on_event=report, cancelled=cancelled,
             )  # fmt: skip
 
-        with BackgroundWork[dict[str, Any], Group | None](ask, {}) as work:
+        with BackgroundWork[dict[str, Any], Group | None](ask, NO_EVENT) as work:
             for event in work:
                 if time.monotonic() >= due:
                     yield {"status": progress_text(event)}

@@ -18,12 +18,12 @@ from typing import Any, get_args
 
 from workbench.assets import EMBEDDED
 from workbench.config import (
+    BeliefConfig,
     JudgeConfig,
     LabelFormat,
     Leaf,
-    ModelFormat,
+    ModelConfig,
     MonteCarloConfig,
-    Reduction,
     RewardConfig,
     leaves,
 )
@@ -38,7 +38,7 @@ from workbench.schema import Group, counted
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import Estimated, RewardRow, row_of, set_fields
 from workbench.ui.handlers.scoring import Note, View, message, split
-from workbench.ui.handlers.session import Services, progress_text
+from workbench.ui.handlers.session import NO_EVENT, Services, progress_text
 
 LISTED = 50
 LISTED_STEPS = 4
@@ -62,82 +62,134 @@ REDUCE_CHOICES: tuple[tuple[str, str], ...] = (
 """Label and value of what a process reward model is used as."""
 
 
-def model_reward(
-    path: str,
-    form: str = "",
-    reduce: str = "",
-    weight: float | None = 1.0,
-    *,
-    trust: bool = False,
-    before: RewardConfig | None = None,
+BELIEF_OF = (("the answer", "answer"), ("the rest of a reference solution", "reference"))
+BELIEF_FORMS = (
+    ("what it adds to the belief", "difference"),
+    ("what it adds to the best so far", "watermark"),
+    ("the belief after it", "value"),
+)
+"""Label and value of what a policy believes in, and of what a step scores."""
+KINDS = (("each step", "step"), ("whole answers", "outcome"))
+"""Label and value of what a judge scores."""
+SECTIONS: Mapping[str, type[Any]] = {"model": ModelConfig, "judge": JudgeConfig, "belief": BeliefConfig}
+"""The parts of a reward's configuration that have a form."""
+LAYOUT: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "model": (("path",), ("format", "reduce"), ("trust_remote_code",)),
+    "judge": (("base_url",), ("model",), ("rubric",), ("key_variable",), ("kind",)),
+    "belief": (("of", "form"), ("introduction", "policy"), ("per_token", "log")),
+}
+"""The fields of a form that stand in sight, row by row."""
+FOLDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "judge": (
+        ("lowest", "highest", "temperature", "max_tokens"),
+        ("max_calls", "concurrency", "timeout", "retries"),
+        ("cache",),
+    )
+}
+"""Those that are folded away; what else a section has is set in a file."""
+PLAIN: dict[str, Any] = {"elem_classes": []}
+"""Of a field whose text may need more lines."""
+SPECIAL: Mapping[str, Mapping[str, Any]] = {
+    "model.path": {
+        "label": "Reward model: folder, Hub id or run:NAME", "placeholder": "Qwen/Qwen2.5-Math-PRM-7B",
+    },
+    "model.format": {"label": "Format", "choices": FORMAT_CHOICES},
+    "model.reduce": {"label": "Used as", "choices": REDUCE_CHOICES},
+    "model.trust_remote_code": {"label": "Run its repository's own code, with my rights", **PLAIN},
+    "judge.kind": {"label": "Scores", "choices": KINDS},
+    "judge.rubric": {"lines": 4, "max_lines": 12, **PLAIN},
+    "belief.of": {"label": "Belief in", "choices": BELIEF_OF},
+    "belief.form": {"label": "A step scores", "choices": BELIEF_FORMS},
+}  # fmt: skip
+"""What a field's widget has beside what its section says."""
+NEW: Mapping[str, Mapping[str, Any]] = {"model": {"reduce": ""}, "judge": {"base_url": "http://127.0.0.1:8000/v1"}}
+"""What a form that adds a reward holds, where that is no default."""
+_KIND = Leaf("kind", str, False, "", "step")
+
+
+def form_leaves(part: str) -> dict[str, Leaf]:
+    """The fields of a part's form by name."""
+    known = {leaf.name: leaf for leaf in (*leaves(SECTIONS[part]), _KIND)}
+    return {name: known[name] for names in (*LAYOUT[part], *FOLDED.get(part, ())) for name in names}
+
+
+def form_values(part: str, row: RewardRow | None) -> dict[str, Any]:
+    """What a part's form shows of a row, or of the reward that it would add."""
+    if row is None:
+        return {**{name: leaf.default for name, leaf in form_leaves(part).items()}, **NEW.get(part, {})}
+    values = getattr(row.unweighted(), part).model_dump() | {"kind": row.kind}
+    if part == "model" and (row.kind == "step" or values["format"] not in FORMATS):
+        values["reduce"] = ""
+    return {name: values[name] for name in form_leaves(part)}
+
+
+def row_from(
+    part: str,
+    values: Mapping[str, Any],
+    rows: Sequence[RewardRow],
+    key: str = "",
     path_of: Callable[[str], str] = checkpoint_or,
-) -> RewardConfig:
-    """The reward that a folder, Hub id or run:NAME, and the choices beside it, come to.
+) -> RewardRow:
+    """Return the row that the values of a part's form come to, in the place of the one with that key; "" adds one.
 
-    ``trust`` is consent to run the code that the model's repository brings. Settings that have no choice of their own
-    (label, separator, …) are those of the reward ``before``. Raises RewardError where the format must be said,
-    ConfigError for a field that does not fit.
+    Settings that have no field are those of the row before. Raises ConfigError for a value that does not fit,
+    RewardError where a model's format must be said, or for a key that the environment lacks.
     """
-    path = path.strip()
-    if not path:
-        raise ConfigError("give a reward model's folder or Hub id, or run:NAME")
-    chosen: ModelFormat = form or guess_format(path_of(path))  # type: ignore[assignment]  # checked just below
-    how: Reduction | None = reduce or None  # type: ignore[assignment]
-    kind = "outcome" if chosen not in FORMATS or how else "step"
-    name = re.sub(r"\W+", "_", Path(path.removeprefix(RUN)).name).strip("_") or "model"
-    model = {"path": path, "format": chosen, "trust_remote_code": trust} | ({"reduce": how} if how else {})
-    if before is not None and before.model is not None:
-        model = before.model.model_dump() | model
-        name = before.name if before.model.path == path else name
-    return RewardConfig.parse({"name": name, "kind": kind, "weight": 1.0 if weight is None else weight, "model": model})
+    before = next((row for row in rows if row.key == key and row.fields.get(part) is not None), None)
+    known, kind, name = form_leaves(part), values.get("kind", "step"), part
+    given = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}
+    if part == "model":
+        if not given["path"]:
+            raise ConfigError("give a reward model's folder or Hub id, or run:NAME")
+        given["format"] = given.get("format") or guess_format(path_of(given["path"]))
+        kind = "outcome" if given["format"] not in FORMATS or given.get("reduce") else "step"
+        name = re.sub(r"\W+", "_", Path(given["path"].removeprefix(RUN)).name).strip("_") or "model"
+    if part == "judge" and not (given.get("base_url") and given.get("model")):
+        raise ConfigError("give the endpoint's base url and the model's name there")
+    held = {} if before is None else {name: value for name, value in before.fields[part].items() if name not in known}
+    held |= {name: value for name, value in given.items() if name != "kind" and value not in (None, "")}
+    held |= {name: None for name, value in given.items() if known[name].optional and value in (None, "")}
+    if before is not None and before.fields[part].get("path") == held.get("path"):
+        name = before.name
+    row = row_of(RewardConfig.parse({"name": free_name(name, rows, key), "kind": kind, part: held}))
+    if row.judge is not None:
+        key_of(row.judge)
+    if before is None:
+        return row
+    kept = {field: before.fields[field] for field in ("weight", "schedule") if field in before.fields}
+    return RewardRow({**row.fields, **kept}, on=before.on)
 
 
-@dataclass(frozen=True)
-class ModelForm:
-    """The fields of the form, as they stand. ``key`` is that of the row that is changed; "" adds one."""
-
-    path: str
-    form: str
-    reduce: str
-    weight: float | None
-    trust: bool
-    key: str = ""
-
-
-def form_of(row: RewardRow | None) -> ModelForm:
-    """The form that shows a row's settings, or the empty one that adds a row."""
-    if row is None or (model := row.model) is None:
-        return ModelForm("", "", "", 1.0, False)
-    reduce = model.reduce if row.kind == "outcome" and model.format in FORMATS else ""
-    return ModelForm(model.path, model.format, reduce, row.weight, model.trust_remote_code, row.key)
-
-
-def load_model(form: ModelForm, rows: Sequence[RewardRow], services: Services, tab: str) -> Iterator[View]:
-    """Load what the form describes in the model worker, telling how far it is; the reward is ``made``."""
-    before = next((row.unweighted() for row in rows if row.key == form.key), None)
+def add_row(
+    part: str, values: Mapping[str, Any], rows: Sequence[RewardRow], key: str, services: Services, tab: str
+) -> Iterator[View]:
+    """Make a row of a form's values, once its model is loaded, or something listens at its judge's endpoint."""
     try:
-        reward = model_reward(
-            form.path, form.form, form.reduce, form.weight, trust=form.trust, before=before, path_of=services.path_of
-        )
-        reward = reward.model_copy(update={"name": free_name(reward.name, rows, form.key)})
-        model = reward.model
-        assert model is not None
-        loading = f"loading reward model {model.path}"
-
-        def load(report: Callable[[str], None], cancelled: Callable[[], bool]) -> None:
-            def tell(event: Mapping[str, Any]) -> None:
-                doing = f"{event['seconds']:.0f} s" if "busy" in event else f"the worker {event['waiting']}"
-                report(f"{loading}, {doing}")
-
-            services.models.load(model, tell, cancelled)
-
-        with services.estimating.run(tab, load, loading, "Cancelled; nothing was added.") as work:
-            for line in work:
-                yield View(Note(line, level="info"), True)
-            work.result()
-        yield View(made=reward)
+        row = row_from(part, values, rows, key, services.path_of)
+        if row.model is not None:
+            yield from _load(row.model, services, tab)
+        if row.judge is not None:
+            services.judges.reach(row.judge)
+        yield View(made=row)
     except WorkbenchError as error:
         yield View.of_error(error)
+
+
+def _load(model: ModelConfig, services: Services, tab: str) -> Iterator[View]:
+    """Load a reward model in the model worker, telling how far it is."""
+    loading = f"loading reward model {model.path}"
+
+    def load(report: Callable[[str], None], cancelled: Callable[[], bool]) -> None:
+        def tell(event: Mapping[str, Any]) -> None:
+            doing = f"{event['seconds']:.0f} s" if "busy" in event else f"the worker {event['waiting']}"
+            report(f"{loading}, {doing}")
+
+        services.models.load(model, tell, cancelled)
+
+    with services.estimating.run(tab, load, loading, "Cancelled; nothing was added.") as work:
+        for line in work:
+            yield View(Note(line, level="info"), True)
+        work.result()
 
 
 def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> RewardRow | Note:
@@ -153,8 +205,7 @@ def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> Rewa
         return Note(str(error))
     if any(row.model is not None and row.model.path == path for row in rows):
         return Note(f"{path} is in the list already", level="info")
-    reward = model_reward(path, form)
-    return row_of(reward.model_copy(update={"name": free_name(reward.name, rows)}))
+    return row_from("model", {"path": path, "format": form}, rows)
 
 
 def policy_choices(workspace: Path) -> list[str]:
@@ -167,60 +218,6 @@ def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
     """A name that no other row than that with the key has: ``name``, or that with a number."""
     taken = {row.name for row in rows if row.key != key}
     return next(free for free in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if free not in taken)
-
-
-BELIEF_OF = (("the answer", "answer"), ("the rest of a reference solution", "reference"))
-BELIEF_FORMS = (
-    ("what it adds to the belief", "difference"),
-    ("what it adds to the best so far", "watermark"),
-    ("the belief after it", "value"),
-)
-"""Label and value of what a policy believes in, and of what a step scores."""
-FIRST = ("base_url", "model", "rubric", "key_variable")
-"""Settings that the form shows first; the others are folded away."""
-LEAVES: Mapping[str, Leaf] = {leaf.name: leaf for leaf in leaves(JudgeConfig) if leaf.name != "extra"}
-"""The form's fields; what else a request holds is set in a file."""
-KINDS = (("each step", "step"), ("whole answers", "outcome"))
-"""Label and value of what a judge scores."""
-NEW: Mapping[str, Any] = {
-    leaf.name: "http://127.0.0.1:8000/v1" if leaf.name == "base_url" else leaf.default for leaf in LEAVES.values()
-}
-"""What an empty form holds."""
-
-
-def judge_reward(values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow], key: str = "") -> RewardRow:
-    """The row that the form's values come to, in the place of the one with that key; "" adds one.
-
-    Raises ConfigError for a value that does not fit, RewardError for a key that the environment lacks.
-    """
-    changed = next((row for row in rows if row.key == key and row.judge is not None), None)
-    given = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}
-    judge: dict[str, Any] = {} if changed is None or changed.judge is None else {"extra": changed.judge.extra}
-    judge |= {name: value for name, value in given.items() if LEAVES[name].optional or value not in (None, "")}
-    if not judge.get("base_url") or not judge.get("model"):
-        raise ConfigError("give the endpoint's base url and the model's name there")
-    name = free_name("judge" if changed is None else changed.name, rows, key)
-    reward = RewardConfig.parse({"name": name, "kind": kind, "judge": judge})
-    assert reward.judge is not None
-    key_of(reward.judge)
-    row = row_of(reward)
-    if changed is None:
-        return row
-    weight = {"weight": changed.fields["weight"]} if "weight" in changed.fields else {}
-    return RewardRow({**row.fields, **weight}, on=changed.on)
-
-
-def add_judge(
-    values: Mapping[str, Any], kind: str, rows: Sequence[RewardRow], key: str, services: Services
-) -> RewardRow | Note:
-    """The judge as a row once something listens at its endpoint, or what to put right."""
-    try:
-        row = judge_reward(values, kind, rows, key)
-        assert row.judge is not None
-        services.judges.reach(row.judge)
-    except WorkbenchError as error:
-        return Note(str(error))
-    return row
 
 
 Rows = Sequence[RewardRow]
@@ -268,7 +265,7 @@ def estimate(draft: PageState, k: float | None, outcome: str, services: Services
                 k=how.continuations, seed=0, on_event=report, cancelled=cancelled, **draft.policy_options,
             )  # fmt: skip
 
-        with services.estimating.run(tab, ask, {}, "Cancelled; nothing was estimated.") as work:
+        with services.estimating.run(tab, ask, NO_EVENT, "Cancelled; nothing was estimated.") as work:
             for event in work:
                 yield View(Note(_status(event), level="info"), True)
             values = work.result()
@@ -298,21 +295,6 @@ def _asked(draft: PageState, k: float | None, outcome: str) -> tuple[Group, Mont
     if outcome not in BUILTINS:
         raise ConfigError(f"there is no outcome reward {outcome!r} any more; choose another")
     return draft.group, how, RewardConfig(name=outcome, kind="outcome")
-
-
-def belief_row(values: Mapping[str, Any], rows: Rows, key: str = "") -> RewardRow:
-    """Return the row that the belief form's values come to, in the place of the one with that key; "" adds one.
-
-    Raises ConfigError for a value that does not fit.
-    """
-    changed = next((row for row in rows if row.key == key and row.belief is not None), None)
-    given = {name: value for name, value in values.items() if value not in (None, "")}
-    name = free_name("belief" if changed is None else changed.name, rows, key)
-    row = row_of(RewardConfig.parse({"name": name, "kind": "step", "belief": given}))
-    if changed is None:
-        return row
-    kept = {field: changed.fields[field] for field in ("weight", "schedule") if field in changed.fields}
-    return RewardRow({**row.fields, **kept}, on=changed.on)
 
 
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────

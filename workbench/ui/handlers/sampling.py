@@ -21,7 +21,7 @@ from workbench.schema import Example, Group, Prompt
 from workbench.ui.handlers.example import edited_example
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.scoring import Note, View, message
-from workbench.ui.handlers.session import CHECKED, Services, progress_text
+from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
 from workbench.ui.payloads import PolicyStatusPayload
 
 
@@ -53,7 +53,7 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
         return _sample(services, request, cancelled, report)
 
     try:
-        with services.sampling.run(tab, ask, {}, "Cancelled; the group from before is back.") as work:
+        with services.sampling.run(tab, ask, NO_EVENT, "Cancelled; the group from before is back.") as work:
             for event in work:
                 status = progress_text(event)
                 if "texts" in event:

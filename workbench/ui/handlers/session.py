@@ -236,6 +236,8 @@ class Kept(Works, Generic[V]):
 # ── work on a thread ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 REPEAT_SECONDS = 1.0
+NO_EVENT: dict[str, Any] = {}
+"""Of a worker that has not said anything yet."""
 
 
 class BackgroundWork(Generic[P, T]):

@@ -6,17 +6,17 @@ that what came of it is put into the draft by an event of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import gradio as gr
 
-from workbench.config import BeliefConfig, Leaf, leaves
-from workbench.errors import ConfigError
+from workbench.config import Leaf
 from workbench.rewards.source import saved_rewards
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards
-from workbench.ui.handlers.reward_rows import RewardRow, row_of
+from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, served, start_and_cancel
@@ -24,8 +24,6 @@ from workbench.ui.tabs.form import Updates, field, read, shown, widget
 from workbench.ui.tabs.widgets import Form
 
 SMALL: dict[str, Any] = {"elem_classes": ["small"], "min_width": 0}
-LONG: dict[str, Any] = {"elem_classes": []}
-"""Of a switch whose label may need two lines."""
 
 
 def build_model_status(services: Services) -> None:
@@ -40,93 +38,65 @@ def build_model_status(services: Services) -> None:
     drawn("model-status", "modelStatus", server_functions=served([model_status, cancel_judges]))
 
 
-def _adopt(form: Form, made: gr.State, event: Any, row: RewardRow | None) -> None:
-    """Put the row that an event has made into the list, and close the form."""
+def build_part_form(form: Form, services: Services, row: RewardRow | None, *, part: str) -> None:
+    """A form of a part of a reward's configuration; a reward model is loaded and a judge reached before it is a row."""
+    leaves, held = forms.form_leaves(part), forms.form_values(part, row)
 
-    def adopt(new: RewardRow | None, *held: Any) -> Any:
+    def fields_of(layout: Sequence[Sequence[str]]) -> dict[str, Any]:
+        drawn_fields: dict[str, Any] = {}
+        for names in layout:
+            with gr.Row(elem_classes=["fields"]) if len(names) > 1 else nullcontext():
+                drawn_fields |= {name: _field(part, leaves[name], held[name]) for name in names}
+        return drawn_fields
+
+    fields = fields_of(forms.LAYOUT[part])
+    if part in forms.FOLDED:
+        with gr.Accordion("More", open=False, elem_classes=["fold"]):
+            fields |= fields_of(forms.FOLDED[part])
+    loads = part == "model"
+    with gr.Row(elem_classes=["slot-foot"]):
+        change = "Load and change" if loads else "Change"
+        add = gr.Button(change if row else "Add", elem_id=f"{part}-add", **SMALL)
+        cancel = gr.Button("Cancel", elem_id=f"{part}-cancel", interactive=False, visible=loads, **SMALL)
+    said, made, names = note(f"{part}-note", head=False), gr.State(None), list(fields)
+
+    def make(request: gr.Request, *values: Any) -> Iterator[list[Any]]:
+        given, now = dict(zip(names, values, strict=False)), read(*values[len(names) :])
+        for view in forms.add_row(part, given, now.rows, row.key if row else "", services, request.session_hash or ""):
+            yield [view.made, note_value(view.note), *start_and_cancel(view.running)]
+
+    event = add.click(
+        make, [*fields.values(), *form.inputs], [made, said, add, cancel],
+        concurrency_limit=4, concurrency_id=part, **PRIVATE,
+    )  # fmt: skip
+
+    def adopt(new: RewardRow | None, *now: Any) -> Any:
+        """Put the row that was made into the list, and close the form."""
         if new is None:
             return gr.skip()
-        draft = read(*held)
+        draft = read(*now)
         return shown(form, draft, draft.with_row(new, row.key if row else "")) | {made: None, form.rewards.editing: ""}
 
     outputs = [made, form.rewards.editing, *form.outputs]
     event.then(adopt, [made, *form.inputs], outputs, queue=False, **PRIVATE)
+    _wire_cancel(cancel, services)
 
 
-# ── reward models ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def build_model_form(form: Form, services: Services, row: RewardRow | None) -> None:
-    """Load what the form says, with progress and cancel; it becomes a row once it is there."""
-    held = forms.form_of(row)
-    label, one = "Reward model: folder, Hub id or run:NAME", "Qwen/Qwen2.5-Math-PRM-7B"
-    path = field("model-path", str, label, held.path, placeholder=one)
-    with gr.Row(elem_classes=["fields"]):
-        format = field("model-format", str, "Format", held.form, choices=forms.FORMAT_CHOICES)
-        reduce = field("model-reduce", str, "Used as", held.reduce, choices=forms.REDUCE_CHOICES)
-    trust = field("model-trust", bool, "Run its repository's own code, with my rights", held.trust, **LONG)
-    with gr.Row(elem_classes=["slot-foot"]):
-        add = gr.Button("Load and change" if row else "Add", elem_id="model-add", **SMALL)
-        cancel = gr.Button("Cancel", elem_id="model-cancel", interactive=False, **SMALL)
-    said, loaded = note("model-note", head=False), gr.State(None)
-
-    def load(request: gr.Request, path: str, format: str, reduce: str, trust: bool, *now: Any) -> Iterator[list[Any]]:
-        asked = forms.ModelForm(path or "", format or "", reduce or "", held.weight, bool(trust), held.key)
-        for view in forms.load_model(asked, read(*now).rows, services, request.session_hash or ""):
-            new = None if view.made is None else row_of(view.made)
-            yield [new, note_value(view.note), *start_and_cancel(view.running)]
-
-    event = add.click(
-        load, [path, format, reduce, trust, *form.inputs], [loaded, said, add, cancel],
-        concurrency_limit=4, concurrency_id="models", **PRIVATE,
-    )  # fmt: skip
-    _adopt(form, loaded, event, row)
-
+def _wire_cancel(cancel: gr.Button, services: Services) -> None:
     def stop(request: gr.Request) -> None:
         services.estimating.cancel(request.session_hash or "")
 
     cancel.click(stop, None, None, queue=False, **PRIVATE)
 
 
-# ── judges ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def build_judge_form(form: Form, services: Services, row: RewardRow | None) -> None:
-    """Look whether the endpoint is there; then the judge becomes a row."""
-    held = forms.NEW if row is None or row.judge is None else row.judge.model_dump()
-    fields = {name: _field(forms.LEAVES[name], held[name]) for name in forms.FIRST}
-    kind = field("judge-kind", str, "Scores", "step" if row is None else row.kind, choices=forms.KINDS)
-    rest = [leaf for name, leaf in forms.LEAVES.items() if name not in fields]
-    with gr.Accordion("More", open=False, elem_classes=["fold"]):
-        for start in range(0, len(rest), 4):
-            with gr.Row(elem_classes=["fields"]):
-                fields |= {leaf.name: _field(leaf, held[leaf.name]) for leaf in rest[start : start + 4]}
-    with gr.Row(elem_classes=["slot-foot"]):
-        add = gr.Button("Change" if row else "Add", elem_id="judge-add", **SMALL)
-    said, checked, names = note("judge-note", head=False), gr.State(None), list(fields)
-
-    def check(kind: str, *values: Any) -> list[Any]:
-        given, now = dict(zip(names, values, strict=False)), values[len(names) :]
-        added = forms.add_judge(given, kind, read(*now).rows, row.key if row else "", services)
-        return [None, note_value(added)] if isinstance(added, Note) else [added, ""]
-
-    event = add.click(
-        check, [kind, *fields.values(), *form.inputs], [checked, said],
-        concurrency_limit=4, concurrency_id="judges", **PRIVATE,
-    )  # fmt: skip
-    _adopt(form, checked, event, row)
-
-
-def _field(leaf: Leaf, value: Any) -> Any:
-    """The widget of a setting of a judge; a text's help stands in it while it is empty."""
-    more: dict[str, Any] = {"elem_id": f"judge-{leaf.name.replace('_', '-')}", "info": None}
+def _field(part: str, leaf: Leaf, value: Any) -> Any:
+    """The widget of a setting of a part; a text's help stands in it while it is empty."""
+    more: dict[str, Any] = {"elem_id": f"{part}-{leaf.name.replace('_', '-')}", "info": None}
     if leaf.kind is int:
         more |= {"precision": 0}
     elif leaf.kind is str:
         more |= {"placeholder": leaf.help}
-    if leaf.name == "rubric":
-        more |= {"lines": 4, "max_lines": 12, "elem_classes": []}
-    return widget(leaf, value, **more)
+    return widget(leaf, value, **{**more, **forms.SPECIAL.get(f"{part}.{leaf.name}", {})})
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,9 +135,9 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
         usual = how.outcome if how else "answer_correctness"
         outcome = field("values-outcome", str, "Outcome reward", usual, choices=forms.outcome_choices(()))
     label = "Score a step by progress: its value less the one before"
-    progress = field("values-progress", bool, label, how and how.progress, **LONG)
+    progress = field("values-progress", bool, label, how and how.progress, **forms.PLAIN)
     label = "Use in the run, estimated anew at each step"
-    in_run = field("values-in-run", bool, label, row and row.in_run, **LONG)
+    in_run = field("values-in-run", bool, label, row and row.in_run, **forms.PLAIN)
     with gr.Row(elem_classes=["slot-foot"]):
         go = gr.Button("Estimate step values", elem_id="values-estimate", **SMALL)
         cancel = gr.Button("Cancel", elem_id="values-cancel", interactive=False, **SMALL)
@@ -205,10 +175,7 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
     event.then(adopt, [estimated, *chosen], outputs, queue=False, **PRIVATE)
     gr.on([progress.input, in_run.input], change, chosen, outputs, queue=False, **PRIVATE)
 
-    def stop(request: gr.Request) -> None:
-        services.estimating.cancel(request.session_hash or "")
-
-    cancel.click(stop, None, None, queue=False, **PRIVATE)
+    _wire_cancel(cancel, services)
 
     def choices(chosen: str, *now: Any) -> Any:
         listed = forms.outcome_choices(read(*now).rows)
@@ -217,39 +184,6 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
 
     outcome.focus(choices, [outcome, *form.inputs], outcome, queue=False, **PRIVATE)
     _labels(form, services)
-
-
-# ── beliefs ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def build_belief_form(form: Form, services: Services, row: RewardRow | None) -> None:
-    """Say what is believed and what a step scores of it; the page's policy is asked with every scoring."""
-    held = (row and row.belief) or BeliefConfig()
-    leaf, widgets = {one.name: one for one in leaves(BeliefConfig)}, dict[str, Any]()
-    with gr.Row(elem_classes=["fields"]):
-        widgets["of"] = field("belief-of", str, "Belief in", held.of, choices=forms.BELIEF_OF)
-        widgets["form"] = field("belief-form", str, "A step scores", held.form, choices=forms.BELIEF_FORMS)
-    with gr.Row(elem_classes=["fields"]):
-        for name in ("introduction", "policy"):
-            value, about = getattr(held, name) or "", leaf[name].help
-            widgets[name] = field(f"belief-{name}", str, leaf[name].label, value, placeholder=about)
-    with gr.Row(elem_classes=["fields"]):
-        for name in ("per_token", "log"):
-            widgets[name] = field(f"belief-{name}", bool, leaf[name].label, getattr(held, name))
-    with gr.Row(elem_classes=["slot-foot"]):
-        add = gr.Button("Change" if row else "Add", elem_id="belief-add", **SMALL)
-    said, names = note("belief-note", head=False), list(widgets)
-
-    def put(*values: Any) -> Updates:
-        before = read(*values[len(names) :])
-        try:
-            new = forms.belief_row(dict(zip(names, values, strict=False)), before.rows, row.key if row else "")
-        except ConfigError as error:
-            return {said: note_value(Note(str(error)))}
-        return shown(form, before, before.with_row(new, row.key if row else "")) | {form.rewards.editing: ""}
-
-    outputs = [said, form.rewards.editing, *form.outputs]
-    add.click(put, [*widgets.values(), *form.inputs], outputs, queue=False, **PRIVATE)
 
 
 def _labels(form: Form, services: Services) -> None:

@@ -9,6 +9,8 @@ each row and beside the code.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -21,20 +23,14 @@ from workbench.ui.handlers.scoring import Note, ScoringView, message
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, hidden, note, note_value
 from workbench.ui.tabs.form import Updates, field, read, shown
-from workbench.ui.tabs.reward_forms import (
-    build_belief_form,
-    build_file_form,
-    build_judge_form,
-    build_model_form,
-    build_values_form,
-)
+from workbench.ui.tabs.reward_forms import build_file_form, build_part_form, build_values_form
 from workbench.ui.tabs.widgets import Form, RewardWidgets
 
-FORMS = {
-    handlers.MODEL: build_model_form,
-    handlers.JUDGE: build_judge_form,
+FORMS: dict[str, Callable[..., None]] = {
+    handlers.MODEL: partial(build_part_form, part="model"),
+    handlers.JUDGE: partial(build_part_form, part="judge"),
+    handlers.BELIEF: partial(build_part_form, part="belief"),
     handlers.VALUES: build_values_form,
-    handlers.BELIEF: build_belief_form,
     handlers.FILE: build_file_form,
 }
 """What the editor shows in place of code, by what it would add."""
