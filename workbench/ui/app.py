@@ -37,6 +37,7 @@ from workbench.ui.api import Api
 from workbench.ui.blocks import Page, Sessions, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
 from workbench.ui.downloads import add_downloads
+from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.fields import REFERENCE
 from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.run_setup import inherited
@@ -51,7 +52,7 @@ from workbench.ui.tabs.inspect import build_inspect, opening, opening_outputs, w
 from workbench.ui.tabs.runs import build_runs, wire_run_actions
 from workbench.ui.tabs.share import READ_KEPT
 from workbench.ui.tabs.train import build_train, wire_train
-from workbench.ui.tabs.widgets import Form, UndoWidgets
+from workbench.ui.tabs.widgets import Form
 from workbench.ui.theme import theme
 from workbench.views.cards import FOLDER as VIEWS
 from workbench.views.cards import bundle
@@ -85,21 +86,20 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
 
         header = json.dumps(HeaderPayload(title=TITLE, loop=LOOP))
         drawn("header", "header", header, server_functions=served([policy_status], services))
+        form = Form(draft=gr.State(Tab(first_draft())), bound={}, undo_before=gr.State(None), undo_notes=[])
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
-                fields, inspect = build_inspect(services)
+                build_inspect(form, services)
             with gr.Tab("Train", id="train", elem_id="train-tab") as train_tab:
-                run_form, train = build_train(services, fields["draft"])
+                build_train(form, services)
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 runs = build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
                 build_help(services)
-        undo = UndoWidgets(gr.State(None), (inspect.undo_note, train.undo_note))
-        form = Form(**fields, run=run_form, undo=undo)
-        asks = wire_inspect(form, inspect, services)
+        asks = wire_inspect(form, services)
         is_shown = hidden()  # from the end of the page's opening on
-        wire_train(form, train, services, (is_shown.change, train_tab.select), inspect.share.kept)
-        wire_run_actions(form, tabs, [train.live, runs], inspect, train, services, asks)
+        wire_train(form, services, (is_shown.change, train_tab.select))
+        wire_run_actions(form, tabs, [form.train.live, runs], services, asks)
         # By then there may be other runs, whose policies are offered.
         policies = ("policy.path", REFERENCE)
         offer = form.sampling.news
@@ -111,19 +111,19 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             wanted = parameters.get("tab")
             if wanted not in LINKED_TABS:
                 wanted = "train" if "run" in parameters else "runs" if "runs" in parameters else None
-            draft, updates = opening(services, form, inspect, request, kept or "", read(tab))
-            updates |= {train.inherited: facts_value(inherited(draft))}
+            draft, updates = opening(services, form, request, kept or "", read(tab))
+            updates |= {form.train.inherited: facts_value(inherited(draft))}
             if wanted == "train":
                 updates[form.run.version] = secrets.token_hex(8)
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 
-        opens = [*opening_outputs(form, inspect), tabs, train.inherited]
-        asked = [inspect.share.kept, *form.inputs]
+        opens = [*opening_outputs(form), tabs, form.train.inherited]
+        asked = [form.share.kept, *form.inputs]
         opening_event = page.load(opened, asked, opens, js=READ_KEPT, queue=False, **PRIVATE)
         for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
             ended(None, None, is_shown, js=SHOW_PAGE, **PRIVATE)
         train_tab.select(prepare, None, None, queue=False, **PRIVATE)
-        inspect.train.click(None, None, None, js=SHOW_TRAIN, **PRIVATE)
+        form.open_train.click(None, None, None, js=SHOW_TRAIN, **PRIVATE)
     return page
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 
 from workbench.ui.handlers import checks as handlers
-from workbench.ui.handlers.page_state import PageState
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.scoring import View
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, served, start_and_cancel
 from workbench.ui.tabs.form import Updates, read, shown
-from workbench.ui.tabs.widgets import FindingsWidgets, Form, ProbeWidgets
+from workbench.ui.tabs.widgets import Form
 
 
-def build_probes(services: Services) -> ProbeWidgets:
+def build_probes(services: Services) -> SimpleNamespace:
     """A folded panel above the group: buttons, and what each edit gains."""
     with gr.Accordion("Exploit probes: would a cheating answer earn more?", open=False, elem_id="probes"):
         with gr.Row(elem_classes=["fields"]):
@@ -25,32 +26,21 @@ def build_probes(services: Services) -> ProbeWidgets:
             demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
         said = note("probe-note")
         table = drawn("probe-table", "probes", server_functions=served([handlers.pair], services))
-    return ProbeWidgets(go, cancel, demo, said, table)
+    return SimpleNamespace(go=go, cancel=cancel, demo=demo, note=said, findings=table)
 
 
-def wire_probes(probes: ProbeWidgets, form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
-        for view in handlers.probe_setup(read(*held), services, request.session_hash or ""):
-            yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
+def wire_probes(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
+    wire_findings(form.probes, form, services, handlers.probe_setup, services.probing)
 
-    def stop(request: gr.Request) -> None:
-        if services.probing.cancel(request.session_hash or ""):
-            services.judges.cancel()
-
-    probes.go.click(
-        run, form.inputs, [probes.table, probes.note, probes.go, probes.cancel], concurrency_limit=2, **PRIVATE
-    )
-    probes.cancel.click(stop, None, None, queue=False, **PRIVATE)
-
-    def demo(*held: Any) -> Updates:
-        draft = read(*held)
+    def demo(tab: Tab) -> Updates:
+        draft = read(tab)
         loaded, said = handlers.probe_demo(draft)
         return shown(form, draft, loaded, undo=said.text)
 
-    then_score(probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
+    then_score(form.probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
-def build_clinic() -> FindingsWidgets:
+def build_clinic() -> SimpleNamespace:
     """A folded panel above the group: a button that tries the rewards, its cancel, and what they get wrong."""
     with gr.Accordion("Reward clinic: what do the rewards get wrong?", open=False, elem_id="clinic"):
         with gr.Row(elem_classes=["fields"]):
@@ -58,11 +48,11 @@ def build_clinic() -> FindingsWidgets:
             cancel = gr.Button("Cancel", elem_id="clinic-cancel", min_width=0, interactive=False)
         said = note("clinic-note")
         findings = drawn("clinic-table", "clinic")
-    return FindingsWidgets(go, cancel, said, findings)
+    return SimpleNamespace(go=go, cancel=cancel, note=said, findings=findings)
 
 
 def wire_findings(
-    widgets: FindingsWidgets,
+    widgets: SimpleNamespace,
     form: Form,
     services: Services,
     look: Callable[[PageState, Services, str], Iterator[View]],

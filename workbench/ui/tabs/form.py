@@ -198,7 +198,7 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     if after.tree["task"] != before.tree["task"]:
         updates[form.task_preview] = preview(after)
     if undo:
-        updates |= form.undo.values(before, note_value(Note(undo, level="info"), action="Undo"))
+        updates |= form.undo_values(before, note_value(Note(undo, level="info"), action="Undo"))
     return updates | {form.columns: note_value(columns_text(after.columns))}
 
 

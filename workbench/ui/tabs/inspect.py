@@ -78,7 +78,7 @@ from workbench.ui.tabs.opening import DoorEvents, build_door
 from workbench.ui.tabs.reward_forms import build_model_status
 from workbench.ui.tabs.rewards import build_reward_list, said_values, wire_rewards
 from workbench.ui.tabs.share import build_share, kept_value, wire_share
-from workbench.ui.tabs.widgets import Form, InspectWidgets, RewardWidgets
+from workbench.ui.tabs.widgets import Form
 from workbench.views.payloads import WhyPayload
 
 KINDS = [
@@ -92,10 +92,9 @@ KINDS = [
 ]
 
 
-def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
-    """The widgets, showing the page as it opens: those of the form, but for Train's fields, and the rest."""
-    first = handlers.first_draft()
-    tab = gr.State(Tab(first))
+def build_inspect(form: Form, services: Services) -> None:
+    """The widgets, showing the page as it opens."""
+    tab, first = form.draft, handlers.first_draft()
 
     @validate_call
     def why(tab: str, rollout: int, token: int, which: str = "a") -> WhyPayload | None:
@@ -103,88 +102,73 @@ def build_inspect(services: Services) -> tuple[dict[str, Any], InspectWidgets]:
 
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="controls", scale=0, min_width=0):
-            door = build_door()
-            task, steps = _example_widgets(first), _step_widgets(first)
-            pattern = DrawnForm(tab, lambda draft: pattern_form())
-            said = {"pattern_note": note("pattern-note")}
-            said["presets"] = table("preset-table", "presets on this group", PRESET_HEADINGS, picks=True)
+            form.door = build_door()
+            _build_example(form, first)
+            _build_pattern(form, first)
+            form.pattern = DrawnForm(tab, lambda draft: pattern_form())
+            form.pattern_note = note("pattern-note")
+            form.presets = table("preset-table", "presets on this group", PRESET_HEADINGS, picks=True)
             heading("Rewards")
-            rewards = build_reward_list()
+            form.rewards = build_reward_list()
             build_model_status(services)
-            said["isolation"] = note("isolation-note")
+            form.isolation_note = note("isolation-note")
             heading("Credit")
-            credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
+            form.credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
             value = note_value(scheme_note(first.credit))
-            said["formula"] = drawn("formula", "note", value, classes=["note", "one-line"])
-            compare = DrawnForm(tab, lambda draft: scheme_form(COMPARE, draft.compare), [f"{COMPARE}.scheme"])
-            said["credit_note"] = note("credit-note")
+            form.formula = drawn("formula", "note", value, classes=["note", "one-line"])
+            form.compare = DrawnForm(tab, lambda draft: scheme_form(COMPARE, draft.compare), [f"{COMPARE}.scheme"])
+            form.credit_note = note("credit-note")
             heading("Sampling")
-            sampling = DrawnForm(tab, lambda draft: sampling_form(), more=_policies(services))
+            form.sampling = DrawnForm(tab, lambda draft: sampling_form(), more=_policies(services))
             drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
-            isolation = DrawnForm(tab, lambda draft: isolation_form())
-            with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as more:
-                with gr.Accordion(
-                    "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
-                ) as fold:
-                    task_rows = DrawnForm(tab, lambda draft: task_form())
-                    rows = drawn("task-preview", "taskRows", preview(first), classes=["note"])
-                start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
-            actions = _actions()
+            form.isolation = DrawnForm(tab, lambda draft: isolation_form())
+            with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as form.more:
+                rows = {"open": False, "elem_id": "task-reading", "elem_classes": ["fold"]}
+                with gr.Accordion("Rows: columns, filter, split", **rows) as form.task_fold:
+                    form.task_rows = DrawnForm(tab, lambda draft: task_form())
+                    form.task_preview = drawn("task-preview", "taskRows", preview(first), classes=["note"])
+                form.start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
+            with gr.Column(elem_id="actions", min_width=0):  # always in sight below the controls
+                form.undo_notes.append(note("undo-note", classes=["undo"]))
+                with gr.Row(elem_classes=["fields"]):
+                    form.sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
+                    form.cancel = gr.Button("Cancel", elem_id="cancel", min_width=0, interactive=False)
+                    form.open_train = gr.Button("Open in Train", elem_id="train-on-this", min_width=0)
+                form.sample_note = note("sample-note")
         with gr.Column(elem_id="view", scale=1, min_width=0):
             drawn("title", "title")
-            share = build_share(services)
-            strip = drawn("preflight-strip", "strip")
-            probes, clinic = build_probes(services), build_clinic()
+            form.share = build_share(services)
+            form.strip = drawn("preflight-strip", "strip")
+            form.probes, form.clinic = build_probes(services), build_clinic()
             asked = [*served([why]), *served(LABELLING, services.workspace)]
-            drawing = drawn("drawing", "inspect", server_functions=asked)
-            with gr.Column(elem_id="editor", min_width=0) as editor:
+            form.drawing = drawn("drawing", "inspect", server_functions=asked)
+            with gr.Column(elem_id="editor", min_width=0) as form.rewards.editor:
                 pass
-    bound = {TEXT: task.pop("prompt"), REGEX: steps.pop("regex"), KIND: steps.pop("kind")}
-    fields = {name: task.pop(name) for name in ("task", "example", "columns")} | steps
-    fields |= {
-        "draft": tab, "bound": bound, "rewards": RewardWidgets(**rewards, editor=editor), "pattern": pattern,
-        "credit": credit, "compare": compare, "sampling": sampling, "isolation": isolation, "task_rows": task_rows,
-        "task_preview": rows, "task_fold": fold, "more": more,
-    }  # fmt: skip
-    widgets = InspectWidgets(
-        **task, **said, **actions, strip=strip, drawing=drawing, probes=probes, clinic=clinic,
-        door=door, share=share, start_over=start_over,
-    )  # fmt: skip
-    return fields, widgets
 
 
-def _example_widgets(first: PageState) -> dict[str, Any]:
+def _build_example(form: Form, first: PageState) -> None:
     heading("Task")
     with gr.Row(elem_classes=["fields", "example-row"]):
         label = "Task: built-in, file or hub:dataset"
-        task = field("task", str, label, first.task, choices=list(TASKS), allow_custom_value=True)
-        example = field("example", int, "Example", first.index, precision=0)
-        previous = gr.Button("‹", elem_id="example-previous", min_width=0, elem_classes=["small"])
-        following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
-        chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
-    prompt = field("prompt", str, "Prompt", first.text, lines=2, max_lines=12)
-    columns = drawn("columns", "note", note_value(handlers.columns_text(first.columns)), classes=["note", "one-line"])
-    return {
-        "task": task,
-        "example": example,
-        "previous": previous,
-        "following": following,
-        "chance": chance,
-        "prompt": prompt,
-        "columns": columns,
-    }
+        form.task = field("task", str, label, first.task, choices=list(TASKS), allow_custom_value=True)
+        form.example = field("example", int, "Example", first.index, precision=0)
+        form.previous = gr.Button("‹", elem_id="example-previous", min_width=0, elem_classes=["small"])
+        form.following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
+        form.chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
+    form.bound[TEXT] = field("prompt", str, "Prompt", first.text, lines=2, max_lines=12)
+    said = note_value(handlers.columns_text(first.columns))
+    form.columns = drawn("columns", "note", said, classes=["note", "one-line"])
 
 
-def _step_widgets(first: PageState) -> dict[str, Any]:
+def _build_pattern(form: Form, first: PageState) -> None:
     heading("Steps")
     with gr.Row(elem_classes=["fields"]):
         preset = handlers.preset_of(first.regex, first.kind)
-        fields = {
-            "preset": field("preset", str, "Preset", preset, choices=[*PRESETS, handlers.CUSTOM]),
-            "kind": field("kind", str, "Each match", first.kind, choices=KINDS),
-        }
+        form.preset = field("preset", str, "Preset", preset, choices=[*PRESETS, handlers.CUSTOM])
+        kind = field("kind", str, "Each match", first.kind, choices=KINDS)
     # Of a fixed height for Gradio, which would lay the page out at every key; the style sheet sizes it.
-    return fields | {"regex": field("regex", str, "Regular expression", first.regex, lines=2, max_lines=2)}
+    form.bound[REGEX] = field("regex", str, "Regular expression", first.regex, lines=2, max_lines=2)
+    form.bound[KIND] = kind
 
 
 def _policies(services: Services) -> Callable[[str], dict[str, Any]]:
@@ -197,18 +181,6 @@ def _policies(services: Services) -> Callable[[str], dict[str, Any]]:
         return {"choices": names if path != REFERENCE else [("none", ""), *((name, name) for name in names)]}
 
     return choices
-
-
-def _actions() -> dict[str, Any]:
-    """What is always in sight below the controls."""
-    with gr.Column(elem_id="actions", min_width=0):
-        undo_note = note("undo-note", classes=["undo"])
-        with gr.Row(elem_classes=["fields"]):
-            sample = gr.Button("Sample & score", variant="primary", elem_id="sample", min_width=0)
-            cancel = gr.Button("Cancel", elem_id="cancel", min_width=0, interactive=False)
-            train = gr.Button("Open in Train", elem_id="train-on-this", min_width=0)
-        said = note("sample-note")
-    return {"sample": sample, "cancel": cancel, "train": train, "sample_note": said, "undo_note": undo_note}
 
 
 Score = Callable[[gr.Request, Tab], Updates]
@@ -225,7 +197,7 @@ class InspectEvents:
     sample: gr.State
 
 
-def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> InspectEvents:
+def wire_inspect(form: Form, services: Services) -> InspectEvents:
     """Give every widget of the tab its events."""
     # Scoring is one event with many triggers, so that the answers to two changes cannot overtake each other. What
     # changes no control (a row removed, a new group) changes this state instead; the page hears of a changed state only
@@ -235,24 +207,24 @@ def wire_inspect(form: Form, widgets: InspectWidgets, services: Services) -> Ins
     def then_score(event: Any) -> None:
         event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
 
-    _wire_scoring(form, widgets, services, again)
-    _wire_remedies(form, widgets, services, then_score)
+    _wire_scoring(form, services, again)
+    _wire_remedies(form, services, then_score)
     wire_rewards(form, services)
-    _wire_examples(form, widgets, then_score)
+    _wire_examples(form, then_score)
     _wire_task(form, sample_now, then_score)
-    _wire_undo(form, widgets, then_score)
-    _wire_sampling(form, widgets, services, sample_now, then_score)
-    DoorEvents(widgets.door, form, services, then_score, sample_now)
-    wire_probes(widgets.probes, form, services, then_score)
-    wire_findings(widgets.clinic, form, services, try_clinic, services.clinic)
-    wire_share(widgets.share, form, services)
+    _wire_undo(form, then_score)
+    _wire_sampling(form, services, sample_now, then_score)
+    DoorEvents(form, services, then_score, sample_now)
+    wire_probes(form, services, then_score)
+    wire_findings(form.clinic, form, services, try_clinic, services.clinic)
+    wire_share(form, services)
     return InspectEvents(then_score, sample_now)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again: gr.State) -> None:
+def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
     rewards = form.rewards
 
     def score(request: gr.Request, held: Tab) -> Updates:
@@ -268,43 +240,43 @@ def _wire_scoring(form: Form, widgets: InspectWidgets, services: Services, again
             return {}
         services.keep_credit(tab, view.credit, view.other)
         watch, said = said_values(services, tab, draft, view, held.editing)
-        updates: Updates = {widgets.strip: view.preflight} if view.preflight else {}
+        updates: Updates = {form.strip: view.preflight} if view.preflight else {}
         return updates | {
-            widgets.drawing: view.drawing,
+            form.drawing: view.drawing,
             form.preset: handlers.preset_of(draft.regex, draft.kind),
-            widgets.pattern_note: _pattern_value(draft, view),
-            widgets.presets: gr.skip() if services.listed.get(tab) is draft.group else "",
-            widgets.credit_note: note_value(view.note),
-            widgets.formula: note_value(scheme_note(draft.credit)),
+            form.pattern_note: _pattern_value(draft, view),
+            form.presets: gr.skip() if services.listed.get(tab) is draft.group else "",
+            form.credit_note: note_value(view.note),
+            form.formula: note_value(scheme_note(draft.credit)),
             rewards.watch: watch,
             rewards.said: said,
             rewards.listed: listed(draft.rows),
-            widgets.share.kept: kept_value(services, draft),
+            form.share.kept: kept_value(services, draft),
         }
 
     outputs = [
-        widgets.drawing, widgets.strip, form.preset, widgets.pattern_note, widgets.presets, widgets.credit_note,
-        widgets.formula, rewards.watch, rewards.said, rewards.listed, widgets.share.kept,
+        form.drawing, form.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
+        form.formula, rewards.watch, rewards.said, rewards.listed, form.share.kept,
     ]  # fmt: skip
     again.change(score, form.inputs, outputs, **LAST)
 
-    _wire_fields(form, widgets, services, score, outputs)
-    _wire_pattern(form, widgets, services, score, outputs)
+    _wire_fields(form, services, score, outputs)
+    _wire_pattern(form, services, score, outputs)
 
 
-def _wire_fields(form: Form, widgets: InspectWidgets, services: Services, score: Score, outputs: list[Any]) -> None:
+def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
     """What a change of each field does: nearly always, the group is scored anew."""
     rewards = form.rewards
 
     def isolate(request: gr.Request, held: Tab) -> Updates:
         """Say what this system lacks of the isolation that is asked for."""
         worker = services.reward_worker(request.session_hash or "", isolate=read(held).isolates)
-        return score(request, held) | {widgets.isolation: note_value(isolation_note(worker))}
+        return score(request, held) | {form.isolation_note: note_value(isolation_note(worker))}
 
     def read_rows(request: gr.Request, held: Tab, before: PageState) -> Updates:
         """The rows of the task that is typed, which may be one that could not be read without what was typed now."""
         draft = read(held)
-        kept = {widgets.share.kept: kept_value(services, draft)}
+        kept = {form.share.kept: kept_value(services, draft)}
         try:
             after = read_as(draft, held.task_asked or draft.task, before)
         except WorkbenchError as error:
@@ -335,7 +307,7 @@ def _wire_fields(form: Form, widgets: InspectWidgets, services: Services, score:
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
     for scored in (form.pattern, form.credit, form.compare, form.sampling):
         scored.wire(lambda request, held, before: score(request, held), outputs)
-    form.isolation.wire(lambda request, held, before: isolate(request, held), [*outputs, widgets.isolation])
+    form.isolation.wire(lambda request, held, before: isolate(request, held), [*outputs, form.isolation_note])
     form.task_rows.wire(read_rows, [*outputs, *form.outputs])
     form.task_rows.opens(form.task_fold.expand)
 
@@ -345,7 +317,7 @@ def _wire_fields(form: Form, widgets: InspectWidgets, services: Services, score:
             changes(widget)(event, [form.draft, widget], outputs, **LAST)
 
 
-def _wire_pattern(form: Form, widgets: InspectWidgets, services: Services, score: Score, outputs: list[Any]) -> None:
+def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
     """What sets the pattern otherwise than its own field: presets, its kind, what they are found to be good for."""
     regex, kind, answer = form.bound[REGEX], form.bound[KIND], hidden()
 
@@ -378,8 +350,8 @@ def _wire_pattern(form: Form, widgets: InspectWidgets, services: Services, score
     for event in (
         form.preset.input(choose(preset_named), [*given, form.preset], sets, queue=False, **PRIVATE),
         kind.input(by_kind, [*given, kind], sets, queue=False, **PRIVATE),
-        widgets.pattern_note.apply(ends, given, sets, queue=False, **PRIVATE),
-        widgets.presets.apply(picked, given, sets, queue=False, **PRIVATE),
+        form.pattern_note.apply(ends, given, sets, queue=False, **PRIVATE),
+        form.presets.apply(picked, given, sets, queue=False, **PRIVATE),
     ):
         event.then(None, [answer, regex], regex, js=PUT_REGEX, **PRIVATE)
 
@@ -390,7 +362,7 @@ def _wire_pattern(form: Form, widgets: InspectWidgets, services: Services, score
         services.listed[request.session_hash or ""] = draft.group
         return table_value(preset_rows(draft, services.reward_worker(request.session_hash or "")))
 
-    widgets.pattern_note.apply(list_presets, form.inputs, widgets.presets, queue=False, **PRIVATE)
+    form.pattern_note.apply(list_presets, form.inputs, form.presets, queue=False, **PRIVATE)
 
 
 PUT_REGEX = """(answer, now) => {
@@ -415,7 +387,7 @@ def _is_separator(draft: PageState) -> bool:
     return StepPattern(draft.regex, draft.kind).is_separator
 
 
-def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then_score: ThenScore) -> None:
+def _wire_remedies(form: Form, services: Services, then_score: ThenScore) -> None:
     """The buttons beside what the drawing says of a group without spread."""
 
     def remedy(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
@@ -423,13 +395,13 @@ def _wire_remedies(form: Form, widgets: InspectWidgets, services: Services, then
         after = remedied(draft, services.credit(request.session_hash or ""), event._data.get("remedy"))
         return gr.skip() if after is None else shown(form, draft, after)
 
-    then_score(widgets.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
+    then_score(form.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> None:
+def _wire_examples(form: Form, then_score: ThenScore) -> None:
     inputs = [form.example, *form.inputs]
 
     def choose(held: tuple[Any, ...], chosen: Callable[[PageState], PageState]) -> Updates:
@@ -448,7 +420,7 @@ def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -
 
         return step
 
-    for widget, by in ((widgets.previous, -1), (widgets.following, 1)):
+    for widget, by in ((form.previous, -1), (form.following, 1)):
         then_score(widget.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
     left = [form.example.submit, form.example.blur]
     then_score(gr.on(left, move(0), inputs, form.outputs, queue=False, **PRIVATE))
@@ -457,9 +429,7 @@ def _wire_examples(form: Form, widgets: InspectWidgets, then_score: ThenScore) -
         task = handlers.find_task(draft.task_section())
         return handlers.choose_example(draft, random.randrange(len(task)), task=task)
 
-    chance = widgets.chance.click(
-        lambda *held: choose(held, at_random), form.inputs, form.outputs, queue=False, **PRIVATE
-    )
+    chance = form.chance.click(lambda *held: choose(held, at_random), form.inputs, form.outputs, queue=False, **PRIVATE)
     then_score(chance)
 
 
@@ -519,19 +489,17 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
 # ── undo ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> None:
+def _wire_undo(form: Form, then_score: ThenScore) -> None:
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
-    undo = form.undo
-
     brought_back = gr.on(
-        [note.apply for note in undo.notes],
+        [note.apply for note in form.undo_notes],
         lambda before, tab: gr.skip() if before is None else shown(form, read(tab), before, undo="as it was before"),
-        [undo.before, *form.inputs],
+        [form.undo_before, *form.inputs],
         form.outputs,
         queue=False,
         **PRIVATE,
     )
-    started_over = widgets.start_over.click(
+    started_over = form.start_over.click(
         lambda tab: shown(form, read(tab), handlers.first_draft(), undo="reset to defaults"),
         form.inputs,
         form.outputs,
@@ -540,22 +508,20 @@ def _wire_undo(form: Form, widgets: InspectWidgets, then_score: ThenScore) -> No
     )
     then_score(brought_back)
     then_score(started_over)
-    widgets.sample.click(lambda: [""] * len(undo.notes), None, list(undo.notes), queue=False, **PRIVATE)
+    form.sample.click(lambda: [""] * len(form.undo_notes), None, list(form.undo_notes), queue=False, **PRIVATE)
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_sampling(
-    form: Form, widgets: InspectWidgets, services: Services, sample_now: gr.State, then_score: ThenScore
-) -> None:
+def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_score: ThenScore) -> None:
     def run(request: gr.Request, held: Tab) -> Iterator[Updates]:
         for view in sample(read(held), services, request.session_hash or ""):
             updates: Updates = {
-                widgets.drawing: view.drawing,
+                form.drawing: view.drawing,
                 sampled_group: view.made,
-                widgets.sample_note: form_note_value(view.note),
-                **dict(zip((widgets.sample, widgets.cancel), start_and_cancel(view.running), strict=True)),
+                form.sample_note: form_note_value(view.note),
+                **dict(zip((form.sample, form.cancel), start_and_cancel(view.running), strict=True)),
             }
             if view.made is not None:
                 before = read(held)
@@ -564,8 +530,8 @@ def _wire_sampling(
 
     # Kept apart from the draft, which may have changed by the time the group is there.
     sampled_group = gr.State(None)
-    outputs = [widgets.drawing, sampled_group, widgets.sample_note, widgets.sample, widgets.cancel, *form.outputs]
-    asked = [widgets.sample.click, sample_now.change]
+    outputs = [form.drawing, sampled_group, form.sample_note, form.sample, form.cancel, *form.outputs]
+    asked = [form.sample.click, sample_now.change]
     sampled = gr.on(asked, run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
 
     def take(tab: Tab, group: Sampled | None) -> None:
@@ -576,21 +542,21 @@ def _wire_sampling(
     def stop(request: gr.Request) -> None:
         services.sampling.cancel(request.session_hash or "")
 
-    widgets.cancel.click(stop, None, None, queue=False, **PRIVATE)
+    form.cancel.click(stop, None, None, queue=False, **PRIVATE)
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def opening_outputs(form: Form, widgets: InspectWidgets) -> list[Any]:
+def opening_outputs(form: Form) -> list[Any]:
     """What ``opening`` sets."""
-    noted = [widgets.pattern_note, widgets.credit_note]
-    drawn = [widgets.drawing, widgets.strip, *noted, form.rewards.watch, form.rewards.said]
-    return [*drawn, widgets.share.kept, widgets.share.problem, widgets.isolation, *form.outputs]
+    noted = [form.pattern_note, form.credit_note]
+    drawn = [form.drawing, form.strip, *noted, form.rewards.watch, form.rewards.said]
+    return [*drawn, form.share.kept, form.share.problem, form.isolation_note, *form.outputs]
 
 
 def opening(
-    services: Services, form: Form, widgets: InspectWidgets, request: gr.Request, kept: str, before: PageState
+    services: Services, form: Form, request: gr.Request, kept: str, before: PageState
 ) -> tuple[PageState, Updates]:
     """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
     tab = request.session_hash or ""
@@ -606,17 +572,17 @@ def opening(
     updates: Updates = {
         form.rewards.said: said,
         form.rewards.listed: listed(draft.rows),
-        widgets.drawing: view.drawing or message(empty=""),
-        widgets.strip: view.preflight,
-        widgets.pattern_note: _pattern_value(draft, view),
-        widgets.credit_note: note_value(view.note),
+        form.drawing: view.drawing or message(empty=""),
+        form.strip: view.preflight,
+        form.pattern_note: _pattern_value(draft, view),
+        form.credit_note: note_value(view.note),
         form.rewards.watch: watch,
-        widgets.share.kept: kept_value(services, draft, first=True, restored=restored is not None, tab=tab),
-        widgets.isolation: note_value(isolation_note(worker)),
+        form.share.kept: kept_value(services, draft, first=True, restored=restored is not None, tab=tab),
+        form.isolation_note: note_value(isolation_note(worker)),
     }
     for part in form.forms[:-2]:
         updates[part.version] = secrets.token_hex(8)
     if restored is not None:
         problems = Note("; ".join(restored.problems), level="warning") if restored.problems else None
-        updates |= shown(form, before, draft) | {widgets.share.problem: note_value(problems)}
+        updates |= shown(form, before, draft) | {form.share.problem: note_value(problems)}
     return draft, updates

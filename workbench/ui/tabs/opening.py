@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -20,7 +21,7 @@ from workbench.ui.handlers.session import KEPT_FILES, Recent, Services
 from workbench.ui.handlers.sharing import open_config
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, picked_row, table, table_value
 from workbench.ui.tabs.form import Updates, field, read, shown
-from workbench.ui.tabs.widgets import DoorWidgets, Form
+from workbench.ui.tabs.widgets import Form
 
 QUESTIONS: dict[Role, str] = {
     "prompt": "Which column is the prompt?",
@@ -33,7 +34,7 @@ LABELS = frozenset({"reward", "correct", "labels"})
 QUEUED: dict[str, Any] = {"concurrency_limit": None, **PRIVATE}
 
 
-def build_door() -> DoorWidgets:
+def build_door() -> SimpleNamespace:
     """The box, and a place for what is known of an opened file."""
     with gr.Column(elem_id="door", min_width=0):
         upload = gr.UploadButton("Open or drop data, rewards, a configuration", elem_id="door-file", min_width=0)
@@ -44,7 +45,7 @@ def build_door() -> DoorWidgets:
         with gr.Accordion("Open by name", open=False, elem_classes=["fold"]):
             about = "A path in the workspace, or data that comes along"
             path = field("door-path", str, about, "", choices=list(LABELLED), allow_custom_value=True)
-    return DoorWidgets(upload, path, said, cancel, details)
+    return SimpleNamespace(upload=upload, path=path, note=said, cancel=cancel, details=details)
 
 
 class DoorEvents:
@@ -54,9 +55,8 @@ class DoorEvents:
     ``places`` where each listed disagreement is, and ``sampling`` changes where answers are sampled at once.
     """
 
-    def __init__(
-        self, door: DoorWidgets, form: Form, services: Services, then_score: Callable[[Any], None], sample_now: gr.State
-    ) -> None:
+    def __init__(self, form: Form, services: Services, then_score: Callable[[Any], None], sample_now: gr.State) -> None:
+        door = form.door
         self.door, self.form, self.services, self.then_score = door, form, services, then_score
         self.wanted, self.opened, self.sampling = gr.State(""), gr.State(""), gr.State("")
         self.place, self.places = gr.State(0), gr.State(())

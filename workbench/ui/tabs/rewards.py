@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -24,7 +25,7 @@ from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, hidden, note, note_value
 from workbench.ui.tabs.form import Updates, field, read, shown
 from workbench.ui.tabs.reward_forms import build_file_form, build_part_form, build_values_form
-from workbench.ui.tabs.widgets import Form, RewardWidgets
+from workbench.ui.tabs.widgets import Form
 
 FORMS: dict[str, Callable[..., None]] = {
     handlers.MODEL: partial(build_part_form, part="model"),
@@ -39,22 +40,22 @@ FOLLOW = "(listed) => Workbench.followRow(listed)"
 ONCE: dict[str, Any] = {"queue": False, **PRIVATE}
 
 
-def build_reward_list() -> dict[str, Any]:
+def build_reward_list() -> SimpleNamespace:
     """Make the place of the rows, and what adds one."""
-    unseen = {"listed": hidden(), "editing": hidden(), "removing": hidden(), "edits": hidden("{}")}
     with gr.Column(elem_id="reward-list", min_width=0) as rows:
         pass
     choices = [("Add a reward …", ""), *handlers.reward_choices()]
-    add = field("add-reward", str, "Add a reward", "", choices=choices, show_label=False)
-    said = drawn("rewards-said", "rewardsSaid")
-    return {
-        "rows": rows,
-        "add": add,
-        "add_note": note("add-note"),
-        "said": said,
-        "watch": drawn("watch", "watch", classes=["watch"]),
-        **unseen,
-    }
+    return SimpleNamespace(
+        rows=rows,
+        add=field("add-reward", str, "Add a reward", "", choices=choices, show_label=False),
+        said=drawn("rewards-said", "rewardsSaid"),
+        add_note=note("add-note"),
+        watch=drawn("watch", "watch", classes=["watch"]),
+        listed=hidden(),
+        editing=hidden(),
+        removing=hidden(),
+        edits=hidden("{}"),
+    )
 
 
 def wire_rewards(form: Form, services: Services) -> None:
@@ -103,7 +104,7 @@ def wire_rewards(form: Form, services: Services) -> None:
     rewards.removing.change(remove, [rewards.removing, *form.inputs], form.outputs, trigger_mode="multiple", **ONCE)
 
 
-def _row(rewards: RewardWidgets, place: int, row: RewardRow) -> None:
+def _row(rewards: SimpleNamespace, place: int, row: RewardRow) -> None:
     key, asks = json.dumps(row.key), row.model is not None or row.judge is not None
     with gr.Column(elem_classes=["slot", "asks" if asks else "computes"], elem_id=f"reward-{place}", min_width=0):
         with gr.Row(elem_classes=["slot-head"]):

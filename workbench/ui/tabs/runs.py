@@ -24,7 +24,7 @@ from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.common import PRIVATE, drawn, note_value, served
 from workbench.ui.tabs.form import Updates, read, shown
 from workbench.ui.tabs.inspect import InspectEvents
-from workbench.ui.tabs.widgets import Form, InspectWidgets, TrainWidgets
+from workbench.ui.tabs.widgets import Form
 
 ASKED = (
     handlers.table,
@@ -49,8 +49,6 @@ def wire_run_actions(
     form: Form,
     tabs: gr.Tabs,
     elements: Sequence[gr.HTML],
-    inspect: InspectWidgets,
-    train: TrainWidgets,
     services: Services,
     asks: InspectEvents,
 ) -> None:
@@ -66,7 +64,7 @@ def wire_run_actions(
 
     def policy(draft: PageState, reference: str) -> Updates:
         after, said = inspect_policy(draft, reference, services.workspace)
-        shows = {tabs: gr.Tabs(selected="inspect"), inspect.sample_note: note_value(said)}
+        shows = {tabs: gr.Tabs(selected="inspect"), form.sample_note: note_value(said)}
         return shows if after is draft else shown(form, draft, after) | shows | {asked: secrets.token_hex(8)}
 
     def change(draft: PageState, asked: str) -> Updates:
@@ -76,8 +74,8 @@ def wire_run_actions(
     def taken(draft: PageState, after: PageState, said: Note) -> Updates:
         shows = {tabs: gr.Tabs(selected="train")}
         if after is draft:
-            return shows | {train.start_note: note_value(said)}
-        return shown(form, draft, after, undo=said.text) | shows | {train.start_note: ""}
+            return shows | {form.train.start_note: note_value(said)}
+        return shown(form, draft, after, undo=said.text) | shows | {form.train.start_note: ""}
 
     actions: dict[str, Callable[[PageState, str], Updates]] = {
         "reward": reward,
@@ -92,7 +90,7 @@ def wire_run_actions(
         action = actions.get(wanted)
         return gr.skip() if action is None else action(read(*held), str(name))
 
-    outputs = [tabs, said, inspect.sample_note, train.start_note, asked, *form.outputs]
+    outputs = [tabs, said, form.sample_note, form.train.start_note, asked, *form.outputs]
     acted = gr.on([element.apply for element in elements], act, form.inputs, outputs, queue=False, **PRIVATE)
     asks.then_score(acted)
     acted.then(lambda token: token, asked, asks.sample, concurrency_limit=None, **PRIVATE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -19,7 +20,7 @@ from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import dump, link_of
 from workbench.ui.tabs.common import PRIVATE, drawn, note, served
 from workbench.ui.tabs.form import read
-from workbench.ui.tabs.widgets import Form, ShareWidgets
+from workbench.ui.tabs.widgets import Form
 
 READ_KEPT = """(...values) => {
   let kept = "";
@@ -29,7 +30,7 @@ READ_KEPT = """(...values) => {
 """Puts what the browser tab kept in place of the first input."""
 
 
-def build_share(services: Services) -> ShareWidgets:
+def build_share(services: Services) -> SimpleNamespace:
     @validate_call
     def keep(tab: str) -> str | None:
         credit = services.credit(tab)
@@ -53,10 +54,10 @@ def build_share(services: Services) -> ShareWidgets:
         notebook = gr.Button("Notebook code", elem_id="notebook", min_width=0, elem_classes=["small"])
     code = drawn("notebook-code", "code")
     memory = drawn("kept", "keep")
-    return ShareWidgets(memory, notebook, code, problem)
+    return SimpleNamespace(kept=memory, notebook=notebook, code=code, problem=problem)
 
 
-def wire_share(widgets: ShareWidgets, form: Form, services: Services) -> None:
+def wire_share(form: Form, services: Services) -> None:
     def code(*held: Any) -> str:
         draft = read(*held)
         try:
@@ -65,7 +66,7 @@ def wire_share(widgets: ShareWidgets, form: Form, services: Services) -> None:
         except WorkbenchError as error:
             return json.dumps({"problem": redact(f"There is no code for this yet: {error}")})
 
-    widgets.notebook.click(code, form.inputs, widgets.code, queue=False, **PRIVATE)
+    form.share.notebook.click(code, form.inputs, form.share.code, queue=False, **PRIVATE)
 
 
 def kept_value(services: Services, draft: PageState, **marks: Any) -> str:

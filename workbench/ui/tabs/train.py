@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -25,7 +26,7 @@ from workbench.ui.tabs.checks import wire_findings
 from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, heading, note, note_value, served
 from workbench.ui.tabs.form import LAST, DrawnForm, Updates, form_note_value, read
 from workbench.ui.tabs.share import kept_value
-from workbench.ui.tabs.widgets import FindingsWidgets, Form, TrainWidgets
+from workbench.ui.tabs.widgets import Form
 
 ASKED = (
     run_follow.runs_table,
@@ -42,14 +43,14 @@ ASKED = (
 """What ``train.js`` asks of the workspace; of the services, ``rollouts``."""
 
 
-def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidgets]:
+def build_train(form: Form, services: Services) -> None:
     """The form of the run, and the rest of the tab."""
     with gr.Row(elem_classes=["columns"]):
         with gr.Column(elem_id="train-controls", elem_classes=["controls"], scale=0, min_width=0):
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
             heading("Next run")
-            form = DrawnForm(tab, lambda draft: run_form(draft.method), [METHOD])
+            form.run = DrawnForm(form.draft, lambda draft: run_form(draft.method), [METHOD])
             rows = note("rows-found")
             with gr.Column(elem_classes=["actions"], min_width=0):
                 estimate = drawn("estimate", "facts")
@@ -59,19 +60,29 @@ def build_train(services: Services, tab: gr.State) -> tuple[DrawnForm, TrainWidg
                     preflight = gr.Button(label, elem_id="preflight", min_width=0)
                     cancel = gr.Button("Cancel", elem_id="preflight-cancel", min_width=0, interactive=False)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
-                undo_note = note("train-undo-note", classes=["undo"])
+                form.undo_notes.append(note("train-undo-note", classes=["undo"]))
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
             said, findings = note("preflight-note"), drawn("preflight-findings", "findings")
             asked = [*served((*ASKED, *LABELLING), services.workspace), *served([rollouts], services)]
             live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
-    checks = FindingsWidgets(preflight, cancel, said, findings)
-    return form, TrainWidgets(inherited, rows, estimate, checks, go, start_note, undo_note, notebook, code, live)
+    form.train = SimpleNamespace(
+        inherited=inherited,
+        rows=rows,
+        estimate=estimate,
+        preflight=SimpleNamespace(go=preflight, cancel=cancel, note=said, findings=findings),
+        start=go,
+        start_note=start_note,
+        notebook=notebook,
+        code=code,
+        live=live,
+    )
 
 
-def wire_train(form: Form, widgets: TrainWidgets, services: Services, shows: Sequence[Any], kept: gr.HTML) -> None:
-    """``shows`` are the events after which the tab may be looked at; ``kept`` is what the browser tab keeps."""
+def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
+    """``shows`` are the events after which the tab may be looked at."""
+    widgets, kept = form.train, form.share.kept
 
     def start(*held: Any) -> list[Any]:
         draft = read(*held)
