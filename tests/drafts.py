@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.schema import RewardKind
-from workbench.ui.handlers.credit import credit_section
 from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.fields import credit_section
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow, builtin_row
 

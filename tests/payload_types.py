@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 
 from workbench.ui import payloads as page
 from workbench.ui.handlers import run_follow, run_rollouts, runs
-from workbench.ui.tabs import runs as runs_tab
-from workbench.ui.tabs import train
+from workbench.ui.tabs.runs import RUNS_ASKED, TRAIN_ASKED
 from workbench.views import curves, payloads
 
 MODULES = (payloads, curves, page, run_follow, run_rollouts, runs)
@@ -74,8 +73,8 @@ def write() -> None:
     found = [pair for module in MODULES for pair in declared_in(module).items()]
     assert len({name for name, _ in found}) == len(found), "two payloads of one name"
     declared = {name: members(value) for name, value in found}
-    declared |= {"TrainAnswers": answers(*train.ASKED, run_rollouts.rollouts)}
-    declared |= {"RunsAnswers": answers(*runs_tab.ASKED, run_rollouts.side_by_side)}
+    declared |= {"TrainAnswers": answers(*TRAIN_ASKED, run_rollouts.rollouts)}
+    declared |= {"RunsAnswers": answers(*RUNS_ASKED, run_rollouts.side_by_side)}
     FILE.write_text("\n".join(interface(*pair) for pair in declared.items()), encoding="utf-8")
 
 

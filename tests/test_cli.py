@@ -22,7 +22,7 @@ from workbench.errors import ConfigError
 from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
-from workbench.ui.handlers import credit as credit_form
+from workbench.ui.handlers import fields as credit_form
 
 COMMANDS = ("app", "sample", "score", "train", "runs", "iterative", "compare")
 

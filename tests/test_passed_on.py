@@ -16,7 +16,7 @@ from workbench.policies.prompts import encode_prompt
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.building import shared_arguments, trainer_arguments
-from workbench.ui.handlers.metrics_cache import estimate
+from workbench.ui.handlers.run_setup import estimate
 
 ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}
 

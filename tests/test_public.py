@@ -22,11 +22,10 @@ from workbench.errors import ConfigError, PolicyError, RewardError, RunError, Ta
 from workbench.places import SHIPPED_ONLY
 from workbench.schema import Example
 from workbench.ui import app as page
-from workbench.ui.handlers.example import find_task, first_draft, first_group
+from workbench.ui.handlers.example import find_task, first_draft, first_group, sample
 from workbench.ui.handlers.opening import Ask, open_file
 from workbench.ui.handlers.page_state import with_path
 from workbench.ui.handlers.run_setup import start_run
-from workbench.ui.handlers.sampling import sample
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.public import (
     ABOUT,

@@ -31,11 +31,12 @@ from workbench.runs import discard, list_runs, open_run, trashed
 from workbench.runs import run as run_module
 from workbench.ui.door import Door
 from workbench.ui.downloads import add_downloads
-from workbench.ui.handlers import metrics_cache, run_follow, run_rollouts, runs
-from workbench.ui.handlers.metrics_cache import Pace, estimate, kept, measured_pace
+from workbench.ui.handlers import run_follow, run_rollouts, runs
+from workbench.ui.handlers.run_follow import kept
+from workbench.ui.handlers.run_setup import Pace, estimate, measured_pace
 from workbench.ui.handlers.runs import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.train import _live_value
+from workbench.ui.tabs.runs import _live_value
 from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,18 +117,18 @@ def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkey
     store(tmp_path, "b", [{"step": 1, "reward": 0.25}])
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
     looked = []
-    monkeypatch.setattr(metrics_cache, "kept", lambda run: looked.append(run.name) or kept(run))
+    monkeypatch.setattr(run_follow, "kept", lambda run: looked.append(run.name) or kept(run))
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
     assert looked == []
     with (tmp_path / "runs" / "a" / "metrics.jsonl").open("a") as log:
         log.write('{"step": 2, "reward": 0.75}\n')
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.75]
     assert looked == ["a"]
-    monkeypatch.setattr(metrics_cache._figures, "_most", 1)
+    monkeypatch.setattr(run_follow._figures, "_most", 1)
     runs.table(tmp_path)  # one is kept, and the other is read again
     store(tmp_path, "c", [{"step": 1, "reward": 1.0}])
     assert len(runs.table(tmp_path)["runs"]) == 3
-    assert len(metrics_cache._figures) <= 1
+    assert len(run_follow._figures) <= 1
 
 
 def test_a_configuration_is_read_again_when_its_file_changes(tmp_path):

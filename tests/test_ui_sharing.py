@@ -19,9 +19,8 @@ from workbench.rewards import Reward, Sandbox, score_group
 from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
 from workbench.ui.handlers.checks import probe_demo
-from workbench.ui.handlers.credit import credit_section
 from workbench.ui.handlers.example import find_task, first_group
-from workbench.ui.handlers.fields import every_leaf
+from workbench.ui.handlers.fields import credit_section, every_leaf
 from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.group_export import export
 from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code

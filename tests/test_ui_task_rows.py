@@ -12,8 +12,8 @@ import pytest
 from tests.drafts import draft_of
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
-from workbench.ui.handlers.credit import credit_section, with_settings
 from workbench.ui.handlers.example import choose_example, preview, read_as
+from workbench.ui.handlers.fields import credit_section, with_settings
 from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.session import GroupStore

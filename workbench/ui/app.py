@@ -35,24 +35,32 @@ from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
 from workbench.ui.api import Api
 from workbench.ui.blocks import Page, Sessions, keep_signatures
-from workbench.ui.door import LOOPBACK_NAMES, Door, workspace_token
+from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, workspace_token
 from workbench.ui.downloads import add_downloads
-from workbench.ui.handlers.example import first_draft
+from workbench.ui.handlers.example import first_draft, policy_status
 from workbench.ui.handlers.fields import REFERENCE
+from workbench.ui.handlers.help import guide, live
 from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.run_setup import inherited
-from workbench.ui.handlers.sampling import policy_status
 from workbench.ui.handlers.session import Services
 from workbench.ui.payloads import HeaderPayload
 from workbench.ui.public import STYLE, PublicServices, Requests, close
-from workbench.ui.tabs.common import ASSETS, PRIVATE, SCRIPT, drawn, facts_value, hidden, served
-from workbench.ui.tabs.form import LAST, Updates, read
-from workbench.ui.tabs.help import build_help
+from workbench.ui.tabs.form import (
+    ASSETS,
+    LAST,
+    PRIVATE,
+    READ_KEPT,
+    SCRIPT,
+    Form,
+    Updates,
+    drawn,
+    facts_value,
+    hidden,
+    read,
+    served,
+)
 from workbench.ui.tabs.inspect import build_inspect, opening, opening_outputs, wire_inspect
-from workbench.ui.tabs.runs import build_runs, wire_run_actions
-from workbench.ui.tabs.share import READ_KEPT
-from workbench.ui.tabs.train import build_train, wire_train
-from workbench.ui.tabs.widgets import Form
+from workbench.ui.tabs.runs import build_runs, build_train, wire_run_actions, wire_train
 from workbench.ui.theme import theme
 from workbench.views.cards import FOLDER as VIEWS
 from workbench.views.cards import bundle
@@ -95,7 +103,8 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 runs = build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
-                build_help(services)
+                text = json.dumps(guide(str(services.workspace / TOKEN_FILE), "{origin}"))
+                drawn("help", "help", text, server_functions=served([live], services))
         asks = wire_inspect(form, services)
         is_shown = hidden()  # from the end of the page's opening on
         wire_train(form, services, (is_shown.change, train_tab.select))

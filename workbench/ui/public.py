@@ -43,7 +43,7 @@ from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers.rewards import VALUES
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Kept, Services
-from workbench.ui.tabs.common import drawn, note_value
+from workbench.ui.tabs.form import drawn, note_value
 
 STYLE = "public.css"
 """Hides buttons that the page's scripts draw, whose functions ``close`` takes away."""

@@ -24,8 +24,8 @@ from workbench.rewards import Sandbox
 from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
 from workbench.sentences import about_probes
-from workbench.ui.handlers.credit import changed, credit_config
 from workbench.ui.handlers.example import find_task, with_group
+from workbench.ui.handlers.fields import changed, credit_config
 from workbench.ui.handlers.opening import Opening, short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written

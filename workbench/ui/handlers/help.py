@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from pydantic import validate_call
+
 from workbench.credit import NORMALISATIONS, SCHEMES
 from workbench.metrics import METRICS, SYMBOLS, Metric
 from workbench.schema import Credit
 from workbench.ui.handlers.fields import OPTION_LABELS, in_words
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token
+from workbench.ui.handlers.session import CHECKED, Services
 from workbench.ui.payloads import GuidePayload, LivePayload
 from workbench.views.heatmap import no_spread_payload, why_payload
 
@@ -79,6 +82,12 @@ def guide(token_file: str, url: str) -> GuidePayload:
         "snippet": SNIPPET.format(token=token_file, url=url),
         "trust": list(TRUST),
     }
+
+
+@validate_call(config=CHECKED)
+def live(services: Services, tab: str, rollout: int | None, token: int | None) -> LivePayload | None:
+    """``live_numbers`` of what the tab has drawn."""
+    return live_numbers(services.credit(tab), rollout, token)
 
 
 def live_numbers(credit: Credit | None, rollout: int | None = None, token: int | None = None) -> LivePayload | None:

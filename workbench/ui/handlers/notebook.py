@@ -24,8 +24,8 @@ from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards.source import kind_in
 from workbench.schema import Group
 from workbench.steps import StepPattern
-from workbench.ui.handlers.credit import Section, changed, credit_config
 from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.fields import Section, changed, credit_config
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import set_fields
 from workbench.ui.handlers.scoring import rewards_on_screen, stale

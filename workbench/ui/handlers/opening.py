@@ -28,8 +28,8 @@ from workbench.rewards.source import reward_functions, reward_in_file
 from workbench.schema import Prompt, counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
-from workbench.ui.handlers.credit import for_scheme, with_settings
 from workbench.ui.handlers.example import choose_example, find_task, in_page_words, with_group
+from workbench.ui.handlers.fields import for_scheme, with_settings
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
 from workbench.ui.handlers.scoring import Note, View

@@ -32,15 +32,6 @@ from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.rewards.sandbox import DEADLINE
 from workbench.schema import Group, Prompt
 from workbench.steps import PatternKind, StepPattern
-from workbench.ui.handlers.credit import (
-    NONE,
-    Section,
-    credit_section,
-    for_scheme,
-    section_of,
-    shown_values,
-    with_settings,
-)
 from workbench.ui.handlers.fields import (
     AS_INSPECT,
     COMPARE,
@@ -49,10 +40,17 @@ from workbench.ui.handlers.fields import (
     ISOLATE,
     KIND,
     LORA_RANK,
+    NONE,
     REGEX,
+    Section,
+    credit_section,
+    for_scheme,
     own_settings,
+    section_of,
     shared_settings,
+    shown_values,
     takes,
+    with_settings,
 )
 from workbench.ui.handlers.reward_rows import RewardRow, row_of
 

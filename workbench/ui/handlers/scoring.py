@@ -21,7 +21,7 @@ from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
 from workbench.sentences import AS_LOGGED
 from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
-from workbench.ui.handlers.credit import Section, credit_config, for_scheme, shown_values, with_settings
+from workbench.ui.handlers.fields import Section, credit_config, for_scheme, shown_values, with_settings
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.session import Busy, Cancelled

@@ -23,9 +23,8 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.data import HUB, TASKS
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.steps import PRESETS
-from workbench.ui.handlers.credit import changed, read_section
 from workbench.ui.handlers.example import CUSTOM, choose_example, find_task, first_draft, preset_of
-from workbench.ui.handlers.fields import ISOLATE, KIND, REGEX, fits, paths_of, task_form
+from workbench.ui.handlers.fields import ISOLATE, KIND, REGEX, changed, fits, paths_of, read_section, task_form
 from workbench.ui.handlers.page_state import PAGE_FIELDS, PageState, leaves, value_at, with_path
 from workbench.ui.handlers.reward_rows import RewardRow, row_of
 from workbench.ui.handlers.rewards import keep_written, with_task

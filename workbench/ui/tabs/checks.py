@@ -12,9 +12,18 @@ from workbench.ui.handlers import checks as handlers
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.scoring import View
 from workbench.ui.handlers.session import Services, Works
-from workbench.ui.tabs.common import PRIVATE, drawn, note, note_value, served, start_and_cancel
-from workbench.ui.tabs.form import Updates, read, shown
-from workbench.ui.tabs.widgets import Form
+from workbench.ui.tabs.form import (
+    PRIVATE,
+    Form,
+    Updates,
+    drawn,
+    note,
+    note_value,
+    read,
+    served,
+    shown,
+    start_and_cancel,
+)
 
 
 def build_probes(services: Services) -> SimpleNamespace:

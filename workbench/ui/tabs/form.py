@@ -1,22 +1,32 @@
-"""Forms drawn from the configuration's sections by Gradio's own widgets, and what an event that changes a draft sets.
+"""What the tabs share: elements that draw a JSON value, forms drawn from the configuration's sections, the page's
+state.
 
-What a tab holds is on the server (``draft.Tab``). Each field's one event sets its own part of it; a form is drawn anew
-only where the draft changed otherwise, and then keeps the fields whose values stayed, with what is being typed there.
+A value reaches an element as one JSON string and is drawn by the page's scripts into text nodes; templates are
+constant, so that no data is ever evaluated or parsed as markup.
+
+What a tab holds is on the server (``page_state.Tab``). Each field's one event sets its own part of it; a form is drawn
+anew only where the draft changed otherwise, and then keeps the fields whose values stayed, with what is being typed
+there. Inspect gives away a link, files, notebook code, and the copy of its state that the browser tab keeps.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any, get_origin
 
 import gradio as gr
+from pydantic import validate_call
 
 from workbench.config import Leaf
+from workbench.errors import WorkbenchError, redact
 from workbench.steps import NUMBERS
-from workbench.ui.handlers.example import columns_text, preset_of, preview
+from workbench.ui.handlers.example import columns_text, first_group, preset_of, preview
 from workbench.ui.handlers.fields import (
     METHOD,
     REGEX,
@@ -30,11 +40,181 @@ from workbench.ui.handlers.fields import (
     paths_of,
 )
 from workbench.ui.handlers.fields import shown as shown_value
+from workbench.ui.handlers.group_export import EXPORTS, stem
+from workbench.ui.handlers.group_export import export as export_as
+from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.rewards import listed
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.tabs.common import PRIVATE, hidden, note_value
-from workbench.ui.tabs.widgets import Form
+from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import dump, link_of
+from workbench.ui.payloads import FactsPayload
+
+ASSETS = "workbench-assets"
+"""Where the page's own scripts and style sheets are served."""
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "show_progress_on": []}
+"""Given to every event: not part of the public API, and no overlay while it runs. Where there is none to show, the page
+need not tell every output of every event so far that it runs."""
+SCRIPT = "workbench.js"
+HEAD = f'<script src="{ASSETS}/{SCRIPT}"></script>'
+
+
+def drawn(
+    elem_id: str,
+    script: str,
+    value: str = "",
+    *,
+    classes: Sequence[str] = (),
+    server_functions: list[Callable[..., Any]] | None = None,
+    visible: bool = True,
+    constant: Mapping[str, Any] | None = None,
+    head: bool = True,
+    **props: str,
+) -> gr.HTML:
+    """An element whose JSON value ``script`` draws: an export of ``workbench.js`` that takes Gradio's handles.
+
+    ``constant`` is given to it once and holds nothing that anybody typed; ``props`` change beside its value. What is
+    drawn when the page is there, in ``gr.render``, brings no ``head``: it would run the page's scripts again.
+    """
+    given = "" if constant is None else f", {json.dumps(constant)}"
+    return gr.HTML(
+        value,
+        elem_id=elem_id,
+        elem_classes=list(classes),
+        html_template='<div class="drawn"></div>',
+        js_on_load=f"Workbench.{script}({{ element, props, watch, server, trigger }}{given});",
+        head=HEAD if head else None,
+        apply_default_css=False,
+        server_functions=server_functions,
+        visible=visible,
+        **props,
+    )
+
+
+def served(functions: Iterable[Callable[..., Any]], *given: Any) -> list[Any]:
+    """Return what an element's script may ask: ``functions``, whose first arguments are ``given``, and the others the
+    entries of what is asked. These come from a browser: the functions check them.
+
+    Gradio gives these no session, so the script names its own ``tab``, as the page was told when it opened
+    (``share.kept_value``).
+    """
+
+    def asked_of(function: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(request: dict[str, Any]) -> Any:
+            return function(*given, **request)
+
+        asked.__name__ = function.__name__
+        return asked
+
+    return [asked_of(function) for function in functions]
+
+
+def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
+    """The value of an element that ``facts`` draws; ``kind`` says what they are about to scripts that ask."""
+    return json.dumps(FactsPayload(rows=rows, kind=kind)) if rows else ""
+
+
+def hidden(value: str = "") -> gr.Textbox:
+    """A text that nobody sees: one event changes it, and its change is another."""
+    return gr.Textbox(value, visible=False, max_lines=1)
+
+
+def note(elem_id: str, *, classes: Sequence[str] = (), head: bool = True) -> gr.HTML:
+    """A message beside a control, empty at first."""
+    return drawn(elem_id, "note", classes=["note", *classes], head=head)
+
+
+def note_value(
+    value: Note | str | None, *, editor: str | None = None, fields: Sequence[str] = (), action: str | None = None
+) -> str:
+    """``editor`` is the elem_id of the code editor whose line a note points at, ``fields`` those of fields to mark;
+    ``action`` the label of a button behind it, which is the element's event ``apply``."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, str):
+        value = Note(value, level="plain")
+    return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields), "action": action})
+
+
+def table(
+    elem_id: str,
+    name: str,
+    headings: Mapping[str, bool],
+    *,
+    picks: bool = False,
+    rows: Sequence[Sequence[str]] = (),
+) -> gr.HTML:
+    """Rows of texts, as ``table_value`` packs them; ``headings`` says of which columns are numbers.
+
+    Where a row can be picked, that is the element's event ``apply`` with the row and its first text, its name; the
+    element's ``chosen`` is the one that is marked.
+    """
+    titles = [{"title": title, "numeric": numeric} for title, numeric in headings.items()]
+    spec = {"name": name, "picks": picks, "headings": titles}
+    return drawn(elem_id, "table", table_value(rows), constant=spec, chosen="0" if rows and picks else "-1")
+
+
+def table_value(rows: Sequence[Sequence[str]]) -> str:
+    """The value of a ``table``; one without rows is not there."""
+    return json.dumps(rows) if rows else ""
+
+
+def picked_row(event: gr.EventData, rows: int) -> int | None:
+    """The row of a ``table`` that an event names, if there is such a one."""
+    row = event._data.get("row")
+    return row if isinstance(row, int) and 0 <= row < rows else None
+
+
+def start_and_cancel(running: bool | None) -> list[Any]:
+    """What becomes of a button that starts a work, and of the one that cancels it; None leaves both as they are."""
+    if running is None:
+        return [gr.skip(), gr.skip()]
+    return [gr.update(interactive=not running), gr.update(interactive=running)]
+
+
+def heading(text: str) -> None:
+    gr.HTML(f"<h2>{text}</h2>", elem_classes=["heading"], apply_default_css=False)
+
+
+class Form(SimpleNamespace):
+    """The draft and the page's widgets by name; those of a part of the page are a namespace of their own.
+
+    ``draft`` holds the ``Tab``, ``bound`` has the fields that stand in the page as it is built, by path. Drawn forms
+    (``form.DrawnForm``) are ``pattern``, ``credit``, ``compare``, ``sampling``, ``isolation``, ``run``, and
+    ``task_rows``, which says how the task's rows are read, the first of which ``task_preview`` shows; they are folded
+    away in ``task_fold``, which is in ``more``.
+
+    ``rewards`` is the list of rewards, drawn in ``rows``, and the ``editor`` of one of them. Nobody sees some of its
+    fields: ``listed`` says which rows there are (``handlers.rewards.listed``), ``edits`` holds what their own fields
+    were changed to since, by key; ``editing`` and ``removing`` are keys.
+
+    What was replaced or removed last is said in ``undo_notes``, beside each tab's buttons, with one that brings it
+    back; ``undo_before`` is the draft before that.
+    """
+
+    @property
+    def inputs(self) -> list[Any]:
+        """What ``form.read`` takes."""
+        return [self.draft]
+
+    @property
+    def forms(self) -> list[Any]:
+        """Those that are drawn; all but the last two as the page opens."""
+        inspected = [self.pattern, self.credit, self.compare, self.sampling, self.isolation]
+        return [*inspected, self.task_rows, self.run]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What ``form.shown`` may set."""
+        example = [self.task, self.example, self.columns, self.preset, self.task_preview]
+        versions = [part for form in self.forms for part in (form.version, form.news)]
+        undo = [self.undo_before, *self.undo_notes]
+        return [*example, *self.bound.values(), self.rewards.listed, *versions, *undo]
+
+    def undo_values(self, before: Any, said: str) -> dict[Any, Any]:
+        """What has the notes say what was replaced; ``said`` is their value."""
+        return {self.undo_before: before} | dict.fromkeys(self.undo_notes, said)
+
 
 LAST: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **PRIVATE}
 """Of an event of which only the newest of several that wait is asked."""
@@ -211,3 +391,62 @@ def form_note_value(note: Note | None, method: str = "") -> str:
     section, own = "method.", {METHOD, *(leaf.name for leaf in every_leaf().values())}
     named = [p if p in own or not p.startswith(section) else f"{method}.{p.removeprefix(section)}" for p in paths]
     return note_value(note, fields=[elem_id(path) for path in named if re.fullmatch(r"[\w.]+", path)])
+
+
+# ── what Inspect gives away ──────────────────────────────────────────────────────────────────────────────────────────
+
+READ_KEPT = """(...values) => {
+  let kept = "";
+  try { kept = sessionStorage.getItem("workbench-inspect") ?? ""; } catch { /* no storage: nothing was kept */ }
+  return [kept, ...values.slice(1)];
+}"""
+"""Puts what the browser tab kept in place of the first input."""
+
+
+def build_share(services: Services) -> SimpleNamespace:
+    @validate_call
+    def keep(tab: str) -> str | None:
+        credit = services.credit(tab)
+        if credit is None:
+            return None
+        group = credit.scored.group
+        return "" if group == first_group() else services.groups.keep(group).stem
+
+    @validate_call
+    def export(tab: str, kind: str) -> dict[str, Any] | None:
+        credit = services.credit(tab)
+        if credit is None:
+            return None
+        if kind not in EXPORTS:
+            return {"name": stem(credit)}
+        return asdict(export_as(credit, kind, other=services.credit(tab, second=True)))
+
+    problem = note("restore-note")
+    with gr.Row(elem_id="share", elem_classes=["fields"]):
+        drawn("share-tools", "tools", server_functions=served([keep, export]))
+        notebook = gr.Button("Notebook code", elem_id="notebook", min_width=0, elem_classes=["small"])
+    code = drawn("notebook-code", "code")
+    memory = drawn("kept", "keep")
+    return SimpleNamespace(kept=memory, notebook=notebook, code=code, problem=problem)
+
+
+def wire_share(form: Form, services: Services) -> None:
+    def code(*held: Any) -> str:
+        draft = read(*held)
+        try:
+            assert draft.group is not None
+            return json.dumps({"code": inspect_code(draft, services.groups.keep(draft.group))})
+        except WorkbenchError as error:
+            return json.dumps({"problem": redact(f"There is no code for this yet: {error}")})
+
+    form.share.notebook.click(code, form.inputs, form.share.code, queue=False, **PRIVATE)
+
+
+def kept_value(services: Services, draft: PageState, **marks: Any) -> str:
+    """The draft for the browser tab to keep, and the link to what is on screen."""
+    group = draft.group
+    try:
+        saved = "" if group is None or group == first_group() else services.groups.keep_recent(group)
+    except WorkbenchError:  # a full disk must not keep anybody from scoring; the link goes without the group
+        saved = ""
+    return json.dumps({"page": dump(draft, saved), "link": link_of(draft, saved), **marks})

@@ -20,15 +20,17 @@ from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.checks import try_clinic
-from workbench.ui.handlers.credit import scheme_form
 from workbench.ui.handlers.example import (
     PRESET_HEADINGS,
+    Sampled,
+    adopt,
     in_page_words,
     pattern_note,
     preset_rows,
     preview,
     read_as,
     refused,
+    sample,
 )
 from workbench.ui.handlers.fields import (
     COMPARE,
@@ -40,13 +42,13 @@ from workbench.ui.handlers.fields import (
     isolation_form,
     pattern_form,
     sampling_form,
+    scheme_form,
     task_form,
 )
 from workbench.ui.handlers.hand_labels import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.rewards import listed, with_task
-from workbench.ui.handlers.sampling import Sampled, adopt, sample
 from workbench.ui.handlers.scoring import (
     TRUST_MODEL,
     Note,
@@ -61,24 +63,32 @@ from workbench.ui.handlers.scoring import (
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import restore
 from workbench.ui.tabs.checks import build_clinic, build_probes, wire_findings, wire_probes
-from workbench.ui.tabs.common import (
+from workbench.ui.tabs.form import (
+    LAST,
     PRIVATE,
+    DrawnForm,
+    Form,
+    Updates,
+    build_share,
+    changes,
     drawn,
+    field,
+    form_note_value,
     heading,
     hidden,
+    kept_value,
     note,
     note_value,
+    read,
     served,
+    shown,
     start_and_cancel,
     table,
     table_value,
+    wire_share,
 )
-from workbench.ui.tabs.form import LAST, DrawnForm, Updates, changes, field, form_note_value, read, shown
 from workbench.ui.tabs.opening import DoorEvents, build_door
-from workbench.ui.tabs.reward_forms import build_model_status
-from workbench.ui.tabs.rewards import build_reward_list, said_values, wire_rewards
-from workbench.ui.tabs.share import build_share, kept_value, wire_share
-from workbench.ui.tabs.widgets import Form
+from workbench.ui.tabs.rewards import build_model_status, build_reward_list, said_values, wire_rewards
 from workbench.views.payloads import WhyPayload
 
 KINDS = [

@@ -19,9 +19,21 @@ from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import KEPT_FILES, Recent, Services
 from workbench.ui.handlers.sharing import open_config
-from workbench.ui.tabs.common import PRIVATE, drawn, facts_value, note, note_value, picked_row, table, table_value
-from workbench.ui.tabs.form import Updates, field, read, shown
-from workbench.ui.tabs.widgets import Form
+from workbench.ui.tabs.form import (
+    PRIVATE,
+    Form,
+    Updates,
+    drawn,
+    facts_value,
+    field,
+    note,
+    note_value,
+    picked_row,
+    read,
+    shown,
+    table,
+    table_value,
+)
 
 QUESTIONS: dict[Role, str] = {
     "prompt": "Which column is the prompt?",
