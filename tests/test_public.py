@@ -145,7 +145,7 @@ def test_models_code_judges_and_foreign_tasks_are_refused_where_they_would_be_us
             services.models.step_values("tiny", first_group(), draft_of().pattern(), outcome, k=k)
     with pytest.raises(RewardError):
         services.reward_worker("tab").function(CODE, "mine")
-    (opening,) = open_file(Ask(__file__), services.workspace, services.openings, "tab")
+    (opening,) = open_file(Ask(__file__), services, "tab")
     assert (opening.note.level, opening.imported) == ("error", None)
     with pytest.raises(RewardError):
         services.judges.judged("judge", JudgeConfig(**EXTERNAL), [])

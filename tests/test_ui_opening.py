@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -15,7 +16,7 @@ from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import rescore
-from workbench.ui.handlers.session import Kept
+from workbench.ui.handlers.session import Services
 
 ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
 LINES = {"regex": r"\n+", "kind": "ends"}
@@ -29,9 +30,9 @@ def worker():
 
 def opened(tmp_path, path="gsm8k", **how):
     """What is shown while a file is opened, the last view being what came of it."""
-    openings = Kept(1)
-    views = list(open_file(Ask(path, **how), tmp_path, openings, "tab"))
-    assert not openings.going("tab")  # whatever happened, the tab is free again
+    services = Services(tmp_path)
+    views = list(open_file(Ask(path, **how), services, "tab"))
+    assert not services.opening.going("tab")  # whatever happened, the tab is free again
     return views
 
 
@@ -196,7 +197,7 @@ def test_a_chosen_reward_that_one_file_cannot_feed_is_on_again_with_the_next():
 
 
 def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatch):
-    openings = Kept(1)
+    services = Services(tmp_path)
     started, go_on = threading.Event(), threading.Event()
 
     def slow(source, *, on_event, cancelled, **how):
@@ -207,27 +208,33 @@ def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatc
         return opening_handlers.Imported((), opening_handlers.Facts("plain", 0))
 
     monkeypatch.setattr(opening_handlers, "read_groups", slow)
-    views = open_file(Ask("gsm8k"), tmp_path, openings, "tab")
+    views = open_file(Ask("gsm8k"), services, "tab")
     assert next(views).note.text == "reading …"
     assert next(views).note.text.startswith("1 of 2 groups · ")
     assert started.wait(60)
-    [busy] = open_file(Ask("gsm8k"), tmp_path, openings, "tab")
+    [busy] = open_file(Ask("gsm8k"), services, "tab")
     assert busy.running is None  # the button stays as the first one set it
-    openings.cancel("another tab")
-    openings.cancel("tab")
+    services.opening.cancel("another tab")
+    services.opening.cancel("tab")
     go_on.set()
     last = list(views)[-1]
     assert (last.note.text, last.imported) == ("Cancelled; nothing was opened.", None)
-    assert openings.of("tab") is None
+    assert services.opened.get("tab") is None
 
 
 # ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_pages_rewards_are_held_against_the_labels(tmp_path, worker):
+@pytest.fixture
+def services(tmp_path):
+    with closing(Services(tmp_path)) as services:
+        yield services
+
+
+def test_the_pages_rewards_are_held_against_the_labels(tmp_path, services):
     opening = opened(tmp_path)[-1]
     imported = opening.imported
-    views = list(check_rewards(imported, scoring_form(opening), "0.5", worker, Kept(1), "tab"))
+    views = list(check_rewards(imported, scoring_form(opening), "0.5", services, "tab"))
     assert [view.running for view in views] == [True] * (len(views) - 1) + [False]  # it can be cancelled till its end
     found = views[-1].made
     notes, answer = found.rows
@@ -241,9 +248,9 @@ def test_the_pages_rewards_are_held_against_the_labels(tmp_path, worker):
     assert row[6].split(" ↵ ")[0] == text.split("\n")[0][: opening_handlers.SHOWN - 1] or row[6].endswith("…")
 
 
-def test_labels_of_steps_give_a_first_error_f1(tmp_path, worker):
+def test_labels_of_steps_give_a_first_error_f1(tmp_path, services):
     opening = opened(tmp_path, "chain-arithmetic", tokenizer="words")[-1]
-    view = list(check_rewards(opening.imported, scoring_form(opening), "", worker, Kept(1), "tab"))[-1]
+    view = list(check_rewards(opening.imported, scoring_form(opening), "", services, "tab"))[-1]
     assert [(row[0], row[1], row[4], row[6]) for row in view.made.rows] == [
         ("step_correctness", "steps", "1.000", "100.0%"),
         ("answer_correctness", "completions", "1.000", "–"),

@@ -42,7 +42,7 @@ from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers.rewards import VALUES
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Kept, Services
+from workbench.ui.handlers.session import Services, Works
 from workbench.ui.tabs.form import drawn, note_value
 
 STYLE = "public.css"
@@ -129,7 +129,7 @@ class PublicServices(Services):
 
     def __init__(self, workspace: Path | None = None) -> None:
         super().__init__(workspace, models=_Models, judges=_Judges, sandbox=_Sandbox)
-        self.openings = _NoFiles(0)
+        self.opening = _NoFiles()
         os.environ[SHIPPED_ONLY] = "1"  # of this process and of its runs
 
     def path_of(self, name: str) -> str:
@@ -199,7 +199,7 @@ class _Sandbox(Sandbox):
         return super().function(code, name)
 
 
-class _NoFiles(Kept[Any]):
+class _NoFiles(Works):
     """Opens none."""
 
     def run(self, *work: Any) -> Any:

@@ -20,17 +20,15 @@ from workbench.config import TaskSection
 from workbench.credit import SCHEMES
 from workbench.data import Imported
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.rewards import Sandbox
-from workbench.rewards.reward import Models
 from workbench.schema import Example, Group
 from workbench.sentences import about_probes
 from workbench.ui.handlers.example import find_task, with_group
 from workbench.ui.handlers.fields import changed, credit_config
-from workbench.ui.handlers.opening import Opening, short
+from workbench.ui.handlers.opening import short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, View, believed, findings_json, portable_configs
-from workbench.ui.handlers.session import CHECKED, Kept, Services, Work, Works
+from workbench.ui.handlers.session import CHECKED, Services, Work, Works
 from workbench.ui.payloads import ProbePair
 from workbench.views.heatmap import credit_payload, to_json
 
@@ -99,7 +97,7 @@ def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[View
         )
 
     def kept(report: ProbeReport) -> str:
-        services.probing.keep(tab, report)
+        services.probed[tab] = report
         return probe_json(report, own)
 
     yield from _tell(services.probing, tab, work, "probing", kept)
@@ -124,7 +122,7 @@ def try_clinic(draft: PageState, services: Services, tab: str) -> Iterator[View]
 @validate_call(config=CHECKED)
 def pair(services: Services, tab: str, edit: str, scheme: str) -> ProbePair | None:
     """The answer in which an edit gains most under a scheme, before and after it; None where there is no such cell."""
-    report = services.probing.of(tab)
+    report = services.probed.get(tab)
     result = report.results.get(edit, {}).get(scheme) if report is not None else None
     if result is None or result.pair is None or result.worst is None:
         return None
@@ -227,10 +225,8 @@ def check_rewards(
     imported: Imported,
     draft: PageState,
     threshold: str,
-    worker: Sandbox,
-    openings: Kept[Opening],
+    services: Services,
     tab: str,
-    models: Models | None = None,
 ) -> Iterator[View]:
     """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
     try:
@@ -249,8 +245,8 @@ def check_rewards(
                 config,
                 pattern=pattern,
                 threshold=least,
-                worker=worker,
-                models=models,
+                worker=services.reward_worker(tab),
+                models=services.models,
                 on_progress=lambda done, of, name=config.name: report(f"{name}: {done:,} of {of:,} groups"),  # type: ignore[misc]
                 cancelled=cancelled,
             )
@@ -258,7 +254,7 @@ def check_rewards(
         ]
 
     try:
-        with openings.run(tab, check, "checking …") as work:
+        with services.opening.run(tab, check, "checking …") as work:
             for line in work:
                 yield View(Note(line, level="info"), True, made=Checked())
             checks = work.result()

@@ -33,7 +33,7 @@ from workbench.ui.handlers.fields import for_scheme, with_settings
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
 from workbench.ui.handlers.scoring import Note, View
-from workbench.ui.handlers.session import Busy, Cancelled, Kept
+from workbench.ui.handlers.session import Busy, Cancelled, Services
 
 AUTO = "found out"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")
@@ -107,9 +107,10 @@ def find_file(path: str, workspace: Path) -> str | Path:
     return found
 
 
-def open_file(ask: Ask, workspace: Path, openings: Kept[Opening], tab: str) -> Iterator[Opening]:
+def open_file(ask: Ask, services: Services, tab: str) -> Iterator[Opening]:
     """Find out what a file holds and read it, saying how far it is."""
     look: Look | None = None
+    workspace = services.workspace
 
     def open_(report: Callable[[str], None], cancelled: Callable[[], bool]) -> Opening:
         nonlocal look
@@ -127,7 +128,7 @@ def open_file(ask: Ask, workspace: Path, openings: Kept[Opening], tab: str) -> I
         return _rollouts(ask, look, _read(source, ask, look, report, cancelled))
 
     try:
-        with openings.run(tab, open_, "reading …", "Cancelled; nothing was opened.") as work:
+        with services.opening.run(tab, open_, "reading …", "Cancelled; nothing was opened.") as work:
             for line in work:
                 yield Opening(ask, Note(line, level="info"), True)
             opened = work.result()
@@ -137,7 +138,7 @@ def open_file(ask: Ask, workspace: Path, openings: Kept[Opening], tab: str) -> I
         return
     except WorkbenchError as error:
         opened = Opening(ask, Note(in_page_words(error)), look=look)
-    openings.keep(tab, opened)
+    services.opened[tab] = opened
     yield opened
 
 

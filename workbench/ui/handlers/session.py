@@ -36,7 +36,7 @@ from workbench.schema import Credit, Group, counted
 KEPT_PROBES = 8
 """Tabs whose probes are remembered, each with the credit of every cell's worst case."""
 KEPT_FILES = 16
-"""Tabs whose opened file is remembered, its groups on disk."""
+"""Tabs whose opened file is remembered."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
 CHECKED = ConfigDict(arbitrary_types_allowed=True)
@@ -62,14 +62,18 @@ class Services:
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = SandboxPool(make=partial(sandbox, judges=self.judges))
-        self.sampling, self.preflight, self.clinic = Works(), Works(), Works()
-        self.openings: Kept[Any] = Kept(KEPT_FILES)
-        """What each tab has opened (``opening.Opening``)."""
+        self.sampling, self.preflight, self.clinic, self.probing = Works(), Works(), Works(), Works()
+        self.opening = Works()
+        """Opening a file, or holding rewards against its labels."""
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
-        self._credits: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
-        self.probing: Kept[ProbeReport] = Kept(KEPT_PROBES)
-        self._call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
+        self.opened: Recent[str, Any] = Recent(KEPT_FILES)
+        """What each tab has opened (``opening.Opening``), its groups on disk."""
+        self.probed: Recent[str, ProbeReport] = Recent(KEPT_PROBES)
+        self.drawn: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
+        """What each tab has drawn last, to explain its tokens when asked, and the second scheme's credit of it."""
+        self.call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
+        """How long the calls of each tab's reward functions took."""
         self.listed: Recent[str, Group | None] = Recent(KEPT_CREDITS)
         """The group that each tab's table of presets is of."""
 
@@ -102,34 +106,16 @@ class Services:
                 self._warming = threading.Thread(target=self.models.warm, name="warm policy", daemon=True)
                 self._warming.start()
 
-    def keep_credit(self, tab: str, credit: Credit | None, other: Credit | None = None) -> None:
-        """Remember what a tab has drawn, to explain its tokens when asked; None leaves the last one."""
-        if credit is None:
-            return
-        with self._lock:
-            self._credits[tab] = (credit, other)
-
     def credit(self, tab: str, *, second: bool = False) -> Credit | None:
         """What a tab has drawn last, or the second scheme's credit of it."""
-        with self._lock:
-            return self._credits.get(tab, (None, None))[1 if second else 0]
-
-    def call_times(self, tab: str) -> CallTimes:
-        """How long the calls of a tab's reward functions took."""
-        with self._lock:
-            times = self._call_times[tab] = self._call_times.get(tab) or CallTimes()
-            return times
+        return self.drawn.get(tab, (None, None))[1 if second else 0]
 
     def leave(self, tab: str) -> None:
         """A tab was closed: what it was at is cancelled and its worker ends."""
-        for works in (self.sampling, self.preflight, self.clinic, self.estimating):
+        for works in (self.sampling, self.preflight, self.clinic, self.probing, self.opening, self.estimating):
             works.cancel(tab)
-        for kept in (self.openings, self.probing):
-            kept.forget(tab)
-        with self._lock:
-            self._credits.pop(tab, None)
-            self._call_times.pop(tab, None)
-            self.listed.pop(tab, None)
+        for kept in (self.opened, self.probed, self.drawn, self.call_times, self.listed):
+            kept.pop(tab, None)
         self._rewards.end(tab)
 
     def close(self) -> None:
@@ -149,17 +135,21 @@ Work = Callable[[Callable[[P], None], Callable[[], bool]], T]
 
 
 class Recent(OrderedDict[K, V]):
-    """A dictionary of the ``most`` entries that were set last; setting one again makes it the newest."""
+    """A dictionary of the ``most`` entries that were set last; setting one again makes it the newest.
+
+    Safe to use from any thread.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__()
-        self._most = most
+        self._most, self._lock = most, threading.Lock()
 
     def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        while len(self) > self._most:
-            self.popitem(last=False)
+        with self._lock:
+            super().__setitem__(key, value)
+            self.move_to_end(key)
+            while len(self) > self._most:
+                self.popitem(last=False)
 
 
 class Cancelled(WorkbenchError):
@@ -209,28 +199,6 @@ class Works:
             return False
         cancel.set()
         return True
-
-
-class Kept(Works, Generic[V]):
-    """One kind of work, by tab, and what it came to last in each of the ``most`` tabs that used it last."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._kept: Recent[str, V] = Recent(most)
-
-    def keep(self, tab: str, value: V) -> None:
-        with self._lock:
-            self._kept[tab] = value
-
-    def of(self, tab: str) -> V | None:
-        with self._lock:
-            return self._kept.get(tab)
-
-    def forget(self, tab: str) -> None:
-        """Cancel what a closed tab is at, and drop what it kept."""
-        self.cancel(tab)
-        with self._lock:
-            self._kept.pop(tab, None)
 
 
 # ── work on a thread ─────────────────────────────────────────────────────────────────────────────────────────────────

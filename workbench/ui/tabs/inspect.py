@@ -248,7 +248,8 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
         )
         if not is_last():  # a change that came later is answered, or soon will be
             return {}
-        services.keep_credit(tab, view.credit, view.other)
+        if view.credit is not None:
+            services.drawn[tab] = view.credit, view.other
         watch, said = said_values(services, tab, draft, view, held.editing)
         updates: Updates = {form.strip: view.preflight} if view.preflight else {}
         return updates | {
@@ -575,7 +576,8 @@ def opening(
     draft = restored.draft if restored is not None else before
     worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
     view = rescore(draft, worker, services.models)
-    services.keep_credit(tab, view.credit, view.other)
+    if view.credit is not None:
+        services.drawn[tab] = view.credit, view.other
     services.warm()
     watch, said = said_values(services, tab, draft, view, "")
     before.tab.scored = draft.rows

@@ -107,18 +107,18 @@ class DoorEvents:
     def _open(self, request: gr.Request) -> Iterator[list[Any]]:
         tab, services = request.session_hash or "", self.services
         services.sampling.cancel(tab)  # its answers are of what was on screen before
-        for view in handlers.open_file(self.asks[tab], services.workspace, services.openings, tab):
+        for view in handlers.open_file(self.asks[tab], services, tab):
             ended = f"{tab} {secrets.token_hex(8)}" if view.running is False else gr.skip()
             running = gr.skip() if view.running is None else gr.update(visible=view.running)
             yield [note_value(view.note), running, ended]
 
     def _stop(self, request: gr.Request) -> None:
-        if self.services.openings.cancel(request.session_hash or ""):
+        if self.services.opening.cancel(request.session_hash or ""):
             self.services.judges.cancel()
 
     def _show(self, request: gr.Request, *held: Any) -> Any:
         tab = request.session_hash or ""
-        opening, before = self.services.openings.of(tab), read(*held)
+        opening, before = self.services.opened.get(tab), read(*held)
         if opening is None or opening is self.shown.get(tab):
             return gr.skip()
         self.shown[tab] = opening
@@ -141,7 +141,7 @@ class DoorEvents:
     # ── what is known of the file ────────────────────────────────────────────────────────────────────────────────
 
     def _details(self, ended: str) -> None:
-        opening = self.services.openings.of(ended.partition(" ")[0])
+        opening = self.services.opened.get(ended.partition(" ")[0])
         if opening is None or opening.rewards:
             return
         if opening.imported is not None:
@@ -216,10 +216,7 @@ class DoorEvents:
 
         def check(request: gr.Request, threshold: str, *held: Any) -> Iterator[list[Any]]:
             tab = request.session_hash or ""
-            worker = services.reward_worker(tab)
-            for view in checking.check_rewards(
-                imported, read(*held), threshold, worker, services.openings, tab, services.models
-            ):
+            for view in checking.check_rewards(imported, read(*held), threshold, services, tab):
                 running = gr.skip() if view.running is None else gr.update(visible=view.running)
                 rows, worst, places = view.made.rows, view.made.worst, view.made.places
                 yield [note_value(view.note), table_value(rows), table_value(worst), places, running]

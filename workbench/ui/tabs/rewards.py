@@ -24,6 +24,7 @@ import gradio as gr
 from workbench.config import Leaf
 from workbench.errors import ConfigError
 from workbench.rewards.source import saved_rewards
+from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.page_state import PageState, Tab
@@ -219,7 +220,8 @@ def said_values(services: Services, tab: str, draft: PageState, view: ScoringVie
     """Values for ``watch``, which stays where nothing could be scored, and for ``said``."""
     watched = None
     if view.credit is not None:
-        watched = handlers.watch_group(draft, view.credit.scored, services.call_times(tab))
+        services.call_times[tab] = times = services.call_times.get(tab) or CallTimes()
+        watched = handlers.watch_group(draft, view.credit.scored, times)
     said = json.dumps(handlers.rewards_said(draft, view, watched, editing))
     return gr.skip() if watched is None else message(**handlers.watch_payload(watched)), said
 
