@@ -294,12 +294,13 @@ def _wire_cancel(cancel: gr.Button, services: Services) -> None:
 
 def _field(part: str, leaf: Leaf, value: Any) -> Any:
     """The widget of a setting of a part; a text's help stands in it while it is empty."""
+    special = forms.SPECIAL.get(f"{part}.{leaf.name}", {})
     more: dict[str, Any] = {"elem_id": f"{part}-{leaf.name.replace('_', '-')}", "info": None}
     if leaf.kind is int:
         more |= {"precision": 0}
-    elif leaf.kind is str:
+    elif leaf.kind is str and "choices" not in special:
         more |= {"placeholder": leaf.help}
-    return widget(leaf, value, **{**more, **forms.SPECIAL.get(f"{part}.{leaf.name}", {})})
+    return widget(leaf, value, **{**more, **special})
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
