@@ -31,11 +31,11 @@ from workbench.rewards.watch import CallTimes
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, token_texts
-from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.reward_forms import row_from
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.rewards import rewards_said, row_label, watch_group
 from workbench.ui.handlers.scoring import rescore
+from workbench.ui.handlers.sharing import inspect_code
 
 CHAIN = StepPattern()
 SMALL = {"vocab_size": 200, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}

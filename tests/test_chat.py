@@ -28,7 +28,7 @@ from workbench.rewards import score_group, split_group
 from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Example, Group, Rollout, answer_span
 from workbench.steps import StepPattern
-from workbench.ui.handlers.notebook import can_sample_again
+from workbench.ui.handlers.sharing import can_sample_again
 from workbench.views.heatmap import group_payload
 
 TEMPLATE = (

@@ -19,10 +19,9 @@ from workbench.config.section import Leaf
 from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
 from workbench.ui.handlers.fields import paths_of, pattern_form
-from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import with_path
 from workbench.ui.handlers.session import GroupStore
-from workbench.ui.handlers.sharing import link_of, restore
+from workbench.ui.handlers.sharing import inspect_code, link_of, restore
 
 TEXTS: dict[str, Any] = {
     "name": "other", "policy.merge": {"run:taught": 0.5}, "policy.lora.targets": "q_proj",

@@ -11,7 +11,7 @@ from workbench.checks.reward_check import check_reward
 from workbench.data import load_groups, load_task
 from workbench.data.hand_labels import HandLabelled, HandLabels
 from workbench.errors import ConfigError
-from workbench.ui.handlers import hand_labels as handlers
+from workbench.ui.handlers import group_export as handlers
 
 PROMPT = "Start with 3. Add 4. Double it."
 TEXT = "Step 1: 3 + 4 = 7\nStep 2: 7 * 2 = 15\nAnswer: 15 \U0001f642"

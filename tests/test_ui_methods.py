@@ -14,12 +14,11 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.fields import INSPECTED, elem_id, fits, help_of, label_of, paths_of, run_form
-from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore
-from workbench.ui.handlers.sharing import dump, link_of, restore, take_over
+from workbench.ui.handlers.sharing import dump, link_of, restore, take_over, train_code
 from workbench.ui.tabs.form import form_note_value
 
 CHANGED: dict[str, dict[str, Any]] = {

@@ -23,12 +23,19 @@ from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.fields import credit_section, every_leaf
 from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.group_export import export
-from workbench.ui.handlers.notebook import can_sample_again, inspect_code, text_literal, train_code
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import GroupStore
-from workbench.ui.handlers.sharing import dump, link_of, restore
+from workbench.ui.handlers.sharing import (
+    can_sample_again,
+    dump,
+    inspect_code,
+    link_of,
+    restore,
+    text_literal,
+    train_code,
+)
 
 MINE = '''LIMIT = 9
 

@@ -14,10 +14,9 @@ from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.example import choose_example, preview, read_as
 from workbench.ui.handlers.fields import credit_section, with_settings
-from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.session import GroupStore
-from workbench.ui.handlers.sharing import dump, restore
+from workbench.ui.handlers.sharing import dump, inspect_code, restore
 
 COLUMNS = "prompt=q,answer=truth.value"
 

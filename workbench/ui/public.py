@@ -40,6 +40,7 @@ from workbench.runs import Run, list_runs
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER
+from workbench.ui.handlers.page_state import leaves
 from workbench.ui.handlers.rewards import VALUES
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Works
@@ -97,8 +98,8 @@ def allowed(config: RunConfig) -> None:
             _refuse(
                 "method.rewards", reward.name, f"built-in functions alone, nothing with {', '.join(sorted(others))}"
             )
-    usual = dict(_leaves(RunConfig.parse({"method": config.method.name}).model_dump()))
-    for path, value in _leaves(config.model_dump()):
+    usual = dict(leaves(RunConfig.parse({"method": config.method.name}).model_dump()))
+    for path, value in leaves(config.model_dump()):
         if path in MOST and isinstance(value, int) and value > MOST[path]:
             _refuse(path, value, f"at most {MOST[path]}")
         is_direct = path.count(".") == 1 and path.startswith(("method.", "optimiser."))
@@ -111,14 +112,6 @@ def allowed(config: RunConfig) -> None:
 
 def _refuse(field: str, value: Any, instead: str) -> None:
     raise ConfigError(f"{field}: a public page does not take {shown(value)} ({instead}); {REMEDY}")
-
-
-def _leaves(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
 
 
 # ── where something is sampled, scored, read or started ──────────────────────────────────────────────────────────────

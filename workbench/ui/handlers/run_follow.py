@@ -14,13 +14,13 @@ import dataclasses
 import math
 import threading
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypedDict
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypedDict
 
 from pydantic import validate_call
 
@@ -200,7 +200,7 @@ def poll(
     status, config = run.status(), run.config()
     method, summary, answers = run.method, run.summary_of(status, config), run.dir.answers.steps()
     with kept(run) as known:
-        seconds = known.columns["seconds"].values
+        seconds = known.columns["seconds"][1]
         said, problems = _told(run, tuple(answers), status.started, known)
         news = _rows_since(known, cursor, method.metrics, smoothing=smoothing, problems=problems, groups=groups)
         alarms = [_alarm(alarm, config) for alarm in known.alarms()]
@@ -231,8 +231,7 @@ def _told(run: Run, measured: tuple[int, ...], started: float | None, known: Kep
     """Sentences about a run and the number of its held-out problems, anew when it has logged more."""
     key = (run, measured, started, known.rows)
     if known.told[0] != key:
-        columns = {metric: (column.steps, column.values) for metric, column in known.columns.items()}
-        said: list[Said] = [sentence.parts for sentence in run.sentences(columns)]
+        said: list[Said] = [sentence.parts for sentence in run.sentences(known.columns)]
         known.told = key, (said, _problems(run, measured, started))
     return known.told[1]
 
@@ -382,18 +381,9 @@ ADDED = 250
 """Rows after which a long log's curves are given anew, because a page that adds to them has too many points."""
 REWARDS = ("reward", "step_reward")
 ASKED_FOR = (*REWARDS, "accuracy", "seconds")
-"""Columns that are there even where nothing was logged, for who asks by name."""
-
-
-@dataclass
-class Column:
-    """One metric: the steps at which it was logged, and its finite values there."""
-
-    steps: array[float] = field(default_factory=lambda: array("d"))
-    values: array[float] = field(default_factory=lambda: array("d"))
-
-    def __len__(self) -> int:
-        return len(self.steps)
+"""Metrics that are kept even where no curve is drawn of them."""
+Column: TypeAlias = "tuple[array[float], array[float]]"
+"""Of one metric: the steps at which it was logged, and its finite values there."""
 
 
 @dataclass(frozen=True)
@@ -426,7 +416,7 @@ class KeptRun:
         self.cursor = 0
         self.rows = 0
         self.read_at = {0: 0}  # how many rows there were at each cursor that was given lately
-        self.columns = {metric: Column() for metric in ASKED_FOR}
+        self.columns: dict[str, Column] = defaultdict(lambda: (array("d"), array("d")))
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         self.corrupt: dict[int, str] = {}
         self.lost: set[str] = set()  # metrics whose newest value is no number
@@ -455,11 +445,9 @@ class KeptRun:
                 is_number = isinstance(value, int | float) and math.isfinite(value)
                 if is_number and (metric in ASKED_FOR or _is_drawn(metric)):
                     self.lost.discard(metric)
-                    column = self.columns.get(metric)
-                    if column is None:
-                        column = self.columns[metric] = Column()
-                    column.steps.append(step)
-                    column.values.append(value)
+                    steps, values = self.columns[metric]
+                    steps.append(step)
+                    values.append(value)
 
     def alarms(self) -> list[Alarm]:
         if self._alarms[0] != self.rows:
@@ -469,18 +457,18 @@ class KeptRun:
     @property
     def pace(self) -> float | None:
         """Seconds that one of the newest steps took; None before there are two."""
-        column = self.columns["seconds"]
-        if len(column) < 2:
+        logged, seconds = self.columns["seconds"]
+        if len(logged) < 2:
             return None
-        first = -min(len(column), PACED + 1)
-        steps = column.steps[-1] - column.steps[first]
-        return (column.values[-1] - column.values[first]) / steps if steps > 0 else None
+        first = -min(len(logged), PACED + 1)
+        steps = logged[-1] - logged[first]
+        return (seconds[-1] - seconds[first]) / steps if steps > 0 else None
 
     def figures(self) -> Figures:
-        reward = next((name for name in REWARDS if len(self.columns[name])), REWARDS[0])
-        accuracy, seconds = self.columns["accuracy"].values, self.columns["seconds"].values
+        reward = next((name for name in REWARDS if self.columns[name][1]), REWARDS[0])
+        accuracy, seconds = self.columns["accuracy"][1], self.columns["seconds"][1]
         return Figures(
-            reward=max(self.columns[reward].values, default=None),
+            reward=max(self.columns[reward][1], default=None),
             reward_metric=reward,
             course=tuple(accuracy[-(-i * (len(accuracy) - 1) // COURSE)] for i in range(COURSE + 1))
             if len(accuracy) > COURSE
@@ -496,11 +484,7 @@ class KeptRun:
 
     def drawn(self) -> Columns:
         """The columns that curves are drawn of, with at least one value each."""
-        return {
-            metric: (column.steps, column.values)
-            for metric, column in self.columns.items()
-            if len(column) and _is_drawn(metric)
-        }
+        return {metric: column for metric, column in self.columns.items() if column[0] and _is_drawn(metric)}
 
     def charts(self, metrics: Iterable[str], **options: Any) -> list[Chart]:
         """``options`` are those of ``run_charts``."""
@@ -536,13 +520,11 @@ def _is_drawn(metric: str) -> bool:
 def figures(run: Run) -> Figures:
     """A run's figures, kept for many more runs than whole logs are. Raises RunError for a log that cannot be read."""
     version = _version(run)
-    with _lock:
-        known = _figures.get(str(run.path))
+    known = _figures.get(str(run.path))
     if known is None or known[0] != version:
         with kept(run) as log:
             known = version, log.figures()
-        with _lock:
-            _figures[str(run.path)] = known
+        _figures[str(run.path)] = known
     return known[1]
 
 

@@ -17,12 +17,12 @@ from workbench.runs.check import with_absolute_paths
 from workbench.schema import counted
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.fields import summary, takes
-from workbench.ui.handlers.notebook import train_code
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.reward_rows import RewardRow
 from workbench.ui.handlers.run_follow import kept
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import train_code
 from workbench.views.heatmap import to_json
 
 
@@ -149,9 +149,9 @@ def measured_pace(workspace: Path, method: str, policy: str) -> Pace | None:
             if (config.method.name, config.policy.path) != (method, policy) or not config.method.rows_per_step:
                 continue
             with kept(run) as known:
-                clock = known.columns["seconds"]
-                if len(clock) >= LEAST_STEPS and clock.steps[-1] >= LEAST_STEPS:
-                    return Pace(run.name, clock.values[-1] / clock.steps[-1], config.method.rows_per_step)
+                steps, seconds = known.columns["seconds"]
+                if len(steps) >= LEAST_STEPS and steps[-1] >= LEAST_STEPS:
+                    return Pace(run.name, seconds[-1] / steps[-1], config.method.rows_per_step)
         except WorkbenchError:  # a run that cannot be read tells nothing; the Runs tab says why
             continue
     return None

@@ -239,10 +239,10 @@ def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[Chart]:
 def _columns(run: Run, config: RunConfig) -> Columns:
     """What its curves are drawn of, and what they may be drawn over beside steps: time, and completions sampled."""
     with kept(run) as known:
-        seconds = known.columns[SECONDS]
+        clock, seconds = known.columns[SECONDS]
         columns = {name: (steps[:], values[:]) for name, (steps, values) in known.drawn().items()}
         steps = sorted({step for logged, _ in columns.values() for step in logged})
-        first = {SECONDS: (seconds.steps[:], seconds.values[:])} if len(seconds) else {}
+        first = {SECONDS: (clock[:], seconds[:])} if clock else {}
     if run.method.has_rollouts:
         first[COMPLETIONS] = (array("d", steps), array("d", [s * config.method.rollouts_per_step for s in steps]))
     return {**first, **columns}

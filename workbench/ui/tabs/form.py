@@ -25,6 +25,7 @@ from pydantic import validate_call
 
 from workbench.config import Leaf
 from workbench.errors import WorkbenchError, redact
+from workbench.rewards.judges import Judges
 from workbench.steps import NUMBERS
 from workbench.ui.handlers.example import columns_text, first_group, preset_of, preview
 from workbench.ui.handlers.fields import (
@@ -42,12 +43,11 @@ from workbench.ui.handlers.fields import (
 from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.group_export import EXPORTS, stem
 from workbench.ui.handlers.group_export import export as export_as
-from workbench.ui.handlers.notebook import inspect_code
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.rewards import listed
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import Services
-from workbench.ui.handlers.sharing import dump, link_of
+from workbench.ui.handlers.session import Services, Works
+from workbench.ui.handlers.sharing import dump, inspect_code, link_of
 from workbench.ui.payloads import FactsPayload
 
 ASSETS = "workbench-assets"
@@ -170,6 +170,16 @@ def start_and_cancel(running: bool | None) -> list[Any]:
     if running is None:
         return [gr.skip(), gr.skip()]
     return [gr.update(interactive=not running), gr.update(interactive=running)]
+
+
+def wire_cancel(button: gr.Button, works: Works, judges: Judges | None = None) -> None:
+    """Let a button cancel what its tab is at among ``works``, and what ``judges`` are asked meanwhile."""
+
+    def stop(request: gr.Request) -> None:
+        if works.cancel(request.session_hash or "") and judges is not None:
+            judges.cancel()
+
+    button.click(stop, None, None, queue=False, **PRIVATE)
 
 
 def heading(text: str) -> None:

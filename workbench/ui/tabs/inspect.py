@@ -45,7 +45,7 @@ from workbench.ui.handlers.fields import (
     scheme_form,
     task_form,
 )
-from workbench.ui.handlers.hand_labels import LABELLING
+from workbench.ui.handlers.group_export import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.rewards import listed, with_task
@@ -62,7 +62,6 @@ from workbench.ui.handlers.scoring import (
 )
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import restore
-from workbench.ui.tabs.checks import build_clinic, build_probes, wire_findings, wire_probes
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
@@ -85,10 +84,20 @@ from workbench.ui.tabs.form import (
     start_and_cancel,
     table,
     table_value,
+    wire_cancel,
     wire_share,
 )
 from workbench.ui.tabs.opening import DoorEvents, build_door
-from workbench.ui.tabs.rewards import build_model_status, build_reward_list, said_values, wire_rewards
+from workbench.ui.tabs.rewards import (
+    build_clinic,
+    build_model_status,
+    build_probes,
+    build_reward_list,
+    said_values,
+    wire_findings,
+    wire_probes,
+    wire_rewards,
+)
 from workbench.views.payloads import WhyPayload
 
 KINDS = [
@@ -550,10 +559,7 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
 
     then_score(sampled.then(take, [form.draft, sampled_group], None, queue=False, **PRIVATE))
 
-    def stop(request: gr.Request) -> None:
-        services.sampling.cancel(request.session_hash or "")
-
-    form.cancel.click(stop, None, None, queue=False, **PRIVATE)
+    wire_cancel(form.cancel, services.sampling)
 
 
 # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────

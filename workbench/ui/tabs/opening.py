@@ -33,6 +33,7 @@ from workbench.ui.tabs.form import (
     shown,
     table,
     table_value,
+    wire_cancel,
 )
 
 QUESTIONS: dict[Role, str] = {
@@ -76,7 +77,7 @@ class DoorEvents:
         self.shown: Recent[str, handlers.Opening] = Recent(KEPT_FILES)
         door.upload.upload(self._upload, door.upload, self.wanted, **QUEUED)
         door.path.input(self._by_name, door.path, self.wanted, **QUEUED)
-        door.cancel.click(self._stop, None, None, queue=False, **PRIVATE)
+        wire_cancel(door.cancel, services.opening, services.judges)
         # What follows stands outside of what is drawn anew, which would take its own events with it.
         read_in = [door.note, door.cancel, self.opened]
         opens = self.wanted.change(self._open, None, read_in, concurrency_limit=2, **PRIVATE)
@@ -111,10 +112,6 @@ class DoorEvents:
             ended = f"{tab} {secrets.token_hex(8)}" if view.running is False else gr.skip()
             running = gr.skip() if view.running is None else gr.update(visible=view.running)
             yield [note_value(view.note), running, ended]
-
-    def _stop(self, request: gr.Request) -> None:
-        if self.services.opening.cancel(request.session_hash or ""):
-            self.services.judges.cancel()
 
     def _show(self, request: gr.Request, *held: Any) -> Any:
         tab = request.session_hash or ""

@@ -8,6 +8,8 @@ each row and beside the code.
 Forms stand in the editor's place for a reward model, a judge, a belief, step values by sampling and a file. Each adds a
 row or changes one. A model is loaded, an endpoint asked and values estimated before there is a row; by then the draft
 may have changed, so that what came of it is put into the draft by an event of its own.
+
+Rewards are tried by exploit probes and in the clinic, in panels above the group.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from workbench.rewards.source import saved_rewards
 from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards as handlers
+from workbench.ui.handlers.checks import pair, probe_demo, probe_setup
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_rows import RewardRow
-from workbench.ui.handlers.scoring import Note, ScoringView, message
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.scoring import Note, ScoringView, View, message
+from workbench.ui.handlers.session import Services, Works
 from workbench.ui.tabs.form import (
     PRIVATE,
     Form,
@@ -46,6 +49,7 @@ from workbench.ui.tabs.form import (
     shown,
     start_and_cancel,
     widget,
+    wire_cancel,
 )
 
 FOLLOW = "(listed) => Workbench.followRow(listed)"
@@ -282,14 +286,7 @@ def build_part_form(form: Form, services: Services, row: RewardRow | None, *, pa
 
     outputs = [made, form.rewards.editing, *form.outputs]
     event.then(adopt, [made, *form.inputs], outputs, queue=False, **PRIVATE)
-    _wire_cancel(cancel, services)
-
-
-def _wire_cancel(cancel: gr.Button, services: Services) -> None:
-    def stop(request: gr.Request) -> None:
-        services.estimating.cancel(request.session_hash or "")
-
-    cancel.click(stop, None, None, queue=False, **PRIVATE)
+    wire_cancel(cancel, services.estimating)
 
 
 def _field(part: str, leaf: Leaf, value: Any) -> Any:
@@ -379,7 +376,7 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
     event.then(adopt, [estimated, *chosen], outputs, queue=False, **PRIVATE)
     gr.on([progress.input, in_run.input], change, chosen, outputs, queue=False, **PRIVATE)
 
-    _wire_cancel(cancel, services)
+    wire_cancel(cancel, services.estimating)
 
     def choices(chosen: str, *now: Any) -> Any:
         listed = forms.outcome_choices(read(*now).rows)
@@ -413,3 +410,55 @@ FORMS: dict[str, Callable[..., None]] = {
     handlers.FILE: build_file_form,
 }
 """What the editor shows in place of code, by what it would add."""
+
+
+def build_probes(services: Services) -> SimpleNamespace:
+    """A folded panel above the group: buttons, and what each edit gains."""
+    with gr.Accordion("Exploit probes: would a cheating answer earn more?", open=False, elem_id="probes"):
+        with gr.Row(elem_classes=["fields"]):
+            go = gr.Button("Probe this group", elem_id="probe", min_width=0)
+            cancel = gr.Button("Cancel", elem_id="probe-cancel", min_width=0, interactive=False)
+            demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
+        said = note("probe-note")
+        table = drawn("probe-table", "probes", server_functions=served([pair], services))
+    return SimpleNamespace(go=go, cancel=cancel, demo=demo, note=said, findings=table)
+
+
+def wire_probes(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
+    wire_findings(form.probes, form, services, probe_setup, services.probing)
+
+    def demo(tab: Tab) -> Updates:
+        draft = read(tab)
+        loaded, said = probe_demo(draft)
+        return shown(form, draft, loaded, undo=said.text)
+
+    then_score(form.probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
+
+
+def build_clinic() -> SimpleNamespace:
+    """A folded panel above the group: a button that tries the rewards, its cancel, and what they get wrong."""
+    with gr.Accordion("Reward clinic: what do the rewards get wrong?", open=False, elem_id="clinic"):
+        with gr.Row(elem_classes=["fields"]):
+            go = gr.Button("Try the rewards", elem_id="clinic-go", min_width=0)
+            cancel = gr.Button("Cancel", elem_id="clinic-cancel", min_width=0, interactive=False)
+        said = note("clinic-note")
+        findings = drawn("clinic-table", "clinic")
+    return SimpleNamespace(go=go, cancel=cancel, note=said, findings=findings)
+
+
+def wire_findings(
+    widgets: SimpleNamespace,
+    form: Form,
+    services: Services,
+    look: Callable[[PageState, Services, str], Iterator[View]],
+    works: Works,
+) -> None:
+    """Let the button ``look``, and cancel it among ``works``."""
+
+    def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
+        for view in look(read(*held), services, request.session_hash or ""):
+            yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
+
+    outputs = [widgets.findings, widgets.note, widgets.go, widgets.cancel]
+    widgets.go.click(run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+    wire_cancel(widgets.cancel, works, services.judges)

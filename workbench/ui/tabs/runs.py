@@ -20,7 +20,7 @@ from workbench.ui.handlers import run_follow, run_setup
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS, run_preflight
 from workbench.ui.handlers.fields import METHOD, run_form
-from workbench.ui.handlers.hand_labels import LABELLING
+from workbench.ui.handlers.group_export import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import run_as_reward
 from workbench.ui.handlers.run_follow import resume, stop
@@ -28,7 +28,6 @@ from workbench.ui.handlers.run_rollouts import all_rollouts, problems, rollouts,
 from workbench.ui.handlers.runs import inspect_policy, train_on, use_settings
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.checks import wire_findings
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
@@ -47,6 +46,7 @@ from workbench.ui.tabs.form import (
     shown,
 )
 from workbench.ui.tabs.inspect import InspectEvents
+from workbench.ui.tabs.rewards import wire_findings
 
 RUNS_ASKED = (
     handlers.table,
