@@ -20,6 +20,15 @@ FILE = Path(__file__).resolve().parents[1] / "workbench" / "views" / "payloads.d
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "any"}
 
 
+SENT = {
+    kind: name
+    for module in MODULES
+    for name, kind in getattr(module, "DATACLASSES", {}).items()
+    if isinstance(kind, type)
+}
+"""Dataclasses that are sent field by field, by their type's name."""
+
+
 def declared_in(module: ModuleType) -> dict[str, Any]:
     """The typed dictionaries of a module, and the dataclasses that it says are sent field by field, several as one."""
     own = {name: value for name, value in vars(module).items() if is_typeddict(value)}
@@ -45,7 +54,7 @@ def script_type(hint: Any) -> str:
     if origin is not None:
         item = script_type(inner[0])
         return f"({item})[]" if " | " in item else f"{item}[]"
-    return hint.__name__ if is_typeddict(hint) else "any"
+    return hint.__name__ if is_typeddict(hint) else SENT.get(hint, "any")
 
 
 def interface(name: str, members: Mapping[str, Any]) -> str:

@@ -35,9 +35,12 @@ def test_the_page_is_told_both_answers_of_each_problem_or_why_not(tmp_path: Path
     run.answers.write(8, answers(True, True))
     told = problems(tmp_path, "a")
     assert "error" not in told
-    assert (told["before"], told["now"], [row["prompt"] for row in told["rows"]]) == (0, 8, ["problem 0", "problem 1"])
-    assert told["rows"][0]["before"] == {"text": "it is False", "right": False, "answer": "7"}
-    assert told["rows"][0]["now"] == {"text": "it is True", "right": True, "answer": "7"}
+    assert (told["before"], told["now"], [row["now"].prompt for row in told["rows"]]) == (
+        0,
+        8,
+        ["problem 0", "problem 1"],
+    )
+    assert told["rows"][0] == {"before": answers(False)[0], "now": answers(True)[0]}
     run.answers.write(8, answers(True))
     assert "measured on other rows at step 0 than at 8" in problems(tmp_path, "a")["error"]  # type: ignore[typeddict-item]
     assert "no run 'gone'" in problems(tmp_path, "gone")["error"]  # type: ignore[typeddict-item]

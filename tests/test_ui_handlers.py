@@ -459,7 +459,7 @@ def test_a_stored_group_is_drawn_with_its_passes(run, services):
     assert [(p["step"], p["number"], p["logged"]) for p in drawn["loss"]["passes"]] == [(1, 1, 0.25), (2, 2, 0.25)]
     assert drawn["rollouts"][0]["loss"]["coefficients"]["grpo"] == pytest.approx(1 / 30)  # 3 answers, 10 tokens
     assert drawn["rollouts"][0]["loss"]["passes"][1]["logprobs"] == [-1.0] * 10
-    assert sum(part["share"] for part in answer["shares"] if part["name"].startswith("step")) == pytest.approx(1)
+    assert sum(part.share for part in answer["shares"] if part.name.startswith("step")) == pytest.approx(1)
 
 
 def test_a_stored_group_says_which_step_its_loss_still_awaits(services, tmp_path):

@@ -43,7 +43,6 @@ from workbench.ui.handlers.help import guide, live
 from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.run_setup import inherited
 from workbench.ui.handlers.session import Services
-from workbench.ui.payloads import HeaderPayload
 from workbench.ui.public import STYLE, PublicServices, Requests, close
 from workbench.ui.tabs.form import (
     ASSETS,
@@ -92,7 +91,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     with Page(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         Api(services).register(mcp=mcp)  # before events of the same names
 
-        header = json.dumps(HeaderPayload(title=TITLE, loop=LOOP))
+        header = json.dumps({"title": TITLE, "loop": LOOP})
         drawn("header", "header", header, server_functions=served([policy_status], services))
         form = Form(draft=gr.State(Tab(first_draft())), bound={}, undo_before=gr.State(None), undo_notes=[])
         with gr.Tabs(elem_id="pages") as tabs:

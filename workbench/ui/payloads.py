@@ -6,37 +6,33 @@ Where a dataclass is sent as it is, its fields are the keys: see PAYLOADS.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from workbench.checks import Finding
 from workbench.metrics import Metric
+from workbench.policies.client import PolicyStatus
 from workbench.rewards.watch import Correlation, Distribution, Watched
-from workbench.views.payloads import GroupPayload, NoSpreadPayload, Said
+from workbench.views.payloads import NoSpreadPayload, Said
 
 Pairs = Sequence[tuple[str, str]]
 
 
-class NotePayload(TypedDict):
-    """A message beside a control; ``editor`` is the elem_id of the code editor that ``line`` is of, ``fields`` those of
-    the fields that it is about, ``action`` the label of its button."""
+class SaidPayload(TypedDict):
+    """A ``Note`` as it is: a message, and the line of the code that it is about."""
 
     text: str
     level: str
     line: int | None
     detail: str
+
+
+class NotePayload(SaidPayload):
+    """A message beside a control; ``editor`` is the elem_id of the code editor that ``line`` is of, ``fields`` those of
+    the fields that it is about, ``action`` the label of its button."""
+
     editor: str | None
     fields: Sequence[str]
     action: str | None
-
-
-class FactsPayload(TypedDict):
-    rows: Pairs
-    kind: str
-
-
-class HeaderPayload(TypedDict):
-    title: str
-    loop: str
 
 
 class RowsPayload(TypedDict):
@@ -45,36 +41,6 @@ class RowsPayload(TypedDict):
     text: str
     level: str
     rows: Sequence[Pairs]
-
-
-class PolicyStatusPayload(TypedDict):
-    state: str
-    policy: str
-    seconds: float
-    message: str
-    device: str
-    parameters: int | None
-    decoding: str
-
-
-class StreamPayload(TypedDict):
-    texts: Sequence[str]
-    finished: Sequence[bool]
-    prompt: str
-
-
-class DrawingMessage(TypedDict, total=False):
-    """What Inspect's right side is to do."""
-
-    show: GroupPayload
-    about: str
-    other: str
-    stale: str
-    group: GroupPayload
-    busy: str
-    stream: StreamPayload
-    back: bool
-    empty: str
 
 
 class HandLabel(TypedDict):
@@ -96,11 +62,6 @@ class HandLabelsPayload(TypedDict):
 class LabelsFile(TypedDict):
     name: str
     text: str
-
-
-class FindingsPayload(TypedDict, total=False):
-    findings: Sequence[Mapping[str, Any]]
-    busy: str
 
 
 class ClinicPayload(TypedDict):
@@ -155,15 +116,6 @@ class WatchPayload(TypedDict):
     slow: Sequence[str]
 
 
-class SaidPayload(TypedDict):
-    """A ``Note`` as it is: a message, and the line of the code that it is about."""
-
-    text: str
-    level: str
-    line: int | None
-    detail: str
-
-
 class ReturnedPayload(TypedDict):
     """What a reward returned for one rollout: each step's text, its score, and whether that says wrong.
 
@@ -200,27 +152,6 @@ class FilePayload(TypedDict):
     name: str
     text: str
     once: str
-
-
-class PagePayload(TypedDict, total=False):
-    """What the browser tab keeps of the draft, and the link to it."""
-
-    page: Mapping[str, Any]
-    link: Mapping[str, str]
-    tab: str
-    first: bool
-    restored: bool
-
-
-class ExportPayload(TypedDict):
-    name: str
-    type: NotRequired[str]
-    text: NotRequired[str]
-
-
-class CodePayload(TypedDict, total=False):
-    code: str
-    problem: str
 
 
 class OptionPayload(TypedDict):
@@ -274,5 +205,6 @@ DATACLASSES = {
     "FunctionPayload": Watched,
     "CorrelationPayload": Correlation,
     "MetricPayload": Metric,
+    "PolicyStatusPayload": PolicyStatus,
 }
 """Sent field by field."""

@@ -3,7 +3,7 @@
 // The tab's copy lives in sessionStorage, so that two tabs never restore each other's. Its value comes from the
 // server, see PagePayload.
 
-/** @import { PagePayload } from "../../views/payloads.d.ts" */
+/** @typedef {{ page?: any, link?: Record<string, string>, tab?: string, first?: boolean, restored?: boolean }} PagePayload */
 /** @import { Heatmap } from "../../views/drawing/heatmap.js" */
 /** @import { Credited, Place } from "../../views/drawing/payload.js" */
 

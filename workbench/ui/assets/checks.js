@@ -1,8 +1,9 @@
 // Pre-flight findings, exploit probes and the reward clinic.
 
-/** @import { ClinicPayload, FindingPayload, FindingsPayload, ProbePair, ProbeRow, ProbesPayload } from "../../views/payloads.d.ts" */
+/** @import { ClinicPayload, FindingPayload, ProbePair, ProbeRow, ProbesPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
+/** @typedef {{ findings?: FindingPayload[], busy?: string }} FindingsPayload */
 /** @typedef {{ busy: string, rows?: undefined, rewards?: undefined }} Busy What is drawn while probes or the clinic run */
 /** @typedef {{ name: string, looks_at: string, forms: string[], tried: number, findings: FindingPayload[], scores: Record<string, number | null> }} Patient */
 

@@ -1,9 +1,14 @@
 // The Inspect tab's right side: the group, and a line above it that says what it is or what is going on.
 
-/** @import { DrawingMessage, GroupPayload } from "../../views/payloads.d.ts" */
+/** @import { GroupPayload } from "../../views/payloads.d.ts" */
 /** @import { Why } from "../../views/drawing/payload.js" */
 /** @import { Call, Handles, LabelServer } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number, token: number, which: "a" | "b" }} WhyAsked */
+/** @typedef {{ texts: string[], finished: boolean[], prompt: string }} Stream */
+/**
+ * @typedef {{ show?: GroupPayload, about?: string, other?: string, stale?: string, group?: GroupPayload, busy?: string,
+ *   stream?: Stream, back?: boolean, empty?: string }} DrawingMessage What the right side is to do.
+ */
 
 import { el, say } from "../../views/dom.js";
 import { mount } from "../../views/drawing/heatmap.js";

@@ -1,6 +1,7 @@
 // Messages beside controls, and lists of facts.
 
-/** @import { FactsPayload, NotePayload, SaidPayload } from "../../views/payloads.d.ts" */
+/** @typedef {{ rows: [string, string][], kind: string }} FactsPayload */
+/** @import { NotePayload, SaidPayload } from "../../views/payloads.d.ts" */
 /** @import { Handles } from "./payloads.js" */
 
 import { el } from "../../views/dom.js";

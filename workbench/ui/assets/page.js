@@ -1,6 +1,7 @@
 // The page's header: its title, the policy's state, and the light or dark theme.
 
-/** @import { HeaderPayload, PolicyStatusPayload } from "../../views/payloads.d.ts" */
+/** @typedef {{ title: string, loop: string }} HeaderPayload */
+/** @import { PolicyStatusPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
 
 import { el, once } from "../../views/dom.js";
@@ -52,7 +53,7 @@ function skipToGroup(event) {
 /** @param {PolicyStatusPayload} status */
 export function policyText({ state, policy, seconds, device, parameters }) {
   const size = parameters ? ` · ${(parameters / 1e6).toPrecision(2)}M parameters` : "";
-  switch (state) {
+  switch (/** @type {string} */ (state)) {
     case "loading":
       return `loading policy · ${Math.round(seconds)} s`;
     case "unloaded":

@@ -1,6 +1,8 @@
 // Taking Inspect along: links, files, and code for a notebook.
 
-/** @import { CodePayload, ExportPayload, PagePayload } from "../../views/payloads.d.ts" */
+/** @import { PagePayload } from "./address.js" */
+/** @typedef {{ code?: string, problem?: string }} CodePayload */
+/** @typedef {{ name: string, type?: string, text?: string }} ExportPayload */
 /** @import { Call, Handles } from "./payloads.js" */
 /**
  * @typedef {Object} Server

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, cast
@@ -46,7 +46,7 @@ from workbench.ui.handlers.page_state import PageState, with_path
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.scoring import Note, ScoringView, View, message, split
 from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
-from workbench.ui.payloads import Pairs, PolicyStatusPayload, RowsPayload
+from workbench.ui.payloads import Pairs, RowsPayload
 from workbench.views.heatmap import to_json
 
 CUSTOM = "custom"
@@ -385,20 +385,11 @@ def _sample(
 
 
 @validate_call(config=CHECKED)
-def policy_status(services: Services, policy: str) -> PolicyStatusPayload:
+def policy_status(services: Services, policy: str) -> dict[str, Any]:
     """The state of the policy that a page has chosen, "unloaded" while the worker holds another one.
 
     A page that names none is told of the worker's.
     """
     status = services.models.status()
     unloaded = bool(policy and status.policy and policy != status.policy)
-    shown = PolicyStatus("off") if unloaded else status
-    return {
-        "state": "unloaded" if unloaded else shown.state,
-        "policy": policy if unloaded else shown.policy,
-        "seconds": shown.seconds,
-        "message": shown.message,
-        "device": shown.device,
-        "parameters": shown.parameters,
-        "decoding": shown.decoding,
-    }
+    return {**asdict(PolicyStatus("off")), "state": "unloaded", "policy": policy} if unloaded else asdict(status)

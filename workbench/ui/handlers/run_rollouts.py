@@ -20,16 +20,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import validate_call
 
-from workbench.credit import gradient_shares, pass_losses
+from workbench.credit import GradientShare, gradient_shares, pass_losses
 from workbench.errors import PatternError, RunError, WorkbenchError
 from workbench.runs import Run, open_run
-from workbench.schema import Credit, LossPass, prompt_text
+from workbench.schema import Credit, HeldOutAnswer, LossPass, prompt_text
 from workbench.ui.handlers.run_follow import Failed, of_run
 from workbench.ui.handlers.scoring import explain_token, split
 from workbench.ui.handlers.session import CHECKED, Recent, Services
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, DrawnLoss, credit_payload, row_payload, to_json
 from workbench.views.payloads import WhyPayload
 
+DATACLASSES = {"SharePayload": GradientShare, "AnswerPayload": HeldOutAnswer}
+"""Sent field by field."""
 PAGE = 30
 """Rollouts on a page of the list."""
 READING = 1.0
@@ -37,15 +39,6 @@ READING = 1.0
 INDEXED_RUNS = 8
 SHOWN = 240
 """Characters of a text in a list."""
-
-
-class SharePayload(TypedDict):
-    """The part of the gradient that comes from some tokens, and how much of it makes them more likely."""
-
-    name: str
-    tokens: int
-    share: float
-    up: float
 
 
 class StoredGroup(TypedDict):
@@ -58,7 +51,7 @@ class StoredGroup(TypedDict):
     group: int
     groups: int
     watched: bool
-    shares: Sequence[SharePayload]
+    shares: Sequence[GradientShare]
     awaited: int | None
     drawing: str
 
@@ -104,7 +97,7 @@ def _answered(
     groups: int,
     watched: bool,
     drawing: Mapping[str, Any],
-    parts: Sequence[SharePayload] = (),
+    parts: Sequence[GradientShare] = (),
     awaited: int | None = None,
 ) -> StoredGroup:
     return {
@@ -150,13 +143,10 @@ def drawn_credit(run: Run, credit: Credit, services: Services, loss: DrawnLoss |
     return credit_payload(credit, matches, explain_at_most=EXPLAINED_AT_ONCE, loss=loss)
 
 
-def shares(run: Run, step: int, credits: Sequence[Credit], *, watched: bool) -> list[SharePayload]:
+def shares(run: Run, step: int, credits: Sequence[Credit], *, watched: bool) -> list[GradientShare]:
     """Of the first pass over a stored generation; none where no pass is stored."""
     passes = () if watched else _passes(run, step)
-    if not passes:
-        return []
-    parts = gradient_shares(credits, pass_losses(credits, passes[0]))
-    return [{"name": part.name, "tokens": part.tokens, "share": part.share, "up": part.up} for part in parts]
+    return gradient_shares(credits, pass_losses(credits, passes[0])) if passes else []
 
 
 def _passes(run: Run, step: int) -> tuple[LossPass, ...]:
@@ -332,20 +322,11 @@ def _rows(run: Run, numbers: NDArray[np.float64]) -> list[RolloutRow]:
     return rows
 
 
-class AnswerPayload(TypedDict):
-    """An answer, whether it is right, and what was read as its final answer ("" for none, None if not known)."""
-
-    text: str
-    right: bool
-    answer: str | None
-
-
 class ProblemPayload(TypedDict):
     """A held-out row with its answers at both measures."""
 
-    prompt: str
-    before: AnswerPayload
-    now: AnswerPayload
+    before: HeldOutAnswer
+    now: HeldOutAnswer
 
 
 class Problems(TypedDict):
@@ -370,14 +351,7 @@ def problems(run: Run) -> Problems:
         "run": run.name,
         "before": steps[0],
         "now": steps[-1],
-        "rows": [
-            {
-                "prompt": was.prompt,
-                "before": {"text": was.text, "right": was.right, "answer": was.answer},
-                "now": {"text": now.text, "right": now.right, "answer": now.answer},
-            }
-            for was, now in zip(first, newest, strict=True)
-        ],
+        "rows": [{"before": was, "now": now} for was, now in zip(first, newest, strict=True)],
     }
 
 

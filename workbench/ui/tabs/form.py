@@ -48,7 +48,6 @@ from workbench.ui.handlers.rewards import listed
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.handlers.sharing import dump, inspect_code, link_of
-from workbench.ui.payloads import FactsPayload
 
 ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
@@ -111,7 +110,7 @@ def served(functions: Iterable[Callable[..., Any]], *given: Any) -> list[Any]:
 
 def facts_value(rows: Sequence[tuple[str, str]], kind: str = "") -> str:
     """The value of an element that ``facts`` draws; ``kind`` says what they are about to scripts that ask."""
-    return json.dumps(FactsPayload(rows=rows, kind=kind)) if rows else ""
+    return json.dumps({"rows": rows, "kind": kind}) if rows else ""
 
 
 def hidden(value: str = "") -> gr.Textbox:

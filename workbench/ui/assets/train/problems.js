@@ -3,7 +3,7 @@
 
 /** @import { AnswerPayload, ProblemPayload, Problems } from "../../../views/payloads.d.ts" */
 /** @import { TrainServer } from "../payloads.js" */
-/** @typedef {ProblemPayload & { kind: string }} Sorted */
+/** @typedef {ProblemPayload & { kind: string, prompt: string }} Sorted */
 
 import { el, setText } from "../../../views/dom.js";
 import { pairElement } from "../../../views/drawing/beside.js";
@@ -19,7 +19,8 @@ const KINDS = [
 const LABELS = Object.fromEntries(KINDS);
 
 /** @param {ProblemPayload[]} rows @returns {Sorted[]} With what became of each, kind by kind. */
-export const sorted = (rows) => KINDS.flatMap(([kind, , test]) => rows.filter(test).map((row) => ({ ...row, kind })));
+export const sorted = (rows) =>
+  KINDS.flatMap(([kind, , test]) => rows.filter(test).map((row) => ({ ...row, kind, prompt: row.now.prompt })));
 
 /** @param {AnswerPayload} answer */
 const verdict = ({ right, answer }) => `${answer ? `${answer}, ` : ""}${right ? "right" : "wrong"}`;
@@ -169,7 +170,7 @@ export class ProblemList {
       else button.removeAttribute("aria-current");
     });
     setText(this.told, `At step ${problems.before}: ${verdict(before)}. At step ${problems.now}: ${verdict(now)}.`);
-    const place = problems.rows.findIndex((other) => other.prompt === prompt);
+    const place = problems.rows.findIndex((other) => other.now.prompt === prompt);
     const steps = /** @type {[number, number]} */ ([problems.before, problems.now]);
     const pair = pairElement(sideOf(before), sideOf(now), `Problem ${place + 1}`, steps);
     pair.querySelector("h3")?.after(el("p", { class: "asked" }, prompt.trim()));
