@@ -50,9 +50,7 @@ def test_a_group_is_split_scored_and_explained(page: Page, app: App) -> None:
     equal_rewards_teach_nothing_and_the_page_says_so(page)
     a_token_is_pinned_and_explained(page)
     copies_are_one_card_until_they_are_unfolded(page)
-    colours_follow_the_chosen_measure(page)
     controls_fold_on_a_narrow_screen(page)
-    a_preset_fills_the_pattern_in(page)
     another_task_brings_its_pattern_and_rewards(page)
 
 
@@ -187,29 +185,6 @@ def copies_are_one_card_until_they_are_unfolded(page: Page) -> None:
     page.wait_for_function("!document.querySelector('#heatmap').heatmap.data.options.drop_duplicates")
 
 
-def colours_follow_the_chosen_measure(page: Page) -> None:
-    choice = page.get_by_label("Colour by")
-    assert choice.locator("option").all_inner_texts() == [
-        "advantage",
-        "contribution to the loss",
-        "push by the loss",
-        "weight in the loss",
-        "step score",
-        "normalised reward",
-        "log-prob",
-        "entropy",
-    ]
-    choice.select_option("entropy")
-    expect(page.locator(f"{CARDS} .text i.q").first).to_be_visible()
-    before = page.locator(CHIPS).count()
-    set_regex(page, r"(?m)^Step \d+:")  # a new drawing keeps the choice
-    expect(page.locator(CHIPS)).to_have_count(before - 6)
-    expect(choice).to_have_value("entropy")
-    choice.select_option("advantage")
-    set_regex(page, PATTERN)
-    expect(page.locator(CHIPS)).to_have_count(before)
-
-
 IS_SEEN = """(selector) => {
   const node = document.querySelector(selector), { left, right, top, bottom } = node.getBoundingClientRect();
   return [top + 1, bottom - 1].every((y) => node.contains(document.elementFromPoint((left + right) / 2, y)));
@@ -231,13 +206,6 @@ def controls_fold_on_a_narrow_screen(page: Page) -> None:
     set_regex(page, r"(?m)^Step \d+:")
     expect(page.locator("#preset input")).to_have_value("step-n")
     page.set_viewport_size({"width": 1280, "height": 860})
-
-
-def a_preset_fills_the_pattern_in(page: Page) -> None:
-    page.locator("#preset input").click()
-    page.get_by_role("option", name="line", exact=True).click()
-    expect(page.locator("#regex textarea")).to_have_value(r"\n+")
-    expect(page.locator("#kind input")).to_have_value("ends a step")
 
 
 def another_task_brings_its_pattern_and_rewards(page: Page) -> None:
@@ -268,7 +236,6 @@ def test_groups_are_sampled_cancelled_and_refused(page: Page, browser: Browser, 
     two_tabs_do_not_touch_each_other(page, browser, app)
     sampling_streams_a_new_group_in(page, app)
     cancelling_brings_the_old_group_back(page, app)
-    a_policy_that_is_not_there_is_said_beside_the_button(page)
     a_group_sampled_while_a_reward_fails_is_shown_without_scores(page)
 
 
@@ -315,16 +282,6 @@ def cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
     expect(page.locator("#title h2")).to_have_text(prompt)
     expect(page.locator(CHIPS).first).to_be_visible()
     expect(page.locator("#sample")).to_be_enabled()
-
-
-def a_policy_that_is_not_there_is_said_beside_the_button(page: Page) -> None:
-    page.locator("#policy input").fill("/no/such/folder")
-    page.locator("#policy input").press("Enter")
-    page.locator("#sample").click()
-    expect(page.locator("#sample-note")).to_contain_text("no folder '/no/such/folder'")
-    expect_rollouts(page, 8)
-    page.locator("#policy input").fill("tiny")
-    page.locator("#policy input").press("Enter")
 
 
 def a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page) -> None:

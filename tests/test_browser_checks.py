@@ -7,8 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import App, add_own_reward, close_editor, expect_rollouts, heard, show_more, stopped
-from workbench.credit import SCHEMES
+from tests.browsing import App, add_own_reward, close_editor, expect_rollouts, show_more, stopped
 
 pytestmark = pytest.mark.browser
 PATTERN = r"(?m)^(?:Step \d+|Answer):"
@@ -33,28 +32,9 @@ def advantages(page: Page) -> list[list[float]]:
 
 
 def test_credit_schemes_are_chosen_set_and_compared(page: Page) -> None:
-    every_scheme_shows_its_own_options_and_is_drawn(page)
-    what_a_token_weighs_in_the_loss(page)
     two_schemes_side_by_side(page)
     the_hover_shows_the_sum(page)
     an_option_changes_the_drawing_and_a_bad_one_keeps_it(page)
-
-
-def every_scheme_shows_its_own_options_and_is_drawn(page: Page) -> None:
-    """The form is the scheme's signature; each scheme draws another tensor."""
-    seen = set()
-    for name, scheme in SCHEMES.items():
-        choose(page, "scheme", name)
-        page.wait_for_function("name => document.querySelector('#heatmap').heatmap.data.scheme === name", arg=name)
-        for option in ("normalise", "scale", "gamma", "temperature", "threshold"):
-            shown = option in {one.name for one in scheme.options}
-            expect(page.locator(f"#credit-{option}")).to_be_visible() if shown else expect(
-                page.locator(f"#credit-{option}")
-            ).to_have_count(0)
-        seen.add(str(advantages(page)))
-    assert len(seen) == len(SCHEMES)
-    choose(page, "scheme", "process")
-    page.wait_for_function("document.querySelector('#heatmap').heatmap.data.scheme === 'process'")
 
 
 def an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
@@ -89,18 +69,6 @@ def two_schemes_side_by_side(page: Page) -> None:
     expect(page.locator(".pane")).to_have_count(0)
 
 
-def what_a_token_weighs_in_the_loss(page: Page) -> None:
-    """Under grpo a short completion's tokens weigh more than under dapo."""
-    page.locator(".colour-by").select_option("weight")
-    expect(page.locator("#heatmap .cols .measure").first).to_have_text("weight")
-    found = page.evaluate(f"{ROLLOUTS}.map(r => [r.texts.length, r.normalisers])")
-    mean = sum(length for length, _ in found) / len(found)
-    for length, normalisers in found:
-        assert normalisers["dapo"] == normalisers["bnpo"] == pytest.approx(1.0)
-        assert normalisers["grpo"] == pytest.approx(mean / length, rel=1e-5)
-    page.locator(".colour-by").select_option("advantage")
-
-
 def the_hover_shows_the_sum(page: Page) -> None:
     page.locator(".rollout").first.locator(".text i").nth(3).hover()
     expect(page.locator(".tip .sum")).to_have_text(re.compile(r"^= [+−][\d.]+ \(step 1\)"))
@@ -111,7 +79,6 @@ def test_a_group_is_probed_and_checked_before_training(page: Page, app: App) -> 
     the_clinic_names_a_fault_of_ones_own_reward(page)
     probes_and_their_demo(page)
     preflight_before_start(page, app)
-    preflight_can_be_cancelled(page, app)
 
 
 def the_strip_tells_the_groups_preflight(page: Page) -> None:
@@ -185,22 +152,3 @@ def preflight_before_start(page: Page, app: App) -> None:
         expect(found.locator(".busy")).to_contain_text("sampling prompt 1 of")
     expect(found.locator("li").filter(has_text="truncated").locator("b")).to_have_text("100%")
     expect(page.locator("#preflight-cancel")).to_be_disabled()
-
-
-def preflight_can_be_cancelled(page: Page, app: App) -> None:
-    page.get_by_role("tab", name="Inspect").click()
-    page.locator("#generations input").fill("16")
-    expect(page.locator("#policy-status:is(.ready, .unloaded)")).to_be_visible()
-    page.get_by_role("tab", name="Train").click()
-    with stopped(app, "policies.worker"):
-        page.locator("#preflight").click()
-        expect(page.locator("#preflight-findings .busy")).to_contain_text("sampling prompt 1 of")
-        page.get_by_role("tab", name="Inspect").click()
-        page.locator("#regex textarea").fill("nowhere to be found")  # the group on screen is scored all the same
-        expect(page.locator("#drawing mark", has_text="no match")).to_have_count(6)
-        expect(page.locator("#sample")).to_be_enabled()
-        page.get_by_role("tab", name="Train").click()
-        with heard(page):
-            page.locator("#preflight-cancel").click()
-    expect(page.locator("#preflight-note")).to_contain_text("Cancelled")
-    expect(page.locator("#preflight")).to_be_enabled()

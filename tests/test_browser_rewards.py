@@ -25,12 +25,10 @@ def test_functions_are_watched_written_saved_and_limited(page: Page, app: App) -
     each_row_says_what_its_function_gave_and_took_from_the_start(page)
     a_weight_by_step_is_written_refused_kept_and_undone(page)
     watching_shows_scores_positions_correlation_and_each_rollout(page)
-    a_builtins_error_is_marked_in_the_source_that_is_shown(page)
     an_outcome_function_pasted_into_a_step_row_is_one(page)
     a_failing_line_far_down_is_the_one_that_is_marked(page)
     a_function_is_saved_and_found_after_a_reload(page, app)
     results_stand_beside_the_code_and_prints_under_them(page)
-    there_may_be_any_number(page)
 
 
 def each_row_says_what_its_function_gave_and_took_from_the_start(page: Page) -> None:
@@ -85,18 +83,6 @@ def a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
     remove(page, 2)
 
 
-def a_builtins_error_is_marked_in_the_source_that_is_shown(page: Page) -> None:
-    add_reward(page, "gsm8k_integer")
-    page.locator("#reward-edit-2").click()
-    expect(page.locator("#reward-note-2")).to_contain_text("mean 0")
-    code = "def gsm8k_integer(prompts, completions, **columns):\n    first = completions[0]\n    return first.nothing\n"
-    write_reward(page, code)
-    expect(page.locator("#editor-said")).to_contain_text("AttributeError at line 3")
-    failing = page.locator("#reward-code .cm-line", has_text="first.nothing")
-    expect(failing).to_have_css("background-color", FAILING)
-    remove(page, 2)
-
-
 def a_function_is_saved_and_found_after_a_reload(page: Page, app: App) -> None:
     add_own_reward(page, OWN)
     expect_reward(page, 2, "brief", "step")
@@ -147,9 +133,3 @@ def results_stand_beside_the_code_and_prints_under_them(page: Page) -> None:
     expect(page.locator("#editor-said")).to_contain_text("None changed since")
     close_editor(page)
     expect(page.locator("#drawing .cards")).to_be_visible()
-
-
-def there_may_be_any_number(page: Page) -> None:
-    for place in range(2, 15):
-        add_reward(page, "Your own step function")
-        expect(page.locator(f"#reward-on-{place}")).to_contain_text("my_step_reward")

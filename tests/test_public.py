@@ -24,7 +24,7 @@ from workbench.schema import Example
 from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group, sample
 from workbench.ui.handlers.opening import Ask, open_file
-from workbench.ui.handlers.page_state import with_path
+from workbench.ui.handlers.page_state import leaves, with_path
 from workbench.ui.handlers.run_setup import start_run
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.public import (
@@ -34,7 +34,6 @@ from workbench.ui.public import (
     MOST_BYTES,
     WAITING,
     PublicServices,
-    _leaves,
     allowed,
     close,
 )
@@ -107,7 +106,7 @@ def test_what_is_not_allowed_is_refused_with_its_field(named: str, data: dict[st
 
 
 def test_each_field_of_the_rule_is_one() -> None:
-    known = {path for name in METHODS for path, _ in _leaves(RunConfig.parse({"method": name}).model_dump())}
+    known = {path for name in METHODS for path, _ in leaves(RunConfig.parse({"method": name}).model_dump())}
     assert [part for part in (*FREE, *MOST) if not any(path.startswith(part) for path in known)] == []
 
 
@@ -235,46 +234,6 @@ def send(client: TestClient, config: dict[str, Any], name: str, events: tuple[st
     body = {"fn_index": function["id"], "data": data, "session_hash": tab, "trigger_id": target}
     assert client.post("/gradio_api/queue/join", json=body).status_code == 200
     return client.get("/gradio_api/queue/data", params={"session_hash": tab}).text
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"policy.path": "Qwen/Qwen2.5-0.5B-Instruct"},
-        {"policy.path": "/etc"},
-        {"run.steps": 5000},
-        {"task.data": "/etc/passwd", "method.name": "sft"},
-        {"grpo.trl": "push_to_hub=true"},
-    ],
-)
-def test_whatever_a_tab_holds_nothing_is_started_that_a_public_page_does_not_offer(
-    served: TestClient, values: dict[str, Any]
-) -> None:
-    """What a forged event of a field would make a tab hold."""
-    services = served.app.state.services  # type: ignore[attr-defined]
-    run, said = start_run(draft_of().with_values(values), services)
-    assert run is None
-    assert said is not None
-    assert "public page" in said.text
-    assert not list((services.workspace / "runs").glob("*"))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"policy.path": "Qwen/Qwen2.5-0.5B-Instruct"},
-        {"method.sampling.num_generations": 64},
-        {"page.reference": "org/model"},
-    ],
-)
-def test_whatever_a_tab_holds_nothing_is_sampled_that_a_public_page_does_not_offer(
-    served: TestClient, values: dict[str, Any]
-) -> None:
-    services = served.app.state.services  # type: ignore[attr-defined]
-    views = list(sample(draft_of().with_values(values), services, "forged"))
-    said = views[-1].note
-    assert said is not None
-    assert "public page" in said.text
 
 
 @pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting':DeprecationWarning")
