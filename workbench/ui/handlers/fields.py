@@ -348,19 +348,24 @@ def scheme_form(prefix: str, section: Section | None) -> list[Part]:
 
 def credit_section(scheme: str, **options: Any) -> Section:
     """The section of a scheme with options by name; None and a clip of 0 stand for nothing set."""
-    section: dict[str, Any] = {"scheme": scheme}
-    for name, value in options.items():
-        section = _with_option(section, name, value)
-    return section
+    held = {name: value for name, value in options.items() if value is not None and (value or name != "clip")}
+    return {"scheme": scheme, **held}
 
 
 def section_of(config: CreditConfig) -> Section:
-    return {"scheme": config.scheme} | config.model_dump(exclude_defaults=True)
+    return {"scheme": config.scheme, **config.model_dump(exclude_defaults=True, exclude={"options"}), **config.options}
+
+
+def settings_of(section: Section) -> dict[str, Any]:
+    """A section as a configuration has it, where the options that only its scheme has stand apart."""
+    options = {name: value for name, value in section.items() if name not in CreditConfig.model_fields}
+    shared = {name: value for name, value in section.items() if name not in options}
+    return shared | ({"options": options} if options else {})
 
 
 def credit_config(section: Section, path: str = "method.credit") -> CreditConfig:
     """Raises ConfigError naming the field that does not fit."""
-    return CreditConfig.parse(section, path)
+    return CreditConfig.parse(settings_of(section), path)
 
 
 def read_section(stored: Mapping[str, Any]) -> Section | None:
@@ -368,8 +373,8 @@ def read_section(stored: Mapping[str, Any]) -> Section | None:
     scheme = stored.get("scheme")
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         return None
-    known, held = options_of(scheme), set_options(stored)
-    fitting = {name: value for name, value in held.items() if name in known and _fits(known[name], value)}
+    known = options_of(scheme)
+    fitting = {name: value for name, value in stored.items() if name in known and _fits(known[name], value)}
     return credit_section(scheme, **fitting)
 
 
@@ -382,8 +387,7 @@ def _fits(option: Option, value: Any) -> bool:
 
 def shown_values(section: Section) -> dict[str, Any]:
     """What each option's field shows, by name: what is set, or the scheme's default."""
-    held = set_options(section)
-    return {name: held.get(name, option.default) for name, option in options_of(section["scheme"]).items()}
+    return {name: section.get(name, option.default) for name, option in options_of(section["scheme"]).items()}
 
 
 def changed(section: Section) -> dict[str, Any]:
@@ -417,26 +421,9 @@ def with_settings(section: Section, settings: Mapping[str, Any]) -> Section:
     """
     section = for_scheme(section, settings.get("scheme", section["scheme"]))
     options, shown = options_of(section["scheme"]), shown_values(section)
-    for name, value in settings.items():
-        if name != "scheme" and value != shown.get(name):
-            usual = name in options and value == options[name].default
-            section = _with_option(section, name, None if usual else value)
-    return section
-
-
-def set_options(section: Section) -> dict[str, Any]:
-    """The options that are set, by name, wherever a section holds them."""
-    own = section.get("options")
-    plain = {name: value for name, value in section.items() if name not in ("scheme", "options")}
-    return {**plain, **own} if isinstance(own, Mapping) else plain
-
-
-def _with_option(section: Section, name: str, value: Any) -> dict[str, Any]:
-    unset = value is None or (name == "clip" and not value)  # a number field cannot be empty
-    if name in CreditConfig.model_fields:
-        rest = {key: held for key, held in section.items() if key != name}
-        return rest if unset else {**rest, name: value}
-    options = {key: held for key, held in section.get("options", {}).items() if key != name}
-    options |= {} if unset else {name: value}
-    rest = {key: held for key, held in section.items() if key != "options"}
-    return {**rest, "options": options} if options else rest
+    news = {
+        name: None if name in options and value == options[name].default else value
+        for name, value in settings.items()
+        if name != "scheme" and value != shown.get(name)
+    }
+    return credit_section(**{**section, **news})

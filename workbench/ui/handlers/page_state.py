@@ -47,6 +47,7 @@ from workbench.ui.handlers.fields import (
     for_scheme,
     own_settings,
     section_of,
+    settings_of,
     shared_settings,
     shown_values,
     takes,
@@ -142,7 +143,8 @@ class PageState(BaseModel):
             tree = with_path(tree, ROWS, [reward.model_dump() for reward in rewards])
         if takes(self.method, "credit"):  # Inspect's, or another scheme with what somebody set on Inspect
             as_inspect = self.run_scheme == AS_INSPECT
-            tree = with_path(tree, CREDIT, self.credit if as_inspect else for_scheme(self.credit, self.run_scheme))
+            credit = self.credit if as_inspect else for_scheme(self.credit, self.run_scheme)
+            tree = with_path(tree, CREDIT, settings_of(credit))
         return RunConfig.parse(tree)
 
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────

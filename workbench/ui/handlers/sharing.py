@@ -178,7 +178,7 @@ class _Restoring:
             tree = with_path(tree, path, value)
         page: dict[str, Any] = {"tree": tree, "index": link.get("example"), "saved": link.get("saved")}
         for name, scheme, options in (("credit", "scheme", "options"), ("compare", "compare", "compare-options")):
-            page[name] = {"scheme": link.get(scheme), "options": _json(link.get(options, ""))}
+            page[name] = {**_json(link.get(options, "")), "scheme": link.get(scheme)}
         if isinstance(rows, list):
             fields = [(row, _table(_table(row).get("fields"))) for row in rows]
             page["rows"] = [row for row, held in fields if held.keys() <= _BUILTIN_FIELDS]
