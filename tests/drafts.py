@@ -7,8 +7,7 @@ from typing import Any
 from workbench.schema import RewardKind
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.fields import credit_section
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.reward_rows import RewardRow, builtin_row
+from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row
 
 PATTERN = r"(?m)^(?:Step \d+|Answer):"
 

@@ -31,8 +31,8 @@ from workbench.rewards.watch import CallTimes
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, token_texts
+from workbench.ui.handlers.page_state import builtin_row
 from workbench.ui.handlers.reward_forms import row_from
-from workbench.ui.handlers.reward_rows import builtin_row
 from workbench.ui.handlers.rewards import rewards_said, row_label, watch_group
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.sharing import inspect_code

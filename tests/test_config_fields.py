@@ -18,8 +18,7 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import Leaf
 from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
-from workbench.ui.handlers.fields import paths_of, pattern_form
-from workbench.ui.handlers.page_state import with_path
+from workbench.ui.handlers.fields import paths_of, pattern_form, with_path
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import inspect_code, link_of, restore
 

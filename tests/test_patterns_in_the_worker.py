@@ -13,7 +13,7 @@ from workbench.errors import PatternError, PatternSyntaxError
 from workbench.rewards import Sandbox, load_reward, score_completions, score_group
 from workbench.schema import Group, Rollout, Step
 from workbench.steps import StepPattern
-from workbench.ui.handlers.reward_rows import builtin_row
+from workbench.ui.handlers.page_state import builtin_row
 from workbench.ui.handlers.scoring import ScoringView, rescore
 
 

@@ -23,8 +23,8 @@ from workbench.places import SHIPPED_ONLY
 from workbench.schema import Example
 from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group, sample
+from workbench.ui.handlers.fields import tree_leaves, with_path
 from workbench.ui.handlers.opening import Ask, open_file
-from workbench.ui.handlers.page_state import leaves, with_path
 from workbench.ui.handlers.run_setup import start_run
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.public import (
@@ -106,7 +106,7 @@ def test_what_is_not_allowed_is_refused_with_its_field(named: str, data: dict[st
 
 
 def test_each_field_of_the_rule_is_one() -> None:
-    known = {path for name in METHODS for path, _ in leaves(RunConfig.parse({"method": name}).model_dump())}
+    known = {path for name in METHODS for path, _ in tree_leaves(RunConfig.parse({"method": name}).model_dump())}
     assert [part for part in (*FREE, *MOST) if not any(path.startswith(part) for path in known)] == []
 
 

@@ -16,7 +16,7 @@ from tests.stored_runs import store
 from tests.test_references import saved
 from workbench.errors import RunError
 from workbench.runs import Run
-from workbench.ui.handlers.page_state import with_path
+from workbench.ui.handlers.fields import with_path
 from workbench.ui.handlers.runs import export_run, inspect_policy, train_on, use_settings, write_folder
 
 ROOT = Path(__file__).parents[1]

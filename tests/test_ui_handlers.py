@@ -26,8 +26,7 @@ from workbench.ui.handlers import example as inspect
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
 from workbench.ui.handlers import sharing as imports
 from workbench.ui.handlers.example import adopt, first_group, pattern_note, read_as, sample
-from workbench.ui.handlers.page_state import AS_INSPECT, PageState
-from workbench.ui.handlers.reward_rows import RewardRow, builtin_row
+from workbench.ui.handlers.page_state import AS_INSPECT, PageState, RewardRow, builtin_row
 from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
 from workbench.ui.handlers.session import Services
 

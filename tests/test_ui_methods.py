@@ -14,8 +14,7 @@ from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.fields import INSPECTED, elem_id, fits, help_of, label_of, paths_of, run_form
-from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.reward_rows import builtin_row
+from workbench.ui.handlers.page_state import PageState, Tab, builtin_row
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import dump, link_of, restore, take_over, train_code

@@ -13,8 +13,7 @@ from workbench.rewards import Sandbox
 from workbench.ui.handlers import opening as opening_handlers
 from workbench.ui.handlers.checks import check_rewards
 from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.reward_rows import builtin_row
+from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import Services
 

@@ -18,8 +18,7 @@ from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.fields import with_settings
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, row_of
+from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, row_of
 from workbench.ui.handlers.scoring import Note, ScoringView, message, rescore
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"

@@ -23,8 +23,7 @@ from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.fields import credit_section, every_leaf
 from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.group_export import export
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.reward_rows import builtin_row
+from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import (

@@ -22,9 +22,8 @@ from workbench.steps import pattern as pattern_module
 from workbench.ui.handlers import reward_forms as handlers
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.example import find_task
-from workbench.ui.handlers.page_state import PageState
+from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, builtin_row, row_of
 from workbench.ui.handlers.reward_forms import form_values
-from workbench.ui.handlers.reward_rows import Estimated, RewardRow, builtin_row, row_of
 from workbench.ui.handlers.rewards import row_label, save_row, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
 from workbench.ui.handlers.session import Services, Works

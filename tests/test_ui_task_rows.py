@@ -13,8 +13,8 @@ from tests.drafts import draft_of
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.example import choose_example, preview, read_as
-from workbench.ui.handlers.fields import credit_section, with_settings
-from workbench.ui.handlers.page_state import PageState, with_path
+from workbench.ui.handlers.fields import credit_section, with_path, with_settings
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import dump, inspect_code, restore
 

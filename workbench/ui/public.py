@@ -40,7 +40,7 @@ from workbench.runs import Run, list_runs
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers.page_state import leaves
+from workbench.ui.handlers.fields import tree_leaves
 from workbench.ui.handlers.rewards import VALUES
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Works
@@ -98,8 +98,8 @@ def allowed(config: RunConfig) -> None:
             _refuse(
                 "method.rewards", reward.name, f"built-in functions alone, nothing with {', '.join(sorted(others))}"
             )
-    usual = dict(leaves(RunConfig.parse({"method": config.method.name}).model_dump()))
-    for path, value in leaves(config.model_dump()):
+    usual = dict(tree_leaves(RunConfig.parse({"method": config.method.name}).model_dump()))
+    for path, value in tree_leaves(config.model_dump()):
         if path in MOST and isinstance(value, int) and value > MOST[path]:
             _refuse(path, value, f"at most {MOST[path]}")
         is_direct = path.count(".") == 1 and path.startswith(("method.", "optimiser."))

@@ -41,8 +41,8 @@ from workbench.policies.prompts import known_chat_template, plain_prompt_note
 from workbench.rewards import Sandbox
 from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
-from workbench.ui.handlers.fields import label_of, task_form
-from workbench.ui.handlers.page_state import PageState, with_path
+from workbench.ui.handlers.fields import label_of, task_form, with_path
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.scoring import Note, ScoringView, View, message, split
 from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -25,7 +25,7 @@ from workbench.config import (
     SharedConfig,
     leaves,
 )
-from workbench.config.run import METHODS
+from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import as_text
 from workbench.config.task import READING
 from workbench.credit import OAR_OPTIONS, SCHEMES, Option
@@ -83,6 +83,8 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
     LORA_RANK: {"info": "Rank of the adapter to train; empty trains all weights."},
 }  # fmt: skip
 """What a field's widget has beside what the section says."""
+TABLES = ("prompt.template_kwargs", "policy.merge", *(f"{name}.trl" for name in METHODS))
+"""Paths of values by name that one field holds."""
 _NOT_DRAWN = ("policy.path", "policy.trust_remote_code", "run.steps", "optimiser.learning_rate", LORA_RANK)
 _PAGE = (
     Leaf(SEED, int, False, "Seed of the answers; another one samples others.", 1, "Seed"),
@@ -427,3 +429,65 @@ def with_settings(section: Section, settings: Mapping[str, Any]) -> Section:
         if name != "scheme" and value != shown.get(name)
     }
     return credit_section(**{**section, **news})
+
+
+# ── trees ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def get(tree: Mapping[str, Any], path: str) -> Any:
+    """A value of a tree by its dotted path. Raises KeyError."""
+    for name in path.split("."):
+        if not isinstance(tree, Mapping):
+            raise KeyError(path)
+        tree = tree[name]
+    return tree
+
+
+def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of a tree with one value set."""
+    name, _, inner = path.partition(".")
+    return {**tree, name: with_path(tree.get(name) or {}, inner, value) if inner else value}
+
+
+def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+    """A draft's tree as that of a ``RunConfig`` of the method chosen, or of ``name``; without credit and rewards."""
+    inspected = tree["method"]
+    name = name or inspected["name"]
+    method = {**tree[name], **{part: value for part, value in inspected.items() if takes(name, part)}, "name": name}
+    task = tree["task"]
+    if METHODS[name].section.kind is None:  # which takes no rows
+        task = {**task, "data": None, "data_columns": ""}
+    policy = tree["policy"] if get(tree, LORA_RANK) is not None else {**tree["policy"], "lora": None}
+    shared = {part: value for part, value in tree.items() if part not in METHODS}
+    return shared | {"policy": policy, "method": method, "task": task}
+
+
+@cache
+def default_tree() -> Mapping[str, Any]:
+    """Every setting as it is by default, of every method."""
+    inspected: dict[str, Any] = {
+        "name": FIRST,
+        "pattern": asdict(StepPattern()),
+        "sampling": SamplingConfig().model_dump(),
+        "isolate_rewards": False,
+    }
+    own = {name: own_settings(known.section()) for name, known in METHODS.items()}  # type: ignore[call-arg]  # has a name
+    return {**shared_settings(RunConfig()), "method": inspected, **own}
+
+
+def tree_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree with its dotted path; what one field holds is one value."""
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and path not in TABLES:
+            yield from tree_leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def value_at(tree: Mapping[str, Any], path: str) -> Any:
+    """The value at a path; None where there is none."""
+    try:
+        return get(tree, path)
+    except KeyError:
+        return None

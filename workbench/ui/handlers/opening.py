@@ -29,8 +29,8 @@ from workbench.schema import Prompt, counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
 from workbench.ui.handlers.example import choose_example, find_task, in_page_words, with_group
-from workbench.ui.handlers.fields import for_scheme, with_settings
-from workbench.ui.handlers.page_state import PageState, with_path
+from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
 from workbench.ui.handlers.scoring import Note, View
 from workbench.ui.handlers.session import Busy, Cancelled, Services

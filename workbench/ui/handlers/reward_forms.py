@@ -35,8 +35,7 @@ from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group, counted
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.reward_rows import Estimated, RewardRow, row_of, set_fields
+from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
 from workbench.ui.handlers.scoring import Note, View, message, split
 from workbench.ui.handlers.session import NO_EVENT, Services, progress_text
 

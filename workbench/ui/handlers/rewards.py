@@ -21,10 +21,9 @@ from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import kind_in, reward_in_file, save_reward, saved_rewards
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup, counted, two_places, whole_percent
-from workbench.ui.handlers.fields import for_scheme
-from workbench.ui.handlers.page_state import PageState, with_path
+from workbench.ui.handlers.fields import for_scheme, with_path
+from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, code_row, row_of
 from workbench.ui.handlers.reward_forms import free_name
-from workbench.ui.handlers.reward_rows import RewardRow, builtin_row, code_row, row_of
 from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
 from workbench.ui.payloads import ReturnedPayload, RewardEditorPayload, RewardsPayload, SaidPayload
 

@@ -33,8 +33,8 @@ from workbench.rundir.metrics import NOT_FINITE
 from workbench.rundir.rollouts import MOST_ANSWERS
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.run import MetricsReader, RunSummary
+from workbench.ui.handlers.fields import get, with_path
 from workbench.ui.handlers.group_export import chart_csv
-from workbench.ui.handlers.page_state import get, with_path
 from workbench.ui.handlers.session import CHECKED, Recent
 from workbench.views.curves import POINTS, Chart, ChartPayload, Columns, FoldPayload, folds, run_charts
 from workbench.views.payloads import Said

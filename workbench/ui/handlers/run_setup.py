@@ -17,8 +17,7 @@ from workbench.runs.check import with_absolute_paths
 from workbench.schema import counted
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.fields import summary, takes
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.ui.handlers.page_state import PageState, RewardRow
 from workbench.ui.handlers.run_follow import kept
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services

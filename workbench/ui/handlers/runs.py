@@ -30,8 +30,9 @@ from workbench.runs.launch import find_checkpoint
 from workbench.runs.run import RunSummary
 from workbench.runs.upkeep import About, Trashed, about, describe, rename
 from workbench.sandbox.child import child_environment
+from workbench.ui.handlers.fields import with_path
 from workbench.ui.handlers.group_export import chart_csv, csv_text
-from workbench.ui.handlers.page_state import PageState, with_path
+from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.run_follow import Answer, Figures, answer, changed_settings, figures, kept
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.sharing import take_over

@@ -22,8 +22,7 @@ from workbench.schema import Credit, Group
 from workbench.sentences import AS_LOGGED
 from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
 from workbench.ui.handlers.fields import Section, credit_config, for_scheme, shown_values, with_settings
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.ui.handlers.page_state import PageState, RewardRow
 from workbench.ui.handlers.session import Busy, Cancelled
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.views.payloads import WhyPayload

@@ -49,9 +49,11 @@ from workbench.ui.handlers.fields import (
     paths_of,
     read_section,
     task_form,
+    tree_leaves,
+    value_at,
+    with_path,
 )
-from workbench.ui.handlers.page_state import PAGE_FIELDS, PageState, leaves, value_at, with_path
-from workbench.ui.handlers.reward_rows import RewardRow, row_of, set_fields
+from workbench.ui.handlers.page_state import PAGE_FIELDS, PageState, RewardRow, row_of, set_fields
 from workbench.ui.handlers.rewards import keep_written, with_task
 from workbench.ui.handlers.scoring import Note, rewards_on_screen, stale
 from workbench.ui.handlers.session import GroupStore
@@ -96,7 +98,9 @@ def link_of(draft: PageState, saved: str) -> dict[str, str]:
         link |= {"compare": draft.compare["scheme"], "compare-options": changed(draft.compare)}
     usual = _usual(draft.task)
     settings = {
-        path: value for path, value in leaves(draft.tree) if _is_linked(path) and value != value_at(usual.tree, path)
+        path: value
+        for path, value in tree_leaves(draft.tree)
+        if _is_linked(path) and value != value_at(usual.tree, path)
     }
     listed, usually = ([row.to_json() for row in page.rows if row.is_builtin] for page in (draft, usual))
     if listed and listed != usually:
@@ -163,7 +167,7 @@ class _Restoring:
     def page_of(self, link: Mapping[str, str]) -> dict[str, Any]:
         """What a link says, as a tab would have kept it: nothing that the page would not offer by itself."""
         settings = _json(link.get("settings", ""))
-        rows, known = settings.pop("rewards", None), dict(leaves(self.draft.tree))
+        rows, known = settings.pop("rewards", None), dict(tree_leaves(self.draft.tree))
         preset = PRESETS.get(link.get("preset", ""))
         pattern = {REGEX: link.get("regex", "")[:LONGEST_REGEX], KIND: link.get("kind", "")}
         if preset is not None:
@@ -193,7 +197,7 @@ class _Restoring:
         if self.draft.task != before:
             self.draft = with_task(self.draft, find_task(self.draft.task_section()))
         # The task is not among the settings. Consent to run a policy's own code is not kept.
-        settings = {path: value for path, value in leaves(tree) if path != "task.name"}
+        settings = {path: value for path, value in tree_leaves(tree) if path != "task.name"}
         if settings.pop("policy.trust_remote_code", False):
             self.problems.append("consent to run the policy's own code is not kept; open its configuration again")
         self._fields(settings)
@@ -205,7 +209,7 @@ class _Restoring:
         self._fields({f"page.{name}": page[name] for name in PAGE_FIELDS if name in page})
 
     def _fields(self, values: Mapping[str, Any]) -> None:
-        values_there = dict(leaves(self.draft.tree))
+        values_there = dict(tree_leaves(self.draft.tree))
         for path, value in values.items():
             if path in values_there and value == values_there[path]:
                 continue

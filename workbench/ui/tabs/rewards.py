@@ -30,8 +30,7 @@ from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.checks import pair, probe_demo, probe_setup
-from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.reward_rows import RewardRow
+from workbench.ui.handlers.page_state import PageState, RewardRow, Tab
 from workbench.ui.handlers.scoring import Note, ScoringView, View, message
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.tabs.form import (
