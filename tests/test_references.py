@@ -16,7 +16,7 @@ from tests.stored_runs import config_of, store
 from workbench.cli import main
 from workbench.config import ModelConfig, SamplingConfig
 from workbench.config.run import RunConfig
-from workbench.errors import PolicyError, RunError
+from workbench.errors import PolicyError, RunError, WorkbenchError
 from workbench.places import check_language_model
 from workbench.policies.load import load_policy
 from workbench.rewards.models.model import LocalModels
@@ -24,7 +24,6 @@ from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
 from workbench.schema import Example
 from workbench.ui.handlers.reward_forms import run_as_reward
-from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 
 FAKE = "tests.fake_run"
@@ -179,17 +178,15 @@ def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, f
 def test_a_finished_reward_model_becomes_a_row_in_one_click(tmp_path: Path, first: Run, judge: Run) -> None:
     draft = draft_of()
     row = run_as_reward(draft.rows, "judge", tmp_path)
-    assert not isinstance(row, Note)
     draft = draft.with_row(row)
     assert (row.name, row.kind) == ("judge", "outcome")
     assert row.model == ModelConfig(path="run:judge", format="classifier")
     assert draft.config().method.reward_functions[2].model == row.model
-    assert run_as_reward(draft.rows, "judge", tmp_path) == Note("run:judge is in the list already", level="info")
     for name, message in (
         ("first", "run:first is a policy"),
         ("juge", "did you mean 'judge'"),
         ("", "cannot be a run"),
+        ("judge", "in the list already"),
     ):
-        note = run_as_reward(draft.rows, name, tmp_path)
-        assert isinstance(note, Note)
-        assert message in note.text
+        with pytest.raises(WorkbenchError, match=message):
+            run_as_reward(draft.rows, name, tmp_path)

@@ -191,19 +191,15 @@ def _load(model: ModelConfig, services: Services, tab: str) -> Iterator[View]:
         work.result()
 
 
-def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> RewardRow | Note:
-    """The row of a finished run's reward model; a note where there is none to add."""
+def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> RewardRow:
+    """The row of a finished run's reward model. Raises WorkbenchError where there is none to add."""
     path = f"{RUN}{name}"
-    try:
-        run = open_run(name, workspace)
-        form = run.config().method.reward_format
-        find_checkpoint(path, workspace)
-        if form is None:
-            raise ConfigError(f"{path} is a policy; a run that trains a reward model ends with one to use as a reward")
-    except WorkbenchError as error:
-        return Note(str(error))
+    form = open_run(name, workspace).config().method.reward_format
+    find_checkpoint(path, workspace)
+    if form is None:
+        raise ConfigError(f"{path} is a policy; a run that trains a reward model ends with one to use as a reward")
     if any(row.model is not None and row.model.path == path for row in rows):
-        return Note(f"{path} is in the list already", level="info")
+        raise ConfigError(f"{path} is in the list already")
     return row_from("model", {"path": path, "format": form}, rows)
 
 

@@ -373,16 +373,15 @@ _one_at_a_time = threading.Lock()
 
 
 def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note | None]:
-    """The draft with a run's policy, ``run:NAME`` or ``run:NAME@STEP``; unchanged, with the reason, where it cannot be
-    sampled from."""
-    try:
-        find_checkpoint(reference, workspace)
-        run = open_run(reference.removeprefix(RUN).partition("@")[0], workspace)
-        config = run.config()
-        if config.method.reward_format is not None:
-            raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
-    except WorkbenchError as error:
-        return draft, Note(str(error))
+    """The draft with a run's policy, ``run:NAME`` or ``run:NAME@STEP``, and what to say of it.
+
+    Raises WorkbenchError for one that cannot be sampled from.
+    """
+    find_checkpoint(reference, workspace)
+    run = open_run(reference.removeprefix(RUN).partition("@")[0], workspace)
+    config = run.config()
+    if config.method.reward_format is not None:
+        raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
     section = {**draft.tree["policy"], "path": reference, "adapter": None, "merge": {}}
     section["trust_remote_code"] = config.policy.trust_remote_code
     note = None
@@ -392,26 +391,26 @@ def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[P
     return draft.but(tree=with_path(draft.tree, "policy", section)), note
 
 
-def use_settings(draft: PageState, name: str, workspace: Path, alarm: str = "") -> tuple[PageState, Note]:
-    """The page with a run's configuration, changed by what may help against an ``alarm``; unchanged, with the reason,
-    where it cannot be taken over."""
-    try:
-        run = open_run(name, workspace)
-        said, config = (changed_settings(run.config(), alarm) if alarm else None) or ("", run.config())
-        return take_over(draft, f"run {run.name}" + f", with {said}" * bool(said), config)
-    except WorkbenchError as error:
-        return draft, Note(str(error))
+def use_settings(draft: PageState, asked: str, workspace: Path) -> tuple[PageState, Note]:
+    """The page with the configuration of a run, NAME, or NAME/ALARM for one changed by what may help against an alarm.
+
+    Raises WorkbenchError for a run that cannot be read, or a configuration that the page cannot hold.
+    """
+    name, _, alarm = asked.partition("/")
+    run = open_run(name, workspace)
+    said, config = (changed_settings(run.config(), alarm) if alarm else None) or ("", run.config())
+    return take_over(draft, f"run {run.name}" + f", with {said}" * bool(said), config)
 
 
 def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note]:
-    """The page with the configuration of a run whose checkpoint, ``run:NAME`` or ``run:NAME@STEP``, it starts from."""
-    try:
-        find_checkpoint(reference, workspace)
-        config = open_run(reference.removeprefix(RUN).partition("@")[0], workspace).config()
-        policy = config.policy.model_copy(update={"path": reference, "adapter": None, "merge": {}})
-        return take_over(draft, f"{reference}, its policy included", config.model_copy(update={"policy": policy}))
-    except WorkbenchError as error:
-        return draft, Note(str(error))
+    """The page with the configuration of a run whose checkpoint, ``run:NAME`` or ``run:NAME@STEP``, it starts from.
+
+    Raises WorkbenchError as ``use_settings``, and for a checkpoint that is not there.
+    """
+    find_checkpoint(reference, workspace)
+    config = open_run(reference.removeprefix(RUN).partition("@")[0], workspace).config()
+    policy = config.policy.model_copy(update={"path": reference, "adapter": None, "merge": {}})
+    return take_over(draft, f"{reference}, its policy included", config.model_copy(update={"policy": policy}))
 
 
 def export_run(name: str, kind: str, folder: Path, workspace: Path) -> None:

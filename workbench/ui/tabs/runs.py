@@ -15,6 +15,7 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.errors import WorkbenchError
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_setup
 from workbench.ui.handlers import runs as handlers
@@ -75,44 +76,43 @@ def wire_run_actions(
     asks: InspectEvents,
 ) -> None:
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
-    said, asked = form.rewards.add_note, gr.State("")
+    said, asked, start_note = form.rewards.add_note, gr.State(""), form.train.start_note
 
     def reward(draft: PageState, name: str) -> Updates:
-        added = run_as_reward(draft.rows, name, services.workspace)
-        shows = {tabs: gr.Tabs(selected="inspect")}
-        if isinstance(added, Note):
-            return shows | {said: note_value(added)}
-        return shown(form, draft, draft.with_row(added)) | shows | {said: ""}
+        return shown(form, draft, draft.with_row(run_as_reward(draft.rows, name, services.workspace))) | {said: ""}
 
     def policy(draft: PageState, reference: str) -> Updates:
-        after, said = inspect_policy(draft, reference, services.workspace)
-        shows = {tabs: gr.Tabs(selected="inspect"), form.sample_note: note_value(said)}
-        return shows if after is draft else shown(form, draft, after) | shows | {asked: secrets.token_hex(8)}
+        after, about = inspect_policy(draft, reference, services.workspace)
+        return shown(form, draft, after) | {form.sample_note: note_value(about), asked: secrets.token_hex(8)}
 
-    def change(draft: PageState, asked: str) -> Updates:
-        name, _, alarm = asked.partition("/")
-        return taken(draft, *use_settings(draft, name, services.workspace, alarm))
+    def settings(draft: PageState, name: str) -> Updates:
+        after, about = use_settings(draft, name, services.workspace)
+        return shown(form, draft, after, undo=about.text) | {start_note: ""}
 
-    def taken(draft: PageState, after: PageState, said: Note) -> Updates:
-        shows = {tabs: gr.Tabs(selected="train")}
-        if after is draft:
-            return shows | {form.train.start_note: note_value(said)}
-        return shown(form, draft, after, undo=said.text) | shows | {form.train.start_note: ""}
+    def onward(draft: PageState, reference: str) -> Updates:
+        after, about = train_on(draft, reference, services.workspace)
+        return shown(form, draft, after, undo=about.text) | {start_note: ""}
 
-    actions: dict[str, Callable[[PageState, str], Updates]] = {
-        "reward": reward,
-        "policy": policy,
-        "settings": lambda draft, name: taken(draft, *use_settings(draft, name, services.workspace)),
-        "change": change,
-        "onward": lambda draft, reference: taken(draft, *train_on(draft, reference, services.workspace)),
+    actions: dict[str, tuple[Callable[[PageState, str], Updates], str, gr.HTML]] = {
+        "reward": (reward, "inspect", said),
+        "policy": (policy, "inspect", form.sample_note),
+        "settings": (settings, "train", start_note),
+        "change": (settings, "train", start_note),
+        "onward": (onward, "train", start_note),
     }
 
     def act(event: gr.EventData, *held: Any) -> Any:
         wanted, name = next(iter(event._data.items()), ("", ""))
-        action = actions.get(wanted)
-        return gr.skip() if action is None else action(read(*held), str(name))
+        if wanted not in actions:
+            return gr.skip()
+        action, tab, note = actions[wanted]
+        shows = {tabs: gr.Tabs(selected=tab)}
+        try:
+            return action(read(*held), str(name)) | shows
+        except WorkbenchError as error:
+            return shows | {note: note_value(Note(str(error)))}
 
-    outputs = [tabs, said, form.sample_note, form.train.start_note, asked, *form.outputs]
+    outputs = [tabs, said, form.sample_note, start_note, asked, *form.outputs]
     acted = gr.on([element.apply for element in elements], act, form.inputs, outputs, queue=False, **PRIVATE)
     asks.then_score(acted)
     acted.then(lambda token: token, asked, asks.sample, concurrency_limit=None, **PRIVATE)
