@@ -254,7 +254,6 @@ def deleting_offers_undo_and_refuses_a_run_that_goes_on(page: Page, workspace: P
     page.keyboard.press("Enter")
     expect(page.locator("#runs-notice")).to_have_text("outcome-0 is back.")
     expect(page.locator(ROWS)).to_have_count(4)
-    page.locator("#runs-clear").click()
     choose(page, "process-0", "process-1", "busy")
     page.locator("#runs-delete").click()
     expect(page.locator("#runs-notice")).to_contain_text("run 'busy' is running; stop it before it is deleted")
