@@ -91,8 +91,6 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_built(folder, monkey
     message = refusal(folder)
     assert "894,080 parameters take 3.6 MB" in message
     load_policy(str(folder), device="cpu", dtype="bfloat16")
-    edit_json(folder / "config.json", num_hidden_layers=10**6)  # which would be built for minutes
-    assert "has 1,000,000 layers" in refusal(folder)
 
 
 def test_a_tokenizer_of_another_model_is_refused(folder, tiny, tmp_path):

@@ -22,8 +22,7 @@ from workbench.environments import load_environment
 from workbench.errors import ConfigError, EpisodeError
 from workbench.policies import sampler
 from workbench.policies.decoding import decoders
-from workbench.policies.episodes import Episodes, Observations
-from workbench.policies.prompts import encode_prompt
+from workbench.policies.prompts import Episodes, Observations, encode_prompt
 from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_rollout, with_reference
 from workbench.rewards import score_group, split_group
 from workbench.rundir.rollouts import Rollouts

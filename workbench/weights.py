@@ -22,7 +22,6 @@ import torch
 
 from workbench.places import ADAPTER
 
-MOST_LAYERS = 1000
 HEADS = ("lm_head", "score", "classifier")
 """Modules that a reward model scores with, which are never quantised."""
 _NO_MEMORY = (
@@ -34,13 +33,6 @@ _MASKS = re.compile(r"(^|\.)(masked_bias|(attn|attention)\.bias|inv_freq)$")  # 
 
 class WeightsError(ValueError):
     """Weights that must not be computed with."""
-
-
-def check_config(config: Any) -> None:
-    """Refuse a config.json of more layers than any model has, whose modules would be made before weights are missed."""
-    layers = getattr(config.get_text_config(), "num_hidden_layers", None) or 0
-    if layers > MOST_LAYERS:
-        raise WeightsError(f"its config.json has {layers:,} layers; the most that are loaded are {MOST_LAYERS:,}")
 
 
 def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:

@@ -14,32 +14,30 @@ from workbench.credit.assign import (
 )
 from workbench.credit.batch import NORMALISATIONS, Batch, GroupRewards, Normalise
 from workbench.credit.explain import (
+    LENS_LOSSES,
     LOGGED,
+    LOSS_TYPES,
     NO_SPREAD,
     Comparison,
     GradientShare,
+    LossType,
     NoSpread,
     Remedy,
     StepDifference,
+    TokenLosses,
     compare_credits,
     gradient_shares,
-    logged_credit,
-    unused_rewards,
-    what_counts,
-    why_no_spread,
-)
-from workbench.credit.loss import (
-    LENS_LOSSES,
-    LOSS_TYPES,
-    LossType,
-    TokenLosses,
     group_losses,
     group_normalisers,
     length_normalisers,
+    logged_credit,
     loss_weights,
     pass_losses,
     pass_normalisers,
     token_losses,
+    unused_rewards,
+    what_counts,
+    why_no_spread,
 )
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
 from workbench.credit.schemes.scheme import SHARED, Option, Part, Range, pooled

@@ -27,7 +27,6 @@ from workbench.places import ADAPTER
 from workbench.policies.find import base_of, check_there, is_adapter, policy_path, refuse_more
 from workbench.weights import (
     WeightsError,
-    check_config,
     check_finite,
     check_loaded,
     check_memory,
@@ -174,8 +173,6 @@ def load_configured(section: PolicySection) -> Policy:
 
 def _held(device: torch.device, dtype: str, attention: str, quantisation: str, device_map: str) -> dict[str, Any]:
     """Return how ``from_pretrained`` is to hold the weights; a ``device_map`` places them, too."""
-    if dtype not in ("auto", "float32", "bfloat16", "float16"):
-        raise PolicyError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
     named = "float32" if dtype == "auto" and device.type == "cpu" else dtype
     held: dict[str, Any] = {"dtype": named if named == "auto" else getattr(torch, named)}
     if attention != "auto":
@@ -202,7 +199,6 @@ def _model(where: str, device: torch.device, held: Mapping[str, Any], trust_remo
     trust = {"trust_remote_code": trust_remote_code}
     with quiet_loading(where):
         config = AutoConfig.from_pretrained(where, **trust)
-        check_config(config)
         if "device_map" not in held:  # what is quantised or spread takes what it takes
             with torch.device("meta"):
                 empty = AutoModelForCausalLM.from_config(config, **trust)

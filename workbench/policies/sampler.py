@@ -33,9 +33,8 @@ from workbench.config import EnvironmentSection, PromptSection, SamplingConfig
 from workbench.environments import TextEnvironment, load_environment
 from workbench.errors import PolicyError
 from workbench.policies.decoding import Decoder, decoders_of
-from workbench.policies.episodes import Episodes
 from workbench.policies.load import Policy, context_length
-from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record
+from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record
 from workbench.rewards.sandbox import shared_sandbox
 from workbench.schema import Example, Group, Rollout, Turn
 from workbench.steps import token_texts

@@ -4,7 +4,7 @@ policy loss is computed from beside the advantages.
 A ``CreditPart`` is a number for each step (or for each completion) and the way it is carried to tokens. The advantages
 are the sum of a credit's parts laid out in tokens, and an explanation walks the same parts in the same order, so that
 it adds up to the very bits it explains. How a scheme arrives at its numbers is ``credit``'s to know, how the numbers of
-a ``LossPass`` make a loss is ``credit.loss``'s.
+a ``LossPass`` make a loss is ``credit.explain``'s.
 """
 
 from __future__ import annotations

@@ -25,24 +25,23 @@ from workbench.data import load_task, prompted
 from workbench.environments import load_environment
 from workbench.errors import ConfigError, did_you_mean, shown
 from workbench.policies.belief import policy_reward
-from workbench.policies.episodes import Observations
 from workbench.policies.load import Policy, load_policy, local_adapter, pick_device, prepared, read_lora
-from workbench.policies.prompts import check_template_kwargs, plain_prompt_note, turn_end_note
+from workbench.policies.prompts import Observations, check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.rewards import ErrorBudget, Sandbox, columns_left_out, load_reward
 from workbench.rewards.models.model import LocalModels
-from workbench.schema import Prompt
+from workbench.schema import Prompt, TokenMeasure
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.generation import PolicySampler, within_context
 from workbench.training.methods.base import Listeners, SampledSection, StoredSection, Trainer, section_of
 from workbench.training.trainer import ProcessGRPOTrainer
 from workbench.training.watching import (
     HeldOutAccuracy,
+    Look,
     Measure,
     TokenRows,
-    View,
-    WatchedPrompts,
     evaluating,
     measure_while_training,
+    watch_prompts,
     watch_rows,
     watched_rows,
     watched_sets,
@@ -313,7 +312,8 @@ def stored_trainer(
     model: Any,
     tokenizer: Any,
     tokens: TokenRows,
-    view: View,
+    measure: TokenMeasure,
+    view: Look,
     policy: Policy | None = None,
     numbers: Numbers | None = None,
     metrics: Callable[[Sequence[Any]], Mapping[str, float]] | None = None,
@@ -325,7 +325,7 @@ def stored_trainer(
     Args:
         trainer_class: has the mixin ``training.saving.Resumable``; ``arguments_class`` is its configuration's.
         tokens: makes rows for the trainer's collator of rows of the task.
-        view: what is shown of the run's watched rows.
+        measure, view: what a token of the run's watched rows shows, and what they are looked at by.
         policy: of a method that trains a policy, whose accuracy is measured by sampling.
         numbers, metrics: what is measured of a batch of held-out rows, and the metrics of all rows' numbers.
         cut: what of a row is trained on; all of it by default.
@@ -355,7 +355,7 @@ def stored_trainer(
         measures += _held_out_accuracy(trainer, config, policy, listeners)
     measure_while_training(trainer, config.run, measures)
     if listeners.on_rows is not None:
-        watch_rows(trainer, config, view, watched, listeners.on_rows)
+        watch_rows(trainer, config, measure, view, watched, listeners.on_rows)
     return trainer
 
 
@@ -500,7 +500,7 @@ def sampled_trainer(
         )
         measure_while_training(trainer, config.run, [measure])
     if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
-        trainer.add_callback(WatchedPrompts(trainer, task, config, method.sampling, rewards, worker, on_watched))
+        watch_prompts(trainer, task, config, method.sampling, rewards, worker, on_watched)
     return trainer
 
 

@@ -4,7 +4,7 @@
 ``score_share`` scores a rank's completions as the preview does, by ``rewards.score_completions``; scores travel between
 ranks as they are (floats and None), and what they are worth to a token is not known here. ``Passes`` collects what
 every optimiser step over the generation computed its policy loss from, as a ``LossPass``: nothing is computed anew, and
-what it makes of the loss, ``credit.loss`` says.
+what it makes of the loss, ``credit.explain`` says.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from workbench.config import SamplingConfig, SharedConfig
 from workbench.data import Task
 from workbench.environments import Environment
 from workbench.errors import ConfigError, EpisodeError, RewardError, WorkbenchError
-from workbench.policies.episodes import Episodes
 from workbench.policies.load import Policy, context_length, eos_token_ids
-from workbench.policies.prompts import StopStrings, encode_prompt, prompt_record, thinking_open
+from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions, settle
 from workbench.schema import (

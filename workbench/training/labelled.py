@@ -27,8 +27,8 @@ from workbench.rewards.models.formats import Format, Reading, question_of, read_
 from workbench.rewards.models.model import REFERENCE, StepHead, step_batch
 from workbench.schema import Step, TokenMeasure
 from workbench.steps import token_texts
+from workbench.training.methods.base import Seen
 from workbench.training.saving import MergedAtTheEnd
-from workbench.training.watching import Seen, Text
 
 UNKNOWN = -100.0
 """The label of a step that is not trained on; what transformers leaves out of its counts."""
@@ -151,15 +151,15 @@ def view(trainer: ProcessTrainer, row: LabelledSteps, batch: Mapping[str, torch.
     ids = [token for piece in pieces for token in piece]
     offsets = [0, *accumulate(map(len, token_texts(tokenizer, ids)))]
     borders = [0, *accumulate(map(len, pieces))]
-    text = Text(
-        "completion",
-        ids,
-        {PREDICTED.key: [score for piece, score in zip(pieces, scores, strict=True) for _ in piece]},
-        steps=[Step(offsets[first], offsets[after]) for first, after in pairwise(borders)],
-        labels=[None if label == UNKNOWN else label for label in labels],
-    )
+    text = {
+        "name": "completion",
+        "ids": ids,
+        "values": {PREDICTED.key: [score for piece, score in zip(pieces, scores, strict=True) for _ in piece]},
+        "steps": [Step(offsets[first], offsets[after]) for first, after in pairwise(borders)],
+        "labels": [None if label == UNKNOWN else label for label in labels],
+    }
     known = {name: value for name, value in step_metrics([(scores, labels)]).items() if name == "step_accuracy"}
-    return Seen(question_of(row.prompt), [text], {name.replace("_", " "): value for name, value in known.items()})
+    return question_of(row.prompt), [text], {name.replace("_", " "): value for name, value in known.items()}
 
 
 def step_metrics(completions: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:

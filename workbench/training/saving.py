@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,31 +65,42 @@ class Resumable(Trainer):
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._aside) if self._aside is not None else super()._get_output_dir(trial)
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        folder, step = Path(self.args.output_dir), self.state.global_step
-        name = f"checkpoint-{step}"
-        self._aside = folder / checkpoints.SAVING
+    @contextmanager
+    def _sealed(self, target: Path) -> Iterator[Path]:
+        """A folder to write into, which becomes ``target`` once all ranks are through; on an error nothing does."""
+        aside = target.parent / checkpoints.SAVING
         try:
             if self.args.should_save:
-                shutil.rmtree(self._aside, ignore_errors=True)
+                shutil.rmtree(aside, ignore_errors=True)
             self.accelerator.wait_for_everyone()
-            super()._save_checkpoint(model, trial)
+            yield aside / target.name
             self.accelerator.wait_for_everyone()  # the other ranks' random generators are files of it too
             if self.args.should_save:
-                draft = self._aside / name
-                (draft / _ARGUMENTS).unlink(missing_ok=True)
-                if getattr(self.args, "sync_ref_model", False) and self._reference is not None:
-                    weights = self.accelerator.unwrap_model(self._reference).named_parameters()
-                    save_file({name: p.detach().cpu().clone() for name, p in weights}, draft / _REFERENCE)
-                self.seal(draft, folder / name)
-                shutil.rmtree(self._aside)
-                if self.args.save_total_limit:
-                    checkpoints.prune(folder, self.args.save_total_limit)
+                (aside / target.name / _ARGUMENTS).unlink(missing_ok=True)
+                self.seal(aside / target.name, target)
+                shutil.rmtree(aside)
         except Exception as error:
-            shutil.rmtree(self._aside, ignore_errors=True)
-            raise not_saved(name, step, folder, error) from error
-        finally:
-            self._aside = None
+            shutil.rmtree(aside, ignore_errors=True)
+            good, _ = checkpoints.newest_valid(target.parent)
+            usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
+            cause = (no_room(error) or ["saving failed"])[0]
+            raise RunError(
+                f"{cause} at step {self.state.global_step}: {target.name} could not be written ({error}); {usable}"
+            ) from error
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self.args.output_dir)
+        with self._sealed(folder / f"checkpoint-{self.state.global_step}") as draft:
+            self._aside = draft.parent
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self._aside = None
+            if self.args.should_save and getattr(self.args, "sync_ref_model", False) and self._reference is not None:
+                weights = self.accelerator.unwrap_model(self._reference).named_parameters()
+                save_file({name: p.detach().cpu().clone() for name, p in weights}, draft / _REFERENCE)
+        if self.args.should_save and self.args.save_total_limit:
+            checkpoints.prune(folder, self.args.save_total_limit)
         self.accelerator.wait_for_everyone()
 
     def seal(self, draft: Path, target: Path) -> None:
@@ -106,18 +117,8 @@ class Resumable(Trainer):
 
     def save_final(self, target: Path) -> None:
         """The weights (or adapter) and tokenizer as they are now, loadable by ``load_policy``; called by all ranks."""
-        draft = target.with_name(checkpoints.SAVING)
-        try:
-            if self.args.should_save:
-                shutil.rmtree(draft, ignore_errors=True)
-            self.accelerator.wait_for_everyone()
+        with self._sealed(target) as draft:
             self.save_model(str(draft))
-            if self.args.should_save:
-                (draft / _ARGUMENTS).unlink(missing_ok=True)
-                self.seal(draft, target)
-        except Exception as error:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise not_saved(target.name, self.state.global_step, target.parent, error) from error
 
     @property
     def _reference(self) -> Any:
@@ -216,11 +217,3 @@ def on_full_weights(trained: Any, full: Any) -> Any:
         trained.save_pretrained(aside)
         full.config.pad_token_id = trained.config.pad_token_id  # which TRL sets, and a classifier reads by
         return PeftModel.from_pretrained(full, aside)
-
-
-def not_saved(name: str, step: int, folder: Path, error: Exception) -> RunError:
-    """Explain why ``name`` could not be saved after ``step``, and what there is to go on from."""
-    good, _ = checkpoints.newest_valid(folder)
-    usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
-    cause = (no_room(error) or ["saving failed"])[0]
-    return RunError(f"{cause} at step {step}: {name} could not be written ({error}); {usable}")

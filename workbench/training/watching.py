@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -36,7 +35,7 @@ from workbench.schema import (
 )
 from workbench.steps import StepPattern, align_steps, split_leniently, split_rollouts, token_texts, unsplit
 from workbench.training.generation import PolicySampler
-from workbench.training.methods.base import StoredSection
+from workbench.training.methods.base import Seen, StoredSection
 from workbench.training.trainer import ProcessGRPOTrainer
 
 
@@ -153,62 +152,54 @@ WATCHED_SEED = 1_000_033
 """Of the draws: the same at every look, so that two looks differ by the policy alone."""
 
 
-class WatchedPrompts(Looks):
-    """Samples G completions of each of the first ``watch_prompts`` held-out rows (training rows where none are held
+def watch_prompts(
+    trainer: ProcessGRPOTrainer,
+    task: Task,
+    config: SharedConfig,
+    sampling: SamplingConfig,
+    rewards: Sequence[Reward],
+    worker: Sandbox,
+    on_watched: OnCredit,
+) -> None:
+    """Sample G completions of each of the first ``watch_prompts`` held-out rows (training rows where none are held
     out) at every look.
 
     Costs ``watch_prompts * G`` completions a look, beside ``prompts_per_step * G`` a step. Every rank samples all of
     them, which needs no exchange and takes no longer; the first one scores them.
     """
+    source = task.held_out if len(task.held_out) else task.examples
+    sampler, size = trainer.sample, sampling.num_generations
+    rows = [source[i] for i in range(min(config.run.watch_prompts, len(source)))]
 
-    def __init__(
-        self,
-        trainer: ProcessGRPOTrainer,
-        task: Task,
-        config: SharedConfig,
-        sampling: SamplingConfig,
-        rewards: Sequence[Reward],
-        worker: Sandbox,
-        on_watched: OnCredit,
-    ) -> None:
-        super().__init__(config.run.watch_every, self.look)
-        self._trainer, self._policy, self._sampling = trainer, config.policy.path, sampling
-        self._rewards, self._worker = rewards, worker
-        self._on_watched = on_watched
-        source = task.held_out if len(task.held_out) else task.examples
-        self._rows = [source[i] for i in range(min(config.run.watch_prompts, len(source)))]
-
-    def look(self, step: int) -> None:
-        if not self._rows:
+    def look(step: int) -> None:
+        examples = [row for row in rows for _ in range(size)]
+        ids = [sampler.encode(row.prompt) for row in examples]
+        sampled = sampler(ids, WATCHED_SEED, examples=examples, measuring=True, first_row=0, total_rows=len(ids))
+        if not trainer.accelerator.is_main_process:
             return
-        groups = self._sample(step)
-        if self._trainer.accelerator.is_main_process:
-            try:
-                rewards = [reward.at(self._trainer.state.global_step) for reward in self._rewards]
-                pattern, worker = self._trainer.step_pattern, self._worker
-                scored = [score_group(group, pattern, rewards, worker=worker) for group in groups]
-                self._on_watched(step, self._trainer.credit_watched(scored))
-            except WorkbenchError as error:
-                print(f"the watched prompts of step {step} are not stored: {error}", flush=True)
-
-    def _sample(self, step: int) -> list[Group]:
-        sampler, generations = self._trainer.sample, self._sampling.num_generations
-        prompt_ids = [sampler.encode(row.prompt) for row in self._rows for _ in range(generations)]
-        examples = [row for row in self._rows for _ in range(generations)]
-        sampled = sampler(
-            prompt_ids, WATCHED_SEED, examples=examples, measuring=True, first_row=0, total_rows=len(prompt_ids)
-        )
         rollouts = [sampler.rollout(row) for row in sampled]
-        return [
-            Group(
-                prompt=row.prompt,
-                rollouts=tuple(rollouts[i * generations : (i + 1) * generations]),
-                columns=row.columns,
-                policy=self._policy,
-                sampling=self._sampling.recorded | {"step": step} | self._trainer.sample.record(row.prompt),
-            )
-            for i, row in enumerate(self._rows)
-        ]
+        try:
+            scored = [
+                score_group(
+                    Group(
+                        prompt=row.prompt,
+                        rollouts=tuple(rollouts[i * size : (i + 1) * size]),
+                        columns=row.columns,
+                        policy=config.policy.path,
+                        sampling=sampling.recorded | {"step": step} | sampler.record(row.prompt),
+                    ),
+                    trainer.step_pattern,
+                    [reward.at(trainer.state.global_step) for reward in rewards],
+                    worker=worker,
+                )
+                for i, row in enumerate(rows)
+            ]
+            on_watched(step, trainer.credit_watched(scored))
+        except WorkbenchError as error:
+            print(f"the watched prompts of step {step} are not stored: {error}", flush=True)
+
+    if rows:
+        trainer.add_callback(Looks(config.run.watch_every, look))
 
 
 TokenRows = Callable[[Sequence[Any]], list[dict[str, Any]]]
@@ -218,46 +209,14 @@ _LOOKED_THROUGH = 1000
 _NAME = "watched"
 
 
-@dataclass(frozen=True)
-class Text:
-    """One text of a row, as a view gives it: its ids, and by the keys of the view's measures a number for each.
-
-    ``numbers`` is what is known of the whole text. ``steps`` are character spans with their ``labels``; without them
-    the task's pattern finds the steps.
-    """
-
-    name: str
-    ids: Sequence[int]
-    values: Mapping[str, Sequence[float]]
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    logprobs: Sequence[float] | None = None
-    ref_logprobs: Sequence[float] | None = None
-    steps: Sequence[Step] | None = None
-    labels: Sequence[float | None] = ()
+Look = Callable[[Any, Any, Mapping[str, torch.Tensor]], Seen]
+"""``look(trainer, row, batch)`` at a row of the task (a ``Pair``, say) and the collator's batch of it on the device."""
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A row as the model sees it: the prompt that it reads, the row's texts, and numbers of the whole row."""
-
-    prompt: str
-    texts: Sequence[Text]
-    numbers: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class View:
-    """What a method shows of a row: ``look(trainer, row, batch)``, and what its numbers mean.
-
-    ``row`` is the task's (a ``Pair``, say), ``batch`` the trainer's collator's of that row alone, on the device.
-    """
-
-    measures: tuple[TokenMeasure, ...]
-    look: Callable[[Any, Any, Mapping[str, torch.Tensor]], Seen]
-
-
-def watch_rows(trainer: Any, config: SharedConfig, view: View, rows: Sequence[Any], on_rows: OnRows) -> None:
-    """Look by a method's view at those of ``rows`` that the trainer has as data sets of their own (``watched_sets``).
+def watch_rows(
+    trainer: Any, config: SharedConfig, measure: TokenMeasure, view: Look, rows: Sequence[Any], on_rows: OnRows
+) -> None:
+    """Look by a method's ``view`` at those of ``rows`` that are data sets of the trainer's own (``watched_sets``).
 
     The first rank tells ``on_rows``.
     """
@@ -273,13 +232,13 @@ def watch_rows(trainer: Any, config: SharedConfig, view: View, rows: Sequence[An
             for row, tokens in fitting:
                 batch = trainer.data_collator([tokens])
                 on_device = {name: tensor.to(trainer.accelerator.device) for name, tensor in batch.items()}
-                seen.append(view.look(trainer, row, on_device))
+                seen.append(view(trainer, row, on_device))
         if trainer.accelerator.is_main_process:
             watched = []
             try:
-                for one in seen:
-                    texts = tuple(watched_text(tokenizer, text, pattern) for text in one.texts)
-                    watched.append(WatchedRow(one.prompt, texts, view.measures, dict(one.numbers), step))
+                for prompt, shown, numbers in seen:
+                    texts = tuple(watched_text(tokenizer, pattern, **text) for text in shown)
+                    watched.append(WatchedRow(prompt, texts, (measure,), numbers, step))
                 on_rows(step, watched)
             except WorkbenchError as error:
                 print(f"the watched rows of step {step} are not stored: {error}", flush=True)
@@ -287,16 +246,30 @@ def watch_rows(trainer: Any, config: SharedConfig, view: View, rows: Sequence[An
     trainer.add_callback(Looks(config.run.watch_every, look))
 
 
-def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedText:
-    """Return a text with its tokens' own texts and its steps."""
+def watched_text(
+    tokenizer: Any,
+    pattern: StepPattern,
+    name: str,
+    ids: Sequence[int],
+    values: Mapping[str, Sequence[float]],
+    numbers: Mapping[str, float] | None = None,
+    logprobs: Sequence[float] | None = None,
+    ref_logprobs: Sequence[float] | None = None,
+    steps: Sequence[Step] | None = None,
+    labels: Sequence[float | None] = (),
+) -> WatchedText:
+    """Return a text with its tokens' own texts and its steps.
+
+    ``values`` are by the keys of measures a number for each token, ``numbers`` what is known of the whole text.
+    ``steps`` are character spans with their ``labels``; without them ``pattern`` finds the steps.
+    """
     rollout = Rollout(
-        token_ids=tuple(text.ids),
-        texts=tuple(token_texts(tokenizer, text.ids)),
-        finished=bool(text.ids) and text.ids[-1] == tokenizer.eos_token_id,
-        logprobs=None if text.logprobs is None else tuple(text.logprobs),
-        ref_logprobs=None if text.ref_logprobs is None else tuple(text.ref_logprobs),
+        token_ids=tuple(ids),
+        texts=tuple(token_texts(tokenizer, ids)),
+        finished=bool(ids) and ids[-1] == tokenizer.eos_token_id,
+        logprobs=None if logprobs is None else tuple(logprobs),
+        ref_logprobs=None if ref_logprobs is None else tuple(ref_logprobs),
     )
-    steps = text.steps
     if steps is None:
         try:
             steps = split_rollouts([rollout], pattern, split_leniently)[0].steps if rollout.texts else []
@@ -308,12 +281,11 @@ def watched_text(tokenizer: Any, text: Text, pattern: StepPattern) -> WatchedTex
         steps=tuple(steps),
         spans=tuple(align_steps(rollout.texts, steps)),
         scores={},
-        rewards=tuple(text.labels) or (None,) * len(steps),
+        rewards=tuple(labels) or (None,) * len(steps),
         outcome_scores={},
         outcome=None,
     )
-    values = {key: tuple(values) for key, values in text.values.items()}
-    return WatchedText(text.name, rollout, scored, values, dict(text.numbers))
+    return WatchedText(name, rollout, scored, {key: tuple(row) for key, row in values.items()}, dict(numbers or {}))
 
 
 def completion(

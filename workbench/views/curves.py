@@ -116,12 +116,6 @@ class Line:
     metric: str | None = None
     faint: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("y", "low", "high"):
-            values = getattr(self, name)
-            if values is not None and len(values) != len(self.x):
-                raise ValueError(f"line {self.label!r}: {len(self.x)} x and {len(values)} {name}; give as many")
-
     @property
     def is_sparse(self) -> bool:
         """Whether it was measured only now and then, if its places are training steps."""

@@ -49,7 +49,6 @@ from workbench.schema import Prompt
 from workbench.weights import (
     HEADS,
     WeightsError,
-    check_config,
     check_finite,
     check_loaded,
     quantised,
@@ -258,7 +257,6 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
         target = torch.device("cuda" if rank is None else f"cuda:{rank}")
     dtype = torch.float32 if target.type == "cpu" else "auto"
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
-    check_config(described)
     trained = getattr(described, STEP_FORMAT, None)
     if trained in FORMATS and trained != config.format:
         raise RewardError(

@@ -50,6 +50,10 @@ class Listeners:
 
 NOBODY = Listeners()
 
+Seen: TypeAlias = tuple[str, list[dict[str, Any]], dict[str, float]]
+"""A watched row: the prompt as the model reads it, its texts as ``training.watching.watched_text`` takes them, and
+numbers of the whole row."""
+
 
 Build = Callable[..., Trainer]
 """``build(config, output_dir, listeners)`` makes the trainer of a configuration whose ``method`` is this section.

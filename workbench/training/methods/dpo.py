@@ -13,12 +13,11 @@ from workbench.config import SamplingConfig, SharedConfig
 from workbench.data.kinds import Pair
 from workbench.policies.prompts import encode_prompt
 from workbench.schema import TokenMeasure, counted
-from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
+from workbench.training.methods.base import NOBODY, Listeners, Method, Seen, StoredSection, Trainer
 
 if TYPE_CHECKING:
     import torch
 
-    from workbench.training.watching import Seen
 
 PreferenceLoss = Literal[
     "sigmoid",
@@ -94,7 +93,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
 
     from workbench.training.building import load_trained_policy, lora_config, rename_metrics, stored_trainer
     from workbench.training.saving import Resumable
-    from workbench.training.watching import View, pair_metrics
+    from workbench.training.watching import pair_metrics
 
     class ResumableDPOTrainer(Resumable, DPOTrainer):
         def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
@@ -120,7 +119,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         tokenizer=policy.tokenizer,
         policy=policy,
         tokens=partial(token_rows, policy.tokenizer, max_length=method.max_length, template_kwargs=kwargs),
-        view=View((IMPLICIT_REWARD,), view),
+        measure=IMPLICIT_REWARD,
+        view=view,
         numbers=lambda trainer, batch: margins(trainer, batch).float().tolist(),
         metrics=pair_metrics,
         peft_config=lora_config(config.policy),
@@ -190,18 +190,28 @@ IMPLICIT_REWARD = TokenMeasure(
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
     """Return a watched pair: each token's implicit reward (arXiv 2305.18290, section 4), which add up to the margin."""
-    from workbench.training.watching import Seen, Text, completion, pair_numbers
+    from workbench.training.watching import completion, pair_numbers
 
     policy, reference = log_ratios(trainer, batch)
-    texts, prompt = [], list[int]()
+    texts, prompt = list[dict[str, Any]](), list[int]()
     for i, name in enumerate(("chosen", "rejected")):
         masked = batch["input_ids"][i], batch["completion_mask"][i]
         prompt, ids, (logprobs, of_reference) = completion(*masked, policy[i], reference[i])
         rewards = [trainer.beta * (p - r) for p, r in zip(logprobs, of_reference, strict=True)]
         numbers = {"implicit reward": sum(rewards), "log π": sum(logprobs)}
-        texts.append(Text(name, ids, {IMPLICIT_REWARD.key: rewards}, numbers, logprobs, of_reference))
-    chosen, rejected = (text.numbers["implicit reward"] for text in texts)
-    return Seen(trainer.processing_class.decode(prompt), texts, pair_numbers(chosen - rejected))
+        values = {IMPLICIT_REWARD.key: rewards}
+        texts.append(
+            {
+                "name": name,
+                "ids": ids,
+                "values": values,
+                "numbers": numbers,
+                "logprobs": logprobs,
+                "ref_logprobs": of_reference,
+            }
+        )
+    chosen, rejected = (text["numbers"]["implicit reward"] for text in texts)
+    return trainer.processing_class.decode(prompt), texts, pair_numbers(chosen - rejected)
 
 
 METHOD = Method(

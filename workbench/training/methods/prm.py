@@ -81,7 +81,6 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.rewards.models.model import StepHead, context_of, load_trained, reference_of
     from workbench.training import labelled
     from workbench.training.building import held_weights, in_full, stored_trainer, with_lora
-    from workbench.training.watching import View
 
     method = config.method
     assert isinstance(method, PRMSection)
@@ -107,7 +106,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         data_collator=labelled.Collator(tokenizer.pad_token_id),
         tokens=partial(labelled.token_rows, tokenizer, form=form, separator=method.separator, max_length=longest),
         cut=labelled.until_first_error if method.until_first_error else None,
-        view=View((labelled.PREDICTED,), labelled.view),
+        measure=labelled.PREDICTED,
+        view=labelled.view,
         numbers=lambda trainer, batch: trainer.scores(batch),
         metrics=labelled.step_metrics,
     )

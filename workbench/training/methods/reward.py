@@ -16,12 +16,10 @@ from workbench.data.kinds import Pair
 from workbench.policies.find import base_and_adapters
 from workbench.schema import Prompt, TokenMeasure, counted
 from workbench.steps import token_texts
-from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
+from workbench.training.methods.base import NOBODY, Listeners, Method, Seen, StoredSection, Trainer
 
 if TYPE_CHECKING:
     import torch
-
-    from workbench.training.watching import Seen
 
 
 class RewardSection(StoredSection):
@@ -75,7 +73,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         whole_modules_as_loaded,
     )
     from workbench.training.saving import MergedAtTheEnd
-    from workbench.training.watching import View, pair_metrics
+    from workbench.training.watching import pair_metrics
 
     class ResumableRewardTrainer(MergedAtTheEnd, RewardTrainer):
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
@@ -98,7 +96,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         model=prepared(model),
         tokenizer=tokenizer,
         tokens=partial(token_rows, tokenizer, max_length=method.max_length, end_token=method.end_token),
-        view=View((SCORE,), view),
+        measure=SCORE,
+        view=view,
         numbers=lambda trainer, batch: margins(trainer, batch).float().tolist(),
         metrics=pair_metrics,
         peft_config=lora_config(config.policy, "SEQ_CLS"),
@@ -144,7 +143,7 @@ SCORE = TokenMeasure(
 
 def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
     """Return a watched pair: the score of each side, on all its tokens, and the margin."""
-    from workbench.training.watching import Seen, Text, pair_numbers
+    from workbench.training.watching import pair_numbers
 
     tokenizer, texts, prompt = trainer.processing_class, [], ""
     of_sides = scores(trainer, batch).float().tolist()
@@ -152,8 +151,8 @@ def view(trainer: Any, pair: Pair, batch: Mapping[str, torch.Tensor]) -> Seen:
         read = batch["input_ids"][i][batch["attention_mask"][i].bool()].tolist()
         first = prompt_length(tokenizer, pair.prompt, read)
         prompt, ids = tokenizer.decode(read[:first]), read[first:]
-        texts.append(Text(name, ids, {SCORE.key: [score] * len(ids)}, {"score": score}))
-    return Seen(prompt, texts, pair_numbers(of_sides[0] - of_sides[1]))
+        texts.append({"name": name, "ids": ids, "values": {SCORE.key: [score] * len(ids)}, "numbers": {"score": score}})
+    return prompt, texts, pair_numbers(of_sides[0] - of_sides[1])
 
 
 def prompt_length(tokenizer: Any, prompt: Prompt, ids: Sequence[int]) -> int:

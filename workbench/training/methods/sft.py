@@ -13,12 +13,10 @@ from workbench.config import SamplingConfig, SharedConfig
 from workbench.data.kinds import Demonstration
 from workbench.policies.prompts import encode_prompt
 from workbench.schema import TokenMeasure, counted
-from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
+from workbench.training.methods.base import NOBODY, Listeners, Method, Seen, StoredSection, Trainer
 
 if TYPE_CHECKING:
     import torch
-
-    from workbench.training.watching import Seen
 
 
 class SFTSection(StoredSection):
@@ -51,7 +49,6 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
 
     from workbench.training.building import load_trained_policy, lora_config, stored_trainer
     from workbench.training.saving import Resumable
-    from workbench.training.watching import View
 
     class ResumableSFTTrainer(Resumable, SFTTrainer):
         pass
@@ -67,7 +64,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         tokenizer=policy.tokenizer,
         policy=policy,
         tokens=partial(token_rows, policy.tokenizer, template_kwargs=config.prompt.template_kwargs),
-        view=View((SURPRISAL,), view),
+        measure=SURPRISAL,
+        view=view,
         peft_config=lora_config(config.policy),
     )
 
@@ -101,7 +99,7 @@ SURPRISAL = TokenMeasure(
 
 def view(trainer: Any, demonstration: Demonstration, batch: Mapping[str, torch.Tensor]) -> Seen:
     """Return a watched demonstration: each token's −log p."""
-    from workbench.training.watching import Seen, Text, completion
+    from workbench.training.watching import completion
 
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     logits = trainer.model_wrapped(**inputs, use_cache=False).logits[0, :-1].float()
@@ -109,8 +107,9 @@ def view(trainer: Any, demonstration: Demonstration, batch: Mapping[str, torch.T
     prompt, ids, (values,) = completion(batch["input_ids"][0], batch["labels"][0] != -100, logprobs)
     total = -sum(values)
     numbers = {"−log p": total, "mean −log p": total / len(ids)} if ids else {}
-    text = Text("demonstration", ids, {SURPRISAL.key: [-value for value in values]}, numbers, values)
-    return Seen(trainer.processing_class.decode(prompt), [text])
+    shown = {SURPRISAL.key: [-value for value in values]}
+    text = {"name": "demonstration", "ids": ids, "values": shown, "numbers": numbers, "logprobs": values}
+    return trainer.processing_class.decode(prompt), [text], {}
 
 
 METHOD = Method(

@@ -1,4 +1,4 @@
-// The policy loss of a rollout's tokens: the formulas of credit/loss.py, so that any loss can be looked at at once.
+// The policy loss of a rollout's tokens: the formulas of credit/explain.py, so that any loss can be looked at at once.
 //
 // A token adds c (−f(ρ) A + β k3). f is the ratio ρ = π / π_old, clipped, capped or softened by the loss type.
 
