@@ -123,13 +123,13 @@ def watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> 
 
 def results_stand_beside_the_code_and_prints_under_them(page: Page) -> None:
     page.locator("#reward-edit-0").click()
-    expect(page.locator("#editor-said")).to_contain_text("scores 41 of 48 steps 1 and 7 steps 0. None changed since")
+    expect(page.locator("#editor-said")).to_contain_text("scores 41 of 48 steps 1 and 7 steps 0; none changed")
     expect(page.locator("#editor-results tr.wrong")).to_have_count(7)
     expect(page.locator("#drawing .cards")).to_be_hidden()
     write_reward(page, "def step_correctness(prompt, step, **columns):\n    print('seen')\n    return 1.0\n")
     expect(page.locator("#editor-said")).to_contain_text("7 changed since you opened it")
     expect(page.locator("#editor-results pre").first).to_contain_text("seen")
     page.locator("#editor-undo").click()
-    expect(page.locator("#editor-said")).to_contain_text("None changed since")
+    expect(page.locator("#editor-said")).to_contain_text("none changed")
     close_editor(page)
     expect(page.locator("#drawing .cards")).to_be_visible()

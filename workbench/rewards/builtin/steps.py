@@ -10,9 +10,10 @@ from __future__ import annotations
 
 
 def step_correctness(prompt, step, text_before, start, operations, **columns):
-    """Chain arithmetic: 1 for a step that is right given the line before it, else 0. A tag alone has no score.
+    """1 for a step that is right given the line before it, else 0.
 
-    A line is `Step k: a op b = c`, the last one `Answer: c`. `text_before` is the answer's text before this step,
+    A line is `Step k: a op b = c`, the last one `Answer: c`; a tag alone
+    has no score. `text_before` is the answer's text before this step,
     `start` and `operations` are those of the prompt.
     """
     from workbench.answers import read_chain, work_out

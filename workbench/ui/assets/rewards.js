@@ -88,6 +88,9 @@ export function rewardSentence(handles, { key }) {
   rootOf(handles).dataset.key = key;
   /** @type {string | null} */
   let opened = null;
+  setTimeout(() => { // on a phone it opens far below the row
+    if (handles.element.getBoundingClientRect().top > innerHeight / 2) handles.element.scrollIntoView();
+  });
   whenSaid(handles.element, () => {
     const editor = said.editor?.key === key ? said.editor : null;
     mark.set("reward-code", editor?.wrong?.line ?? 0);
@@ -97,8 +100,8 @@ export function rewardSentence(handles, { key }) {
     opened ??= JSON.stringify(now);
     const before = JSON.parse(opened);
     const changed = now.filter((score, i) => score !== before[i]).length;
-    const since = changed ? `${changed} changed since you opened it.` : "None changed since you opened it.";
-    drawNote(rootOf(handles), { text: `${editor.said}. ${since}`, level: "said", line: null, detail: "" });
+    const since = changed ? `${changed} changed since you opened it` : "none changed";
+    drawNote(rootOf(handles), { text: `${editor.said}; ${since}`, level: "said", line: null, detail: "" });
   });
 }
 
@@ -118,7 +121,8 @@ export function rewardResults(handles, { key }) {
     const all = editor.printed
       ? [el("h3", {}, "Printed, for all rollouts at once"), el("pre", {}, editor.printed)]
       : [];
-    const now = [...editor.rollouts.flatMap(resultsOf), ...all];
+    const rollouts = editor.wrong ? editor.rollouts.toReversed() : editor.rollouts; // the one that failed comes first
+    const now = [...all, ...rollouts.flatMap(resultsOf)];
     if (!editor.wrong) return root.replaceChildren(...now);
     const before = [...root.querySelectorAll(":scope > :not(.before-error)")];
     const printed = now.length

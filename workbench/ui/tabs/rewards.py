@@ -169,6 +169,8 @@ def _editor(form: Form, services: Services, editing: str, row: RewardRow | None)
                     interactive=True,
                     lines=22,
                     max_lines=36,
+                    wrap_lines=True,
+                    buttons=[],
                     min_width=0,
                 )
                 drawn("editor-results", "rewardResults", constant={"key": row.key}, head=False)
