@@ -1,4 +1,10 @@
-// Drawing cards anew without a jump: a card out of sight takes as much room as the one it replaces, and is painted later.
+// Drawing cards anew without a jump: a card out of sight takes as much room as the one it replaces, and is painted later: with
+// the next pause in typing, or when something is scrolled.
+
+const PAUSE = 300; // milliseconds
+
+/** @type {WeakMap<HTMLElement, number>} the timers of what is painted later */
+const painting = new WeakMap();
 
 /** @type {(node: Element) => number | null} the rollout whose card a node is on */
 export const rolloutOf = (node) => {
@@ -26,9 +32,12 @@ export function replaceCards(holder, boxes, focused, articles) {
     article.classList.toggle("later", !isInSight(box) && focused !== g);
   }
   holder.replaceChildren(...articles);
-  requestAnimationFrame(() =>
-    setTimeout(() => {
-      for (const article of holder.querySelectorAll(".later")) article.classList.remove("later");
-    })
-  );
+  clearTimeout(painting.get(holder));
+  painting.set(holder, setTimeout(() => paintAll(holder), PAUSE));
+  addEventListener("scroll", () => paintAll(holder), { once: true, passive: true, capture: true });
+}
+
+/** @param {HTMLElement} holder Cards out of sight are painted as they come near. */
+function paintAll(holder) {
+  for (const article of holder.querySelectorAll(".later")) article.classList.remove("later");
 }
