@@ -121,7 +121,7 @@ def test_a_policy_is_loaded_by_its_run(tmp_path: Path, first: Run, judge: Run, m
         check_language_model("run:judge")
     by_folder = ModelConfig(path=str(judge.dir.checkpoints / "final"), format="classifier")
     scores = [
-        LocalModels("cpu").score_texts(config, ["a"], ["b"])
+        LocalModels("cpu").score(config, ["a"], ["b"])
         for config in (ModelConfig(path="run:judge", format="classifier"), by_folder)
     ]
     assert scores[0] == scores[1]

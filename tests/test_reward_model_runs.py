@@ -42,7 +42,7 @@ def test_a_run_on_a_process_reward_model(tmp_path):
             [rollout.text[step.start : step.end] for step in one.steps]
             for rollout, one in zip(scored.group.rollouts, scored.scored, strict=True)
         ]
-        again = models.score_steps(ModelConfig(**model), [scored.group.prompt] * 4, texts)
+        again = models.score(ModelConfig(**model), [scored.group.prompt] * 4, texts)
         for one, values in zip(scored.scored, again, strict=True):
             assert one.scores["prm"] == pytest.approx(values, abs=1e-5)
             assert one.outcome_scores["least"] == pytest.approx(min(values), abs=1e-5)

@@ -51,7 +51,7 @@ def models():
 def test_a_padded_batch_scores_as_the_model_card_does_one_by_one(form, folders, models):
     config = ModelConfig(path=folders[KINDS[form]], format=form)
     steps = [list(one) for one in STEPS]
-    batched = models.score_steps(config, [PROMPT] * 3, steps)
+    batched = models.score(config, [PROMPT] * 3, steps)
     loaded = models.prepare(config)
     assert loaded.is_causal
     for scores, one in zip(batched, steps, strict=True):
@@ -68,21 +68,21 @@ def test_scores_are_remembered_by_what_was_read_up_to_the_step(folders, models):
     passes = []
     forward = model._forward
     model._forward = lambda batch: passes.append(len(batch)) or forward(batch)
-    longer = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
+    longer = models.score(config, [PROMPT], [STEPS[0]])[0]
     assert passes == [1]
-    assert models.score_steps(config, [PROMPT], [STEPS[0][:2]])[0] == longer[:2]  # a prefix of what was read
+    assert models.score(config, [PROMPT], [STEPS[0][:2]])[0] == longer[:2]  # a prefix of what was read
     assert passes == [1]
-    models.score_steps(config, ["Another prompt\n"], [STEPS[0]])
+    models.score(config, ["Another prompt\n"], [STEPS[0]])
     assert passes == [1, 1]
-    models.score_steps(config, [PROMPT] * 4, [STEPS[1]] * 4)  # one reading, however often
+    models.score(config, [PROMPT] * 4, [STEPS[1]] * 4)  # one reading, however often
     assert passes == [1, 1, 1]
 
 
 def test_a_model_that_looks_ahead_is_remembered_by_the_whole_reading(folders, models):
     config = ModelConfig(path=folders["bert"], format="stepwise")
     assert not models.prepare(config).is_causal
-    whole = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
-    part = models.score_steps(config, [PROMPT], [STEPS[0][:2]])[0]
+    whole = models.score(config, [PROMPT], [STEPS[0]])[0]
+    part = models.score(config, [PROMPT], [STEPS[0][:2]])[0]
     assert part != pytest.approx(whole[:2], abs=TOLERANCE)
 
 
@@ -90,7 +90,7 @@ def test_steps_past_the_context_are_unscored(tmp_path, models):
     config = ModelConfig(
         path=reward_models.save("token", tmp_path / "short", max_position_embeddings=24), format="stepwise"
     )
-    scores = models.score_steps(config, [PROMPT], [list(STEPS[0])])[0]
+    scores = models.score(config, [PROMPT], [list(STEPS[0])])[0]
     ends = read_steps(models.prepare(config).tokenizer, FORMATS["stepwise"], PROMPT, STEPS[0])[0].positions
     assert [score is None for score in scores] == [end >= 24 for end in ends]
     assert scores[0] is not None
@@ -101,7 +101,7 @@ def test_steps_past_the_context_are_unscored(tmp_path, models):
 def test_a_separator_written_by_the_policy_is_not_read(form, mark, folders, models):
     config = ModelConfig(path=folders[KINDS[form]], format=form)
     plain, marked = ["Step 1: 7 + 5 = 12", "Answer: 12"], [f"Step 1: 7 + 5 = 12 {mark}\n", f"Answer: 12{mark}"]
-    assert models.score_steps(config, [PROMPT], [marked]) == models.score_steps(config, [PROMPT], [plain])
+    assert models.score(config, [PROMPT], [marked]) == models.score(config, [PROMPT], [plain])
 
 
 def test_a_template_that_rewrites_earlier_turns_is_read_step_by_step(tmp_path, models):
@@ -111,7 +111,7 @@ def test_a_template_that_rewrites_earlier_turns_is_read_step_by_step(tmp_path, m
     model = models.prepare(config)
     readings = read_steps(model.tokenizer, FORMATS["turns"], PROMPT, STEPS[0])
     assert len(readings) == 3
-    scores = models.score_steps(config, [PROMPT], [STEPS[0]])[0]
+    scores = models.score(config, [PROMPT], [STEPS[0]])[0]
     for reading, score in zip(readings, scores, strict=True):
         with torch.no_grad():
             logits = model.model(torch.tensor([reading.ids])).logits[0, -1]
@@ -134,13 +134,13 @@ def test_a_single_logit_is_what_trl_computes(folders, models):
             inputs = words(text=full, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False)
             return model(**inputs).logits[:, 0].tolist()
 
-    assert models.score_texts(config, [PROMPT] * 2, texts) == pytest.approx(
+    assert models.score(config, [PROMPT] * 2, texts) == pytest.approx(
         trl([PROMPT + text for text in texts]), abs=TOLERANCE
     )
     talk = [{"role": "user", "content": PROMPT}]
     said = [[{"role": "assistant", "content": text}] for text in texts]
     expected = trl([words.apply_chat_template(talk + one, tokenize=False) for one in said])
-    assert models.score_texts(config, [talk] * 2, said) == pytest.approx(expected, abs=TOLERANCE)
+    assert models.score(config, [talk] * 2, said) == pytest.approx(expected, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("pad", [None, 5])
@@ -150,8 +150,8 @@ def test_a_short_text_scores_the_same_beside_a_longer_one_whatever_pad_the_model
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "pad_token_id": pad}))
     held, texts = LocalModels(), ["Answer: 9", "Step 1: 7 + 5 = 12\nAnswer: 12"]
-    known = held.score_texts(ModelConfig(path=folders["sequence-1"], format="classifier"), [PROMPT] * 2, texts)
-    other = held.score_texts(ModelConfig(path=str(tmp_path / "model"), format="classifier"), [PROMPT] * 2, texts)
+    known = held.score(ModelConfig(path=folders["sequence-1"], format="classifier"), [PROMPT] * 2, texts)
+    other = held.score(ModelConfig(path=str(tmp_path / "model"), format="classifier"), [PROMPT] * 2, texts)
     assert other == pytest.approx(known, abs=TOLERANCE)
 
 
@@ -170,7 +170,7 @@ def test_plain_text_ends_as_trls_reward_trainer_ends_it_where_the_model_says_so(
     assert read[0] == [*classifier_ids(words, PROMPT, texts[0]), words.eos_token_id]
 
     def score(folder, **options):
-        return models.score_texts(ModelConfig(path=str(folder), format="classifier", **options), [PROMPT], texts[:1])
+        return models.score(ModelConfig(path=str(folder), format="classifier", **options), [PROMPT], texts[:1])
 
     with torch.no_grad():
         ended = model(input_ids=torch.tensor(read[:1])).logits[:, 0].tolist()
@@ -208,9 +208,9 @@ def test_several_labels_give_log_odds_or_a_probability(folders, models):
         p = model(**words(PROMPT + "Answer: 9", return_tensors="pt")).logits[0].softmax(-1)[2]
     for output, expected in (("probability", p), ("score", torch.log(p / (1 - p)))):
         config = ModelConfig(path=path, format="classifier", label="good", output=output)
-        assert models.score_texts(config, [PROMPT], ["Answer: 9"]) == pytest.approx([expected.item()], abs=1e-4)
+        assert models.score(config, [PROMPT], ["Answer: 9"]) == pytest.approx([expected.item()], abs=1e-4)
     two = ModelConfig(path=folders["sequence-2"], format="classifier", output="probability")
-    assert 0 < models.score_texts(two, [PROMPT], ["Answer: 9"])[0] < 1
+    assert 0 < models.score(two, [PROMPT], ["Answer: 9"])[0] < 1
     with pytest.raises(RewardError, match="has 3 labels; name the good one in label: bad, so-so, good"):
         models.prepare(ModelConfig(path=path, format="classifier"))
     with pytest.raises(RewardError, match="label 'best' is none of"):
@@ -257,7 +257,7 @@ def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
         assert heard[0]["busy"] == folders["token"]
         assert worker.busy == ""
         with pytest.raises(RewardError, match="there is no folder"):
-            worker.score_steps(ModelConfig(path="/nowhere", format="ki"), [PROMPT], [["a"]])
+            worker.score(ModelConfig(path="/nowhere", format="ki"), [PROMPT], [["a"]])
     finally:
         worker.close()
 
@@ -274,7 +274,7 @@ from workbench.steps import StepPattern
 
 class Elsewhere(ModelWorker):
     def _ask_model(self, config, request):
-        return [[0.5 for _ in steps] for steps in request["steps"]]
+        return [[0.5 for _ in steps] for steps in request["answers"]]
 
 group = Group("p", (Rollout((0, 1), ("a;", "b"), False),))
 spec = RewardConfig(name="prm", model={"path": "me/prm", "format": "ki"})
@@ -294,7 +294,7 @@ def test_the_score_command_takes_a_reward_model(folders, tmp_path, capsys):
     given = ["score", "--group", str(file), "--method.pattern.regex", r"\n+", "--method.pattern.kind", "ends", "--json"]
     assert main([*given, "--reward-model", folders["token"]]) == 0
     data = json.loads(capsys.readouterr().out)
-    expected = LocalModels("cpu").score_steps(
+    expected = LocalModels("cpu").score(
         ModelConfig(path=folders["token"], format="stepwise"), [PROMPT] * 3, [list(one) for one in STEPS]
     )
     shown = [[step["reward"] for step in rollout["steps"]] for rollout in data["rollouts"]]

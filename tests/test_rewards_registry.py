@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -77,23 +76,6 @@ def test_a_builtins_source_gives_in_the_worker_what_it_gives_by_name(name: str, 
     flat = [value for row in given for value in (row if builtin.kind == "step" else [row]) if value is not None]
     assert flat
     assert all(builtin.low <= value <= builtin.high for value in flat)
-
-
-@pytest.mark.parametrize("name", [name for name in BUILTINS if not name.startswith("trl:")])
-def test_a_builtins_source_needs_nothing_around_it(name: str) -> None:
-    """As in a TRL script: the text alone, called with what TRL passes."""
-    pasted: dict[str, Any] = {}
-    exec(BUILTINS[name].source, pasted)
-    arguments: dict[str, Any] = dict(BATCH.columns)
-    if "step" in inspect.signature(BUILTINS[name].function_with({})).parameters:
-        arguments = {column: values[0] for column, values in BATCH.columns.items()}
-        arguments |= {"prompt": "p", "step": "a", "text_before": ""}
-    else:
-        arguments |= {"prompts": BATCH.prompts, "completions": BATCH.completions, "steps": BATCH.steps}
-        arguments |= {"completion_ids": BATCH.completion_ids, "trainer_state": object()}
-    function = BUILTINS[name].function
-    assert function is not None
-    assert pasted[name](**arguments) == function(**arguments)
 
 
 def test_an_error_names_the_line_of_the_source_that_is_shown(worker: Sandbox) -> None:

@@ -65,14 +65,11 @@ class Models:
     def prepare(self, config: ModelConfig) -> None:
         pass
 
-    def score_steps(self, config: ModelConfig, prompts: Any, steps: Any) -> list[list[float]]:
+    def score(self, config: ModelConfig, prompts: Any, steps: Any) -> list[list[float]]:
         self.asked.append([list(row) for row in steps])
         if self.error:
             raise RewardError(self.error)
         return [[len(text) / 8 for text in row] for row in steps]
-
-    def score_texts(self, config: ModelConfig, prompts: Any, completions: Any) -> list[float]:
-        return [0.5 for _ in completions]
 
 
 def form(*rows: RewardRow, regex: str = ";", kind: str = "ends", group: Group = GROUP) -> PageState:

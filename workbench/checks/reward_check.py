@@ -5,8 +5,8 @@ completion is right. A score counts as "right" from a threshold on. Whatever the
 left out, never taken for 0.
 
 First-error F1 (ProcessBench, Zheng et al. 2024, arXiv 2412.06559) is the harmonic mean of two accuracies: of finding
-exactly the first wrong step in completions that have one, and of finding none in those that have none. Accuracy and
-AUC are scikit-learn's. This module does not know how groups were read or where rewards run.
+exactly the first wrong step in completions that have one, and of finding none in those that have none. AUC is
+scikit-learn's. This module does not know how groups were read or where rewards run.
 """
 
 from __future__ import annotations
@@ -257,8 +257,6 @@ def _judge(
     worst: int,
     notes: list[str],
 ) -> RewardCheck:
-    from sklearn.metrics import accuracy_score
-
     held = [item for item in items if item.score is not None]
     scores: Scores = np.array([item.score for item in held], dtype=np.float64)
     labels: Labels = np.array([item.label for item in held], dtype=np.bool_)
@@ -267,7 +265,7 @@ def _judge(
     best = _best_agreement(scores, labels) if held else None
     at_threshold = None
     if threshold is not None and held:
-        at_threshold = Agreement(threshold, float(accuracy_score(labels, scores >= threshold)))
+        at_threshold = Agreement(threshold, float((labels == (scores >= threshold)).mean()))
     used = threshold if threshold is not None else best.threshold if best is not None else 0.0
     if held and not both:
         notes.append(f"every label is {'right' if labels[0] else 'wrong'}, so the AUC is undefined")

@@ -285,23 +285,16 @@ class ModelWorker:
         """Nothing: the model loads with its first scores, which say what is wrong with it."""
 
     def load(self, config: ModelConfig, on_event: OnEvent | None = None, cancelled: IsCancelled | None = None) -> None:
-        """Load a reward model now. Raises as ``score_steps`` does, also once ``cancelled``.
+        """Load a reward model now. Raises as ``score`` does, also once ``cancelled``.
 
         ``on_event`` gets ``{"waiting": what for}`` while another call has its turn, then ``{"busy": path, "seconds":
         s}`` every second. The worker ends with a load that is cancelled, as a download cannot be asked to.
         """
         self._ask_model(config, {}, on_event, cancelled)
 
-    def score_steps(
-        self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
-    ) -> list[list[Score]]:
-        """Score steps as ``LocalModels.score_steps``. Raises RewardError, also if the worker died or hung."""
-        scores: list[list[Score]] = self._ask_model(config, {"prompts": list(prompts), "steps": [*map(list, steps)]})
-        return scores
-
-    def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
-        """Score completions as ``LocalModels.score_texts``. Raises as ``score_steps`` does."""
-        scores: list[Score] = self._ask_model(config, {"prompts": list(prompts), "completions": list(completions)})
+    def score(self, config: ModelConfig, prompts: Sequence[Prompt], answers: Sequence[Any]) -> list[Any]:
+        """Score as ``LocalModels.score``. Raises RewardError, also if the worker died or hung."""
+        scores: list[Any] = self._ask_model(config, {"prompts": list(prompts), "answers": list(answers)})
         return scores
 
     def _ask_model(

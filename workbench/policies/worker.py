@@ -140,14 +140,12 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
 
 
 def _scored(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
-    """Scores of ``prompts`` with ``steps`` or ``completions``; without them the reward model is loaded."""
+    """Scores of ``prompts`` with ``answers``; without them the reward model is loaded."""
     config = ModelConfig.model_validate(asked["config"])
     try:
         with heartbeat(emit, lambda seconds: {"busy": config.path, "seconds": seconds}):
-            if "steps" in asked:
-                return {"scores": models.score_steps(config, asked["prompts"], asked["steps"])}
-            if "completions" in asked:
-                return {"scores": models.score_texts(config, asked["prompts"], asked["completions"])}
+            if "answers" in asked:
+                return {"scores": models.score(config, asked["prompts"], asked["answers"])}
             models.prepare(config)
             return {}
     except Exception as error:

@@ -96,17 +96,15 @@ def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None
         row["state"] = {name: row[name] for name in ("prompt", "completion", "answer", "info", "task") if name in row}
         return row
 
-    def rows_of(prompts: Any, completions: Any, columns: dict[str, Any]) -> list[dict[str, Any]]:
-        return [
-            row_of(prompt, completion, {name: each[i] for name, each in columns.items() if _is_column(name, each)})
-            for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
-        ]
-
     def named(row: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in row.items() if takes_all or name in signature.parameters}
 
     def calls(prompts: Any, completions: Any, columns: dict[str, Any]) -> list[dict[str, Any]]:
-        rows = rows_of(prompts, completions, columns)
+        data = {name: each for name, each in columns.items() if name not in ARGUMENTS and isinstance(each, list)}
+        rows = [
+            row_of(prompt, completion, {name: each[i] for name, each in data.items()})
+            for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
+        ]
         if tool in (VERIFIERS, VERL):
             return [named(row) for row in rows]
         ending = "s" if tool == VERL_BATCH else ""
@@ -151,10 +149,6 @@ def rubric_reward(rubric: Any) -> Any:
     reward: Any = scored
     reward.read_as, reward.answers = "a verifiers rubric, the weighted sum of its functions", ("answer",)
     return reward
-
-
-def _is_column(name: str, values: Any) -> bool:
-    return name not in ARGUMENTS and isinstance(values, list)
 
 
 def _number(value: Any) -> Any:

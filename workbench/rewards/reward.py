@@ -177,13 +177,7 @@ class Models(Protocol):
 
     def prepare(self, config: ModelConfig) -> Any: ...
 
-    def score_steps(
-        self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
-    ) -> list[list[Score]]: ...
-
-    def score_texts(
-        self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]
-    ) -> list[Score]: ...
+    def score(self, config: ModelConfig, prompts: Sequence[Prompt], answers: Sequence[Any]) -> list[Any]: ...
 
 
 def model_function(
@@ -200,9 +194,9 @@ def model_function(
     leaves one that cannot be cut unscored. Raises RewardCodeError where it has no pattern.
     """
     if kind == "step":
-        return lambda prompts, completions, steps, **columns: models.score_steps(config, prompts, steps)
+        return lambda prompts, completions, steps, **columns: models.score(config, prompts, steps)
     if config.format == "classifier":
-        return lambda prompts, completions, **columns: models.score_texts(config, prompts, completions)
+        return lambda prompts, completions, **columns: models.score(config, prompts, completions)
     if pattern is None:
         raise RewardCodeError(
             f"reward {name!r} is a process reward model as an outcome reward and needs a step pattern", reward=name
@@ -215,7 +209,7 @@ def model_function(
             [] if split.failed else [text[step.start : step.end] for step in split.steps]
             for text, split in zip(texts, splits, strict=True)
         ]
-        return [reduced(scores, config.reduce) for scores in models.score_steps(config, prompts, cut)]
+        return [reduced(scores, config.reduce) for scores in models.score(config, prompts, cut)]
 
     return steps_reduced
 
@@ -281,9 +275,9 @@ def score_split(
     count = len(group.rollouts)
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
     opened, prompts = [group.thinking_open] * count, [group.prompt] * count
-    answers = rollout_texts(group.rollouts, pattern, opened)
-    options: dict[str, Any] = {"answers": answers, "opened": opened, "trainer_state": trainer_state}
-    scored, summaries = _score(prompts, group.rollouts, rows, splits, loaded, **options)
+    scored, summaries = _score(
+        prompts, group.rollouts, rows, splits, loaded, pattern, opened=opened, trainer_state=trainer_state
+    )
     found_by = f"{pattern.regex} ({pattern.kind})" if pattern else ""
     return ScoredGroup(group, settle(scored, summaries), summaries, found_by)
 
@@ -312,9 +306,18 @@ def score_completions(
     """
     split = split_leniently if worker is None else partial(worker.split, leniently=True)
     splits = split_rollouts(rollouts, pattern, split, opened=opened)
-    options: dict[str, Any] = {"budget": budget, "trainer_state": trainer_state}
-    options |= {"answers": rollout_texts(rollouts, pattern, opened), "opened": opened, "completions": completions}
-    return _score(prompts, rollouts, columns, splits, rewards, **options)
+    return _score(
+        prompts,
+        rollouts,
+        columns,
+        splits,
+        rewards,
+        pattern,
+        opened=opened,
+        completions=completions,
+        budget=budget,
+        trainer_state=trainer_state,
+    )
 
 
 def texts_after_thinking(rollouts: Sequence[Rollout], pattern: StepPattern | None, opened: Sequence[bool]) -> list[str]:
@@ -335,8 +338,8 @@ def _score(
     rows: Sequence[Mapping[str, Any]],
     splits: Sequence[Split],
     rewards: Sequence[Reward],
+    pattern: StepPattern | None,
     *,
-    answers: Sequence[str],
     opened: Sequence[bool] | None = None,
     completions: Sequence[Any] | None = None,
     budget: ErrorBudget | None = None,
@@ -344,7 +347,7 @@ def _score(
 ) -> tuple[list[StepScores], tuple[RewardSummary, ...]]:
     if not rollouts:
         return [], ()
-    texts = [rollout.text for rollout in rollouts]
+    texts, answers = [rollout.text for rollout in rollouts], rollout_texts(rollouts, pattern, opened)
     # Without a token there is nothing to credit, and no step.
     steps = [split.steps if len(rollout) else [] for rollout, split in zip(rollouts, splits, strict=True)]
     spans = [align_rollout(rollout, row) for rollout, row in zip(rollouts, steps, strict=True)]

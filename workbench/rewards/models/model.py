@@ -578,16 +578,12 @@ class LocalModels:
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
-    def score_steps(
-        self, config: ModelConfig, prompts: Sequence[Prompt], steps: Sequence[Sequence[str]]
-    ) -> list[list[Score]]:
-        """A score in [0, 1] a step of each completion; None past the model's context. Raises RewardError."""
-        scores: list[list[Score]] = self.prepare(config).score(prompts, steps)
-        return scores
+    def score(self, config: ModelConfig, prompts: Sequence[Prompt], answers: Sequence[Any]) -> list[Any]:
+        """Return a score in [0, 1] a step of each answer, or a classifier's score of each; None past the context.
 
-    def score_texts(self, config: ModelConfig, prompts: Sequence[Prompt], completions: Sequence[Any]) -> list[Score]:
-        """A classifier's score a completion. Raises RewardError."""
-        scores: list[Score] = self.prepare(config).score(prompts, completions)
+        An answer is a completion's steps, or for a classifier the completion. Raises RewardError.
+        """
+        scores: list[Any] = self.prepare(config).score(prompts, answers)
         return scores
 
 
