@@ -12,6 +12,8 @@ A unit counts if both sides have one. Other answers are compared as text; case, 
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import signal
 import sys
@@ -20,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any, Literal
 
 from workbench.schema import EXTRACTED, answer_span
@@ -321,62 +324,39 @@ def work_out(text: str, deepest: int = 50) -> Fraction:
     ZeroDivisionError for a sum that divides by 0.
     """
     parts: list[str] = re.findall(r"\d+\.?\d*|\.\d+|//|[-+*/()%]|[^\s$]", text)
-    at, depth, divides_by_zero = 0, 0, False
+    if other := [part for part in parts if not (part[-1].isdigit() or part[0].isdigit() or part in _OF_SUMS)]:
+        raise ValueError(f"{other[0]!r} is no arithmetic")
+    if max(accumulate((part == "(") - (part == ")") for part in parts), default=0) > deepest:
+        raise ValueError("nested too deeply")
 
-    def take(*choices: str) -> str:
-        nonlocal at
-        at += (taken := at < len(parts) and parts[at] in choices)
-        return parts[at - 1] if taken else ""
+    def value(node: ast.expr) -> Fraction:
+        match node:
+            case ast.Name(name):
+                return Fraction(parts[int(name[1:])].rstrip("."))
+            case ast.UnaryOp(op, operand):
+                return -value(operand) if isinstance(op, ast.USub) else value(operand)
+            case ast.BinOp(operand, ast.Pow(), percents) if set(ast.unparse(percents)) <= set("p *"):
+                return Fraction(value(operand) / 100 ** (1 + ast.unparse(percents).count("**")))
+            case ast.BinOp(left, op, right):
+                return Fraction(_WORKED[type(op)](value(left), value(right)))
+        raise ValueError(f"{text!r} is no arithmetic")
 
-    def total() -> Fraction:
-        result = product()
-        while sign := take("+", "-"):
-            result = result + product() if sign == "+" else result - product()
-        return result
-
-    def product() -> Fraction:
-        nonlocal divides_by_zero
-        result = factor()
-        while sign := take("*", "/", "//"):
-            other = factor()
-            if sign == "*":
-                result *= other
-            elif not other:
-                divides_by_zero = True  # raised once it is known that this is a sum
-            else:
-                result = result / other if sign == "/" else Fraction(result // other)
-        return result
-
-    def factor() -> Fraction:
-        nonlocal at, depth
-        negative = False
-        while sign := take("+", "-"):
-            negative ^= sign == "-"
-        if take("("):
-            depth += 1
-            if depth > deepest:
-                raise ValueError("nested too deeply")
-            result = total()
-            depth -= 1
-            if not take(")"):
-                raise ValueError(f"a parenthesis of {text!r} is not closed")
-        elif at < len(parts) and re.fullmatch(r"\d+\.?\d*|\.\d+", parts[at]):
-            result = Fraction(parts[at].rstrip("."))
-            at += 1
-        else:
-            raise ValueError(f"a number is missing in {text!r}")
-        while take("%"):
-            result /= 100
-        return -result if negative else result
-
-    value = total()
-    if at < len(parts):
-        raise ValueError(f"{parts[at]!r} is no arithmetic")
-    if divides_by_zero:
-        raise ZeroDivisionError(f"a part of {text!r} is divided by 0")
-    return value
+    # Python's parser reads names in the place of numbers, and a percent sign as a power, which binds as tightly.
+    named = [f"n{i}" if part[0] in ".0123456789" else part for i, part in enumerate(parts)]
+    try:
+        return value(ast.parse(" ".join(named).replace("%", "**p"), mode="eval").body)
+    except (SyntaxError, RecursionError, KeyError) as error:
+        raise ValueError(f"{text!r} is no arithmetic") from error
 
 
+_OF_SUMS = frozenset(["//", *"-+*/()%"])
+_WORKED: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
 _CALL = re.compile(r"(?:\s*(?:[0-9]{1,15}(?:\.[0-9]{1,9})?(?![0-9.])|[-+*/()]))+\s*")
 _NO_CALL = re.compile(r"//|(?:^|[-+*/(])\s*\+")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -61,23 +61,18 @@ def token_rows(
     ]
 
 
-@dataclass(frozen=True)
-class Collator:
-    """A ``step_batch`` of rows as ``token_rows`` gives them, with ``labels`` (S,) and each row's ``steps`` (B,)."""
-
-    pad: int
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        readings = [
-            Reading(tuple(reading["ids"]), tuple(reading["positions"]), reading["begins"])
-            for row in rows
-            for reading in row["readings"]
-        ]
-        return {
-            **step_batch(readings, self.pad),
-            "labels": torch.tensor([label for row in rows for label in row["labels"]], dtype=torch.float32),
-            "steps": torch.tensor([len(row["labels"]) for row in rows]),
-        }
+def collate(pad: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    """Return a ``step_batch`` of rows of ``token_rows``, with ``labels`` (S,) and each row's ``steps`` (B,)."""
+    readings = [
+        Reading(tuple(reading["ids"]), tuple(reading["positions"]), reading["begins"])
+        for row in rows
+        for reading in row["readings"]
+    ]
+    return {
+        **step_batch(readings, pad),
+        "labels": torch.tensor([label for row in rows for label in row["labels"]], dtype=torch.float32),
+        "steps": torch.tensor([len(row["labels"]) for row in rows]),
+    }
 
 
 def step_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

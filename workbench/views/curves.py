@@ -386,15 +386,12 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Band:
-    """A metric over the runs of one configuration, all arrays (N,): N steps, mean, lowest, highest, and how many runs
-    have a value there; ``each`` is (R, N) with NaN where a run has none."""
+    """A metric over the runs of one configuration, all arrays (N,): N steps, mean, lowest and highest."""
 
     steps: Numbers
     mean: Numbers
     low: Numbers
     high: Numbers
-    count: NDArray[np.int64]
-    each: Numbers
 
 
 def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = POINTS) -> Band:
@@ -422,7 +419,7 @@ def band(runs: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 
         np.where(there, each, np.inf).min(axis=0, initial=np.inf),
         np.where(there, each, -np.inf).max(axis=0, initial=-np.inf),
     )
-    return Band(last, mean, low, high, count, each)
+    return Band(last, mean, low, high)
 
 
 def over(runs: Sequence[tuple[str, Columns]], axis: str) -> list[tuple[str, Columns]]:

@@ -103,7 +103,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         model=with_lora(prepared(model), config.policy),
         head=StepHead.of(model, tokenizer, form, reference),
         tokenizer=tokenizer,
-        data_collator=labelled.Collator(tokenizer.pad_token_id),
+        data_collator=partial(labelled.collate, tokenizer.pad_token_id),
         tokens=partial(labelled.token_rows, tokenizer, form=form, separator=method.separator, max_length=longest),
         cut=labelled.until_first_error if method.until_first_error else None,
         measure=labelled.PREDICTED,
