@@ -163,9 +163,9 @@ def test_facts_say_what_can_be_done_about_them():
     facts = group_facts(group(*SURPRISING[:2], SURPRISING[0]), ("outcome", 0.25))
     assert [(str(fact.said), str(fact.detail), fact.action) for fact in facts] == [
         ("4 of 6 steps are right", "most errors in steps 1 and 2", "statistics"),
-        ("Final answer not counted", "", "count"),
-        ("25 % of the tokens change sign", "under `outcome`", "compare"),
-        ("2 different texts", "1 and 3 identical, none cut off", ""),
+        ("Final answer not counted", "only as a step", "count"),
+        ("25 % of tokens change sign", "under `outcome`", "compare"),
+        ("2 different texts", "1 and 3 identical", ""),
     ]
     assert group_facts(group(*SURPRISING, outcome_weight=2.0))[1].action == "leave-out"
     assert group_facts(group(*SURPRISING, rewards=(RIGHT_WRONG,)))[1].action == ""

@@ -403,7 +403,7 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
     facts = [_fact_of_steps(credit, group), _fact_of_answer(credit, group)]
     if flipped is not None:
         action = ("uncompare", "Stop comparing") if compared else ("compare", "Compare")
-        said = f"**{_percent(flipped[1])}** of the tokens change sign"
+        said = f"**{_percent(flipped[1])}** of tokens change sign"
         facts.append(Fact(Sentence(said), Sentence(f"under `{flipped[0]}`"), *action))
     same: dict[int, list[int]] = {}
     for i, first in enumerate(credit.scored.group.copy_of):
@@ -411,8 +411,9 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
     largest, cut = max(same.values(), key=len), group.truncated
     alike = [f"{_names('rollout', largest).partition(' ')[2]} identical"] if len(largest) > 1 else []
     many = f"**{len(same)}** different texts" if len(same) < len(group.tokens) else f"all **{len(same)}** texts differ"
-    ends = f"[{cut} cut off](filter:truncated)" if cut else "none cut off"
-    return [*facts, Fact(_sentence(many), Sentence(", ".join([*alike, ends])))]
+    if cut:
+        alike.append(f"[{cut} cut off](filter:truncated)")
+    return [*facts, Fact(_sentence(many), Sentence(", ".join(alike)))]
 
 
 def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
@@ -449,7 +450,7 @@ def _fact_of_answer(credit: Credit, group: _Group) -> Fact:
     if group.has_outcome or not group.has_steps:
         only = "" if group.has_steps else "only "
         return Fact(Sentence(f"{only}the final answer **counts**".capitalize()), Sentence(f"under `{credit.scheme}`"))
-    return Fact(Sentence("Final answer **not counted**"), Sentence(""), "count", "Count it too")
+    return Fact(Sentence("Final answer **not counted**"), Sentence("only as a step"), "count", "Count it too")
 
 
 def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlation: float | None) -> Sentence:

@@ -1,3 +1,4 @@
+import { laterOf } from "../../workbench/views/drawing/cards.js";
 import { Cuts, partsOf, prepare, runsOf } from "../../workbench/views/drawing/tokens.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
@@ -45,4 +46,9 @@ Deno.test("a second scheme's rollout shares the texts and has its own terms", ()
   const twin = { advantages: [0, 0, 0, 0], steps: rollout().steps };
   const [r] = prepare({ prompt: "", rollouts: [{ ...rollout(), why: [], twin }] }).rollouts;
   equal([r.twin.texts === r.texts, r.twin.why, r.twin.twin], [true, undefined, null]);
+});
+
+Deno.test("a step is told how many right and wrong ones come after it; unscored ones are neither", () => {
+  const steps = [1, 0, null, 1, 1].map((reward) => ({ reward }));
+  equal(laterOf({ steps, wrong: [false, true, null, false, false] }), ["2✓ 1✕", "2✓", "2✓", "1✓", ""]);
 });

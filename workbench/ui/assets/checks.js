@@ -33,7 +33,7 @@ function tellFact(place, text, detail, action, opens) {
   const open = (/** @type {string} */ what) => () =>
     /** @type {HTMLElement | null} */ (document.querySelector(what))?.click();
   const act = el("span", { class: "act" }, detail ? " · " : "", link(action, open(opens)));
-  if (action === "Probes") act.append(" · ", link("Clinic", open("#clinic > button")));
+  if (action === "Pre-flight") act.append(" · ", link("Clinic", open("#clinic > button")));
   const more = el("p", { class: "more-said" }, detail, act);
   checkFacts()[place].replaceChildren(el("p", {}, text), more);
 }
@@ -185,7 +185,7 @@ function scoreboard(rewards, totals) {
 export function probesFact(value) {
   const scheme = value?.own ?? "";
   const rows = value?.rows?.filter((row) => row.scheme === scheme) ?? [];
-  if (!rows.length) return ["Cheating edits not tried", "would one earn more?", "Probes"];
+  if (!rows.length) return ["Cheating edits not tried", "would one pay?", "Probes"];
   const paid = rows.filter((row) => row.pays_for_no_content).length;
   return [
     `${paid} of ${count(rows.length, "cheating edit")} earn${paid === 1 ? "s" : ""} more`,

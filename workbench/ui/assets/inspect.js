@@ -104,6 +104,9 @@ class InspectView {
     if (message.other && !message.stale) this.stale.append(" ", link("Sample this one", sampleAgain));
     if (message.show) this.holder.classList.toggle("foreign", Boolean(message.other));
     root.classList.toggle("is-stale", Boolean(message.stale));
+    // One button leads on: to training from a group that is scored and up to date, else to such a group.
+    const leadsOn = Boolean(message.show) && !message.other && !message.stale;
+    document.getElementById("actions")?.classList.toggle("scored", leadsOn);
     root.setAttribute("aria-busy", String(Boolean(message.busy)));
   }
 

@@ -14,7 +14,7 @@ import { errorMark, lane, OBSERVED_TITLE, sampledLength, turnCount, turnElements
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
 export const WRONG = "✕";
 export const WRONG_TITLE = "The reward that says right or wrong scores this step 0 or less";
-const LATER_TITLE = "Wrong steps after this one, whose penalty it shares";
+const LATER_TITLE = "Right and wrong steps after this one, whose rewards it shares: earlier steps share more";
 const MANY_STEPS = 40; // of one rollout; those out of sight are laid out later
 const MANY_LATER = 4; // wrong steps that a step names
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
@@ -115,15 +115,27 @@ function columnTitles(data, rollout, measure) {
     { class: "cols", "aria-hidden": "true" },
     hasRewards(rollout) ? el("span", { class: "r" }, isWatched(rollout) ? "label" : "reward") : null,
     el("span", { class: "a measure" }, measure.short),
-    hasLater(data) ? el("span", { class: "l", title: LATER_TITLE }, `later ${WRONG}`) : null,
+    hasLater(data.rollouts) ? el("span", { class: "l", title: LATER_TITLE }, "later") : null,
   );
 }
 
 /** @param {Credited} rollout */
 const hasRewards = (rollout) => !isWatched(rollout) || Boolean(rollout.steps?.some((step) => step.reward !== null));
 
-/** @param {Prepared} data Whether a step shares the penalty of a later one. */
-const hasLater = ({ rollouts }) => rollouts.some(({ steps }) => steps?.some(({ later }) => later?.length));
+/** @param {Pick<Credited, "steps">[]} rollouts Whether a step shares the penalty of a later one. */
+const hasLater = (rollouts) => rollouts.some(({ steps }) => steps?.some(({ later }) => later?.length));
+
+/** @param {Pick<Credited, "steps" | "wrong">} rollout How many right and wrong steps come after each: "3✓ 1✕". */
+export function laterOf({ steps = [], wrong }) {
+  let [right, bad] = [0, 0];
+  const texts = new Array(steps.length);
+  for (let k = steps.length - 1; k >= 0; k--) {
+    texts[k] = [right ? `${right}✓` : "", bad ? `${bad}${WRONG}` : ""].filter(Boolean).join(" ");
+    if (wrong?.[k]) bad++;
+    else if (steps[k].reward !== null) right++;
+  }
+  return texts;
+}
 
 /** @param {Credited} rollout */
 function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
@@ -145,7 +157,7 @@ function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
 /** Two schemes, or before and now: the same text twice, each under its own name. */
 /** @param {Prepared} data @param {Credited} rollout @param {number} drawn @param {Measure} measure */
 function textElements(data, rollout, drawn, measure) {
-  const first = textElement(data, rollout, drawn, measure);
+  const first = textElement(rollout, drawn, { measure, later: hasLater(data.rollouts) });
   if (!rollout.twin) return first;
   const pane = (
     /** @type {string} */ place,
@@ -153,7 +165,8 @@ function textElements(data, rollout, drawn, measure) {
     /** @type {string | undefined} */ of,
     /** @type {Element} */ text,
   ) => el("div", { class: `pane ${place}` }, el("h4", {}, `${name} `, el("span", {}, of)), text);
-  const second = textElement(data, { ...rollout.twin, twin: rollout }, drawn, measure);
+  const twins = data.rollouts.map(({ twin }) => twin ?? {});
+  const second = textElement({ ...rollout.twin, twin: rollout }, drawn, { measure, later: hasLater(twins) });
   second.classList.add("second");
   for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
   const [a, b] = paneTitles(data);
@@ -161,11 +174,11 @@ function textElements(data, rollout, drawn, measure) {
   return el("div", { class: "panes" }, ...(isWatched(rollout) ? panes.reverse() : panes)); // before, then now
 }
 
-/** @param {Prepared} data @param {Credited} rollout @param {number} drawn @param {Measure} measure */
-function textElement(data, rollout, drawn, measure) {
+/** @param {Credited} rollout @param {number} drawn @param {{ measure: Measure, later: boolean }} shown */
+function textElement(rollout, drawn, { measure, later }) {
   const pre = el("pre", { class: "text" });
   const cuts = new Cuts(rollout);
-  const look = { measure, later: hasLater(data) };
+  const look = { measure, later: later ? laterOf(rollout) : null };
   if (!rollout.turns) appendTokens(pre, rollout, 0, drawn, cuts, look);
   else {
     for (const { node, holder, start, end } of turnElements(rollout)) {
@@ -177,7 +190,7 @@ function textElement(data, rollout, drawn, measure) {
   return pre;
 }
 
-/** @typedef {{ measure: Measure, later: boolean }} Look what stands beside a step: a measure, and the later wrong steps */
+/** @typedef {{ measure: Measure, later: string[] | null }} Look what stands beside a step: a measure, and the later steps */
 
 /**
  * @param {Element} parent @param {Credited} rollout @param {number} start @param {number} end exclusive
@@ -210,7 +223,7 @@ function stepElement(rollout, k, t, { measure, later }, tokens) {
     { class: "chip", "data-k": k, "aria-hidden": "true" },
     hasRewards(rollout) ? el("span", { class: "r" }, score(steps[k].reward)) : null,
     el("span", { class: "a" }, stepText(measure, rollout, k)),
-    later ? el("span", { class: "l" }, stepNumbers(steps[k].later ?? [], 1, ", …")) : null,
+    later ? el("span", { class: "l" }, later[k]) : null,
   );
   const attributes = {
     class: `step${wrong?.[k] ? " wrong" : ""}`,

@@ -138,9 +138,9 @@ class Legend {
       ),
       sign("reward", "the step’s own, before anything is normalised", "The weighted sum of the step rewards"),
       sign(
-        `later ${WRONG}`,
-        "wrong steps after it, whose penalty it shares",
-        "Where a token gets what later steps earn",
+        "later",
+        `right ✓ and wrong ${WRONG} steps after it, whose rewards it shares`,
+        "A token gets what later steps earn: of equally right steps an earlier one gets more",
       ),
       ...(data.rollouts.some(straddles) ? [sign("┊", "token of two steps", STRADDLES_TITLE)] : []),
       ...(data.rollouts.some(({ turns }) => turns)
