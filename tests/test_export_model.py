@@ -71,7 +71,7 @@ def test_whole_weights_are_exported_as_they_are(whole: Run, tmp_path: Path) -> N
         export_model("mine", "adapter", tmp_path / "none", workspace(whole))
     with pytest.raises(RunError, match="holds something already"):
         export_model("mine", "merged", folder, workspace(whole))
-    with pytest.raises(RunError, match=r"has no checkpoint-7; it has those of steps 1, and its final one"):
+    with pytest.raises(RunError, match="has no checkpoint-7; it has those of steps 1"):
         export_model("mine@7", "merged", tmp_path / "none", workspace(whole))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]  # nothing half-written is left
 

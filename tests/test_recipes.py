@@ -10,8 +10,8 @@ import pytest
 from tests.in_this_process import trained
 from workbench import places
 from workbench.assets import recipes
-from workbench.cli.arguments import config_of_file
-from workbench.config.run import RunConfig
+from workbench.cli.arguments import read_file
+from workbench.config.run import RunConfig, fill_from_task
 from workbench.data import load_task
 from workbench.policies.find import policy_path
 from workbench.runs import Run, find_checkpoint, resolved
@@ -24,7 +24,9 @@ SMALL = (
 
 
 def config_of(name: str) -> RunConfig:
-    return config_of_file(recipes()[name])
+    data = read_file(recipes()[name])
+    fill_from_task(data)
+    return RunConfig.parse(data)
 
 
 def said(values: dict[str, Any], config: RunConfig) -> dict[str, Any]:

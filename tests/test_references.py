@@ -130,19 +130,24 @@ def test_a_policy_is_loaded_by_its_run(tmp_path: Path, first: Run, judge: Run, m
 @pytest.mark.parametrize(
     ("policy", "method", "model", "message"),
     [
-        ("run:judge", "grpo", None, r"run:judge is a reward model, trained by reward, and writes no text; name a run"),
+        (
+            "run:judge",
+            "grpo",
+            None,
+            "run:judge is a reward model of format 'classifier', trained by reward, and a policy is asked",
+        ),
         ("run:judge", "dpo", None, "run:judge is a reward model"),
         (
             "tiny",
             "grpo",
             ("run:first", "ki"),
-            "run:first is a policy, trained by grpo, and no reward model; name a run",
+            "run:first is a policy, trained by grpo",
         ),
         (
             "tiny",
             "ppo",
             ("run:judge", "stepwise"),
-            "run:judge is a reward model of format 'classifier', not 'stepwise'",
+            "format 'classifier', trained by reward, and a reward model of format 'stepwise' is asked for",
         ),
     ],
 )

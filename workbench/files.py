@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +42,18 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def move_in(draft: Path, parent: Path, name: str | None) -> Path:
     """Give a finished folder its name in ``parent``, where one taken gets the next free number; None: from the date."""
-    number = 1
-    while True:
+    for number in count(1):
+        suffix = f"-{number}" if number > 1 else ""
         if name is None:
             path = parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         else:
-            suffix = f"-{number}" if number > 1 else ""
             path = parent / f"{name[: 80 - len(suffix)]}{suffix}"
-        number += 1
-        if os.path.lexists(path):
-            continue
         try:
-            draft.rename(path)  # refused by the system if a folder of that name has appeared meanwhile
+            return draft.rename(path)  # refused by the system if there is a folder of that name that holds something
         except OSError:
-            if not path.exists():
+            if not os.path.lexists(path):
                 raise
-            continue
-        return path
+    raise AssertionError("there is always a next number")
 
 
 def no_room(error: BaseException | None) -> tuple[str, str] | None:

@@ -116,13 +116,6 @@ class Settings:
         return runs.resolved(RunConfig.parse(data), self.workspace)
 
 
-def config_of_file(path: Path) -> RunConfig:
-    """Return the configuration of a file, with what its task brings; references to runs are left as they are."""
-    data = read_file(path)
-    fill_from_task(data)
-    return RunConfig.parse(data)
-
-
 def read_file(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises ConfigError."""
     what = f"--config {cut(str(path), 300)}"

@@ -19,6 +19,7 @@ from workbench.config import LabelFormat, RewardConfig, SamplingConfig
 from workbench.config.run import RunConfig
 from workbench.credit import compare_credits, credit_group
 from workbench.data import load_task
+from workbench.data.made import refuse_to_overwrite
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.policies.find import check_there
 from workbench.policies.prompts import plain_prompt_note, turn_end_note
@@ -159,16 +160,14 @@ def step_values(
     from workbench.policies.load import load_configured
 
     config = settings.read()
-    if prompts is not None and (labels is None or group is not None or text is not None):
+    labels_prompts = labels is not None and group is None and text is None
+    if (prompts is not None and not labels_prompts) or (completions and not prompts) or (labels and belief):
         raise ConfigError(
-            "--prompts labels completions of the task's prompts: give --labels FILE, no --group or --prompt"
+            "--prompts labels completions of the task's prompts: give --labels FILE and no --group, --prompt or "
+            "--belief; --completions is a limit of --prompts"
         )
-    if completions is not None and prompts is None:
-        raise ConfigError("--completions limits what --prompts asks for; give both")
-    if labels is not None and belief is not None:
-        raise ConfigError("--belief gives no labels, which are shares of continuations; leave --labels out")
     if labels is not None:
-        making.refuse_to_overwrite(labels)
+        refuse_to_overwrite(labels)
     policy = load_configured(config.policy)
 
     estimate = partial(_estimated, settings, config, policy, outcome, continuations)

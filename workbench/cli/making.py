@@ -14,6 +14,7 @@ from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.groups import read_group
 from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
+from workbench.data.made import refuse_to_overwrite
 from workbench.errors import TaskError
 from workbench.runs import making
 
@@ -118,7 +119,7 @@ def _prepared(settings: Settings, out: Path | None) -> RunConfig:
     config = settings.read({"method": {"name": "grpo", "credit": {"scheme": "outcome"}}})  # needs one, as this does
     set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
     if out is not None:
-        making.refuse_to_overwrite(out)
+        refuse_to_overwrite(out)
     return config
 
 

@@ -142,12 +142,10 @@ def compare(
     rows: list[runs.ComparedRun | runs.ComparedMethod] = []
     compared: Iterator[tuple[str, runs.ComparedRun | runs.ComparedMethod]]
     unfinished = 0
+    if (methods is None and completions is not None) or (methods is not None and schemes is not None):
+        raise ConfigError("give --schemes, whose budget is --run.steps, or --methods, whose budget is --completions")
     if methods is None:
-        if completions is not None:
-            raise ConfigError("--completions is the budget of --methods; a scheme's is --run.steps")
         compared = _compare_schemes(settings.read(), _names(schemes or "outcome,process"), seeds, workspace)
-    elif schemes is not None:
-        raise ConfigError("give --schemes or --methods, not both")
     else:
         compared = _compare_methods(settings, _names(methods), completions, seeds, workspace)
     for problem, row in compared:
@@ -215,14 +213,13 @@ def export(
     workspace: Workspace = None,
 ) -> Result:
     """Take a run elsewhere: its model, its curves to a tracker, or a script."""
-    if push is None and (yes or public):
-        raise ConfigError("--yes and --public say how --push is done; give --push OWNER/NAME")
-    if merged is not None and adapter is not None:
-        raise ConfigError("give --merged or --adapter, not both")
-    model = [part for part in (merged, adapter, push) if part is not None]
-    if model and (tracker or script is not None):
-        raise ConfigError("--merged, --adapter and --push export a run's model; give --tracker and --script apart")
-    if model:
+    is_model = any(part is not None for part in (merged, adapter, push))
+    if (merged and adapter) or (push is None and (yes or public)) or (is_model and (tracker or script)):
+        raise ConfigError(
+            "give --merged FOLDER or --adapter FOLDER, and to push it --push OWNER/NAME with --yes or --public; or "
+            "--tracker and --script, which export no model"
+        )
+    if is_model:
         form: exporting.Form | None = "merged" if merged is not None else "adapter" if adapter is not None else None
         return _export_model(run, form, merged or adapter, push, workspace, yes=yes, private=not public)
     opened = runs.open_run(run, workspace)

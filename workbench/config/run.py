@@ -91,13 +91,9 @@ def fill_from_task(data: dict[str, Any]) -> None:
         return  # said by whoever parses the whole
     task = load_task(read)
     if task.environment is not None:
-        environment = data.setdefault("environment", {})
-        if isinstance(environment, dict):
-            environment.setdefault("name", task.environment)
+        _offer(data, "environment", "name", task.environment)
     if task.policy is not None:
-        policy = data.setdefault("policy", {})
-        if isinstance(policy, dict):
-            policy.setdefault("path", task.policy)
+        _offer(data, "policy", "path", task.policy)
     settings = data.setdefault("method", {"name": method.name})
     if "pattern" in fields:
         pattern = settings.setdefault("pattern", {})
@@ -107,13 +103,16 @@ def fill_from_task(data: dict[str, Any]) -> None:
         # Without answers this one is refused when a run starts, by the row that lacks one.
         rewards = task.rewards or (RewardConfig(name="answer_correctness", kind="outcome"),)
         settings["rewards"] = [reward.model_dump() for reward in rewards]
-        credit = settings.setdefault("credit", {})
-        if isinstance(credit, dict):
-            credit.setdefault("scheme", task.scheme if task.rewards else "outcome")
+        _offer(settings, "credit", "scheme", task.scheme if task.rewards else "outcome")
     if "sampling" in fields:
-        sampling = settings.setdefault("sampling", {})
-        if isinstance(sampling, dict):
-            sampling.setdefault("max_completion_length", task.max_completion_length)
+        _offer(settings, "sampling", "max_completion_length", task.max_completion_length)
+
+
+def _offer(data: dict[str, Any], section: str, name: str, value: Any) -> None:
+    """Set a section's field unless it is set, or the section is no mapping."""
+    inner = data.setdefault(section, {})
+    if isinstance(inner, dict):
+        inner.setdefault(name, value)
 
 
 def _leaves_open(settings: Any, fields: Container[str]) -> bool:

@@ -121,6 +121,12 @@ def provenance_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.provenance.json")
 
 
+def refuse_to_overwrite(file: Path) -> None:
+    """Raise TaskError for a file that is there; said before anything is sampled."""
+    if file.exists():
+        raise TaskError(f"{file} is there already; choose another name, or remove it")
+
+
 def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
     """Write the rows as JSONL and, beside it, ``FILE.provenance.json``; the path of that.
 
@@ -128,8 +134,7 @@ def write_made(made: Made, file: Path, about: Mapping[str, Any]) -> Path:
     file that is there already, and where there is no row.
     """
     beside = provenance_of(file)
-    if file.exists():
-        raise TaskError(f"{file} is there already; choose another name, or remove it")
+    refuse_to_overwrite(file)
     if not made.rows:
         counts = ", ".join(f"{what} {count}" for what, count in made.counts.items() if count)
         raise TaskError(

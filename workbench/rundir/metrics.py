@@ -7,8 +7,8 @@
     {"step": 2, "loss": null, "not_finite": {"loss": "nan"}}  NaN and infinities are null, and named
     {"event": "resumed", "step": 1, …}                        the run went on from step 1: step 2 above is superseded
 
-A row is one ``os.write`` on an O_APPEND descriptor: once it returns, no death of the process can lose the row. A thread
-has it on the disk (fsync) within a second, so that no death of the machine loses more than that. Readers take no lock:
+A row is one ``os.write`` on an O_APPEND descriptor: once it returns, no death of the process can lose the row. Rows are
+on the disk (fsync) with the first one after a second, so that a death of the machine loses few. Readers take no lock:
 they hold a byte cursor, leave an unterminated last row for later, and skip and name a corrupt one.
 
 Knows nothing of what a metric means, nor of the other files of a run.
@@ -20,7 +20,7 @@ import io
 import json
 import math
 import os
-import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,16 +44,10 @@ class MetricsWriter:
         size = os.fstat(self._fd).st_size
         # A row that an earlier writer left torn is closed, or it would take the first one of this writer along.
         self._torn = bool(size) and os.pread(self._fd, 1, size - 1) != b"\n"
-        self._unsynced = threading.Event()
-        self._closing = threading.Event()
-        self._sync_error: OSError | None = None
-        self._syncer = threading.Thread(target=self._sync_each_second, name=f"sync {run}", daemon=True)
-        self._syncer.start()
+        self._synced = time.monotonic()
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append one row. Raises RunError when it could not be written whole, as on a full disk."""
-        if self._sync_error is not None:
-            raise RunError(f"metrics of run {self._run!r} do not reach the disk: {self._sync_error}")
         values = {name: plain(value) if hasattr(value, "item") else value for name, value in row.items()}
         # Written as null, and named.
         lost = {str(name): str(v) for name, v in values.items() if isinstance(v, float) and not math.isfinite(v)}
@@ -64,7 +58,6 @@ class MetricsWriter:
         try:
             while written < len(line):  # more than once only where the system cuts a row short; it says why at the next
                 written += os.write(self._fd, line[written:])
-                self._unsynced.set()
         except OSError as error:
             self._torn = self._torn or written > 0
             problem = (no_room(error) or [str(error)])[0]
@@ -72,35 +65,22 @@ class MetricsWriter:
                 f"metrics of run {self._run!r}, step {row.get('step')}: {written} of {len(line)} bytes: {problem}"
             ) from error
         self._torn = False
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self.sync()
 
     def sync(self) -> None:
         """Have every row on the disk before going on. Raises RunError when the disk refuses."""
+        self._synced = time.monotonic()
         try:
             os.fsync(self._fd)
         except OSError as error:
             raise RunError(f"metrics of run {self._run!r} do not reach the disk: {error}") from error
 
     def close(self) -> None:
-        self._closing.set()
-        self._unsynced.set()
-        self._syncer.join()
         try:
             self.sync()
         finally:
             os.close(self._fd)
-
-    def _sync_each_second(self) -> None:
-        while True:
-            self._unsynced.wait()
-            if self._closing.is_set():
-                return
-            self._unsynced.clear()
-            try:
-                os.fsync(self._fd)
-            except OSError as error:
-                self._sync_error = error  # the next append raises it
-                return
-            self._closing.wait(SYNC_SECONDS)
 
 
 @dataclass(frozen=True)

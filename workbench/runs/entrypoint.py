@@ -104,12 +104,8 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, now: bool, i
 
 def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str, str | None]:
     """Say what is waited for, and name the run if it is one of this workspace."""
-    if behind is None:
-        other, name = "another run", None
-    elif behind.parent.parent != workspace:
-        other, name = "a run of another workspace", None  # its name is not this workspace's to show
-    else:
-        other, name = f"run {behind.name!r}", behind.name
+    name = behind.name if behind is not None and behind.parent.parent == workspace else None
+    other = "another run" if name is None else f"run {name!r}"
     named = "the CPU" if device == "cpu" else f"GPU {device.removeprefix('GPU-')[:8]}"
     return f"waits for {named} behind {other}", name
 

@@ -149,12 +149,10 @@ def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path
     run = open_run(match[1], workspace)
     folder = run.dir.checkpoints / ("final" if match[2] is None else f"checkpoint-{int(match[2])}")
     if not folder.is_dir():
-        steps = [str(checkpoint.step) for checkpoint in checkpoints.saved(run.dir.checkpoints)]
-        there = f"it has those of steps {', '.join(reversed(steps))}" if steps else "it has saved none"
-        final = ", and its final one" if (run.dir.checkpoints / "final").is_dir() else ""
-        way = f"name one as run:{run.name}@STEP" if steps or final else "let it train to its end, or take another run"
+        steps = sorted(checkpoint.step for checkpoint in checkpoints.saved(run.dir.checkpoints))
         raise RunError(
-            f"{reference}: run {run.name!r} ({run.status().state}) has no {folder.name}; {there}{final}: {way}"
+            f"{reference}: run {run.name!r} ({run.status().state}) has no {folder.name}; it has those of steps "
+            f"{', '.join(map(str, steps)) or 'none'}: name one as run:{run.name}@STEP, or let it train to its end"
         )
     if (problem := checkpoints.problem(folder)) is not None:
         raise RunError(f"{reference}: {folder.name} cannot be used: {problem}; name another checkpoint of the run")
@@ -171,20 +169,11 @@ def _check_product(
         method = open_run(match[1], workspace).config().method
     except WorkbenchError:  # of another version, or damaged: the checkpoint itself is whole
         return
-    made = method.reward_format
-    if not isinstance(section, ModelConfig):
-        if made is not None and config.method.reward_format is None:
-            raise RunError(
-                f"{reference} is a reward model, trained by {method.name}, and writes no text; name a run that trained "
-                "a policy, and this one as a reward (model.path of a reward, --reward-model)"
-            )
-    elif made is None:
-        raise RunError(
-            f"{reference} is a policy, trained by {method.name}, and no reward model; name a run by reward or prm"
-        )
-    elif made != section.format:
-        raise RunError(f"{reference} is a reward model of format {made!r}, not {section.format!r}; set its format so")
-    elif is_adapter(path):
+    made, asked = method.reward_format, section.format if isinstance(section, ModelConfig) else None
+    if made != asked and (asked is not None or config.method.reward_format is None):
+        is_, wanted = (f"a reward model of format {form!r}" if form else "a policy" for form in (made, asked))
+        raise RunError(f"{reference} is {is_}, trained by {method.name}, and {wanted} is asked for; name another run")
+    if asked is not None and is_adapter(path):
         raise RunError(
             f"{reference} is an adapter alone, which its run puts into the weights at the end; name run:{match[1]}"
         )

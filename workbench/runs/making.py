@@ -25,6 +25,7 @@ from workbench.data.made import (
     pairs_of,
     prompts_of,
     provenance_of,
+    refuse_to_overwrite,
     write_made,
 )
 from workbench.errors import TaskError
@@ -203,12 +204,6 @@ def score_outcomes(config: RunConfig, groups: Iterable[Group], tell: Tell) -> It
         yield score_group(group, config.sampled.pattern, rewards)
         if number % 20 == 0:
             tell(f"{number} groups")
-
-
-def refuse_to_overwrite(file: Path) -> None:
-    """Raise TaskError for a file that is there; said before anything is sampled."""
-    if file.exists():
-        raise TaskError(f"{file} is there already; choose another name, or remove it")
 
 
 def source_of(

@@ -97,11 +97,9 @@ def discard(name: str, workspace: Path | str | None = None) -> Trashed:
     Raises RunError for a run that is not there or not over, and where the folder cannot be moved.
     """
     run = open_run(name, workspace)
-    status = run.status()
-    if not status.final:
-        raise RunError(f"run {name!r} is {status.state}; stop it before it is deleted")
-    if members(run.path):
-        raise RunError(f"run {name!r} is {status.state} and its processes are still ending; delete it in a moment")
+    run.status()  # settles one that has crashed
+    if run.status().final and members(run.path):
+        raise RunError(f"the processes of run {name!r} are still ending; delete it in a moment")
     entry = f"{time.time_ns():019d}-{secrets.token_hex(4)}"
     try:
         with RunDir(run.path).lock_finished():
@@ -125,11 +123,9 @@ def restore(entry: str, workspace: Path | str | None = None) -> Run:
         (home / deleted.name).rename(runs / deleted.name)  # refused by the system if there is a run of that name
         home.rmdir()
     except OSError as error:
-        if (runs / deleted.name).exists() and (home / deleted.name).exists():
-            raise RunError(
-                f"run {deleted.name!r} cannot come back: another run has that name; delete that one"
-            ) from error
-        raise RunError(f"run {deleted.name!r} cannot be taken back: {error}") from error
+        raise RunError(
+            f"run {deleted.name!r} cannot be taken back: {error}; delete the run of that name, if there is one"
+        ) from error
     return open_run(deleted.name, workspace)
 
 
