@@ -33,9 +33,7 @@ from workbench.runs import Run, list_runs
 from workbench.runs.upkeep import About, about
 from workbench.schema import Group
 from workbench.ui import api
-from workbench.ui.handlers.example import first_draft, first_group
-from workbench.ui.handlers.page_state import PAGE_FIELDS
-from workbench.ui.handlers.page_state import leaves as tree_leaves
+from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.runs import write_zip
 from workbench.weights import WeightsError
 
@@ -254,24 +252,6 @@ def test_a_bad_value_of_a_configuration_is_refused_in_a_sentence(name: str) -> N
             assert RunConfig.parse(json.loads(json.dumps(config.model_dump(mode="json")))) == config, path
 
         held(parse)
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_a_bad_value_of_the_page_is_refused_in_a_sentence(name: str) -> None:
-    draft = first_draft()
-    chosen = {
-        "method.name",
-        "method.pattern.kind",
-        "method.pattern.leave_out_thinking",
-        "page.run_scheme",
-    }  # of lists, which Gradio holds to their choices
-    credit = (f"method.credit.{option}" for option in ("gamma", "clip", "outcome_weight"))
-    for path in {*dict(tree_leaves(draft.tree)), *(f"page.{field}" for field in PAGE_FIELDS), *credit} - chosen:
-        if held(lambda path=path: draft.with_value(path, VALUES[name])):
-            changed = draft.with_value(path, VALUES[name])
-            assert repr(changed.value(path)) == repr(draft.with_value(path, changed.value(path)).value(path))
-            held(changed.config)
-            held(changed.sampling)
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -256,7 +256,7 @@ def deleting_offers_undo_and_refuses_a_run_that_goes_on(page: Page, workspace: P
     expect(page.locator(ROWS)).to_have_count(4)
     choose(page, "process-0", "process-1", "busy")
     page.locator("#runs-delete").click()
-    expect(page.locator("#runs-notice")).to_contain_text("run 'busy' is running; stop it before it is deleted")
+    expect(page.locator("#runs-notice")).to_contain_text("run 'busy' is running; stop it first")
     expect(page.locator("#runs-toast")).to_contain_text("Deleted 2 runs.")
     page.get_by_label("Dismiss").click()
     page.locator("#runs-trash summary").click()

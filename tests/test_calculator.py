@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.tiny_tools.teacher import Slips, lessons, noisy_episode
+from assets.tiny_tools.teacher import lessons, noisy_episode
 from workbench.answers import work_out_call
 from workbench.config.run import fill_from_task
 from workbench.data import load_task
 from workbench.data.calculator import chain
 from workbench.data.chain_arithmetic import is_held_out
 from workbench.environments import ERROR, Calculator
-from workbench.rewards.builtin.steps import call_needed
 
 # -- the environment -----------------------------------------------------------------------------------------------
 
@@ -93,17 +92,6 @@ def test_held_out_problems_are_never_trained_on_nor_taught() -> None:
     held_out = {row.prompt for row in load_task("calculator").held_out}
     taught = lessons(0)
     assert held_out.isdisjoint(next(taught)[0][0] for _ in range(300))
-
-
-def test_a_teacher_without_slips_makes_the_calls_that_are_needed() -> None:
-    faultless = Slips(wrong=0, guess=0, twice=0, unreadable=0)
-    for i in range(50):
-        problem, row = chain(i), load_task("calculator")[i]
-        episode = noisy_episode(problem, random.Random(0), faultless)
-        turns = [text for text, is_turn in episode if is_turn]
-        assert [turn.removeprefix("call: ").rstrip() for turn in turns[:-1]] == row.columns["calls"]
-        assert turns[-1] == f"Answer: {problem.answer}"
-        assert call_needed([""], [""], [turns], calls=[row.columns["calls"]])[0] == [1.0] * (len(turns) - 1) + [None]
 
 
 def test_the_noisy_teacher_is_right_in_six_of_ten_episodes() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.stored_runs import store
@@ -19,7 +18,6 @@ from workbench.data.kinds import Pair
 from workbench.data.made import provenance_of
 from workbench.errors import ConfigError
 from workbench.policies.step_values import StepValues, labelled_rows
-from workbench.rundir.checkpoints import peak_memory_mb
 from workbench.runs import MethodStages, compare, open_run
 from workbench.runs.check import checked
 from workbench.runs.compare import ComparedMethod
@@ -194,15 +192,6 @@ def test_labels_end_once_enough_was_sampled() -> None:
     made = labelled_rows(valued(), estimation="soft", most=8)
     assert (begun, [row["labels"] for row in made.rows]) == ([0, 1], [[0.5], [1.0]] * 2)
     assert (made.counts["completions"], made.counts["continuations"]) == (4, 10)
-
-
-def test_peak_memory_is_what_a_process_held_at_most() -> None:
-    held = b"1" * 300_000_000
-    resident = psutil.Process().memory_info().rss / 1e6
-    assert len(held) < resident * 1e6
-    del held
-    assert psutil.Process().memory_info().rss / 1e6 < resident - 250
-    assert peak_memory_mb() > resident - 5  # the system counts in portions
 
 
 def test_a_mix_replays_a_share_and_measures_on_fresh_rows(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from workbench.config import SamplingConfig
 from workbench.data import load_task
 from workbench.data.kinds import Demonstration, Pair
 from workbench.data.made import demonstrations_of, pairs_of, write_made
-from workbench.errors import TaskError
 from workbench.policies.load import Policy
 from workbench.policies.sampler import sample_groups
 from workbench.schema import Example, Group, Rollout, ScoredGroup, StepScores
@@ -85,18 +84,6 @@ def test_a_task_is_kept_out_of_the_columns_that_say_a_rows_kind(tmp_path: Path) 
     task = load_task(str(tmp_path / "pairs.jsonl"))
     assert list(task.rows("pairs")) == [Pair("7 + 5?", "a", "b")]
     assert task[0].columns["start"] == 7
-
-
-def test_nothing_is_overwritten_and_an_empty_file_is_not_written(tmp_path: Path) -> None:
-    file = tmp_path / "made" / "pairs.jsonl"
-    write_made(pairs_of([FIVE], most=1), file, {"task": "sums"})
-    with pytest.raises(TaskError, match="is there already"):
-        write_made(pairs_of([FIVE], most=1), file, {})
-    with pytest.raises(
-        TaskError, match=r"nothing to write to .*: groups 1, completions 2, groups without a pair 1; sample"
-    ):
-        write_made(pairs_of([scored(("a", 1.0), ("b", 1.0))], most=1), tmp_path / "none.jsonl", {})
-    assert not (tmp_path / "none.jsonl").exists()
 
 
 def test_groups_do_not_depend_on_how_many_rows_are_sampled_at_once(random_policy: Policy) -> None:

@@ -16,7 +16,6 @@ import torch
 import workbench as wb
 from tests.configs import merged
 from tests.in_this_process import trained
-from tests.ranks import on_ranks
 from tests.stored_runs import config_of
 from tests.waiting import wait_for
 from workbench.config.run import METHODS
@@ -126,21 +125,3 @@ def test_a_loss_that_is_not_a_number_names_the_step_and_the_way_out(tmp_path):
     rows, _ = run.read_metrics()
     assert [row["loss"] is None for row in rows] == [False, True]
     run.close()
-
-
-def test_a_reward_that_fails_on_one_rank_ends_the_run_with_its_own_message(tmp_path):
-    """Only the second rank is given the prompt that is refused, the first step's second; every rank hears of it."""
-    order = torch.randperm(1000, generator=torch.Generator().manual_seed(0))  # TRL's, of the run's thousand rows
-    refused = wb.load_task("chain-arithmetic")[int(order[1])].prompt
-    code = (
-        "def picky(prompts, completions, **columns):\n"
-        f"    if {refused!r} in prompts:\n"
-        "        raise ValueError('not on my rank')\n"
-        "    return [1.0 for _ in completions]\n"
-    )
-    rewards = [{"name": "step_correctness"}, {"name": "picky", "kind": "outcome", "code": code}]
-    run = RunDir.create(tmp_path, config(method={"rewards": rewards}, run={"ranks": 2, "eval_steps": 0}))
-    on_ranks(2, "workbench.process", str(run.path), log=run.log, code=1)
-    status = run.status()
-    assert status.state == "failed"
-    assert "not on my rank" in status.reason

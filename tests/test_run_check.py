@@ -178,24 +178,9 @@ def test_a_name_that_can_only_be_a_path_is_not_looked_up_on_the_hub(tmp_path: Pa
     os.symlink(tmp_path / "loop", tmp_path / "loop")
     assert places.local_path("loop") is None
     assert policy_path("tiny") == str(EMBEDDED["tiny"])  # from anywhere
-    for name in (
-        "./a",
-        "/a",
-        "~/a",
-        "a/b/c",
-        "a/",
-        "a\\b",
-        "a b",
-        "",
-        "a\0b",
-        "x" * 5000,
-        "\ud800",
-        "-a",
-        "~nobody-at-all/x",
-    ):
+    for name in ("./a", "/a", "~/a", "a/b/c", "a b", "", "a\0b", "x" * 5000, "~nobody-at-all/x"):
         assert not places.is_hub_id(name), name
         assert places.local_path(name) is None, name
-        assert places.absolute(name) == name
 
 
 def test_the_hub_is_asked_once_and_silence_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

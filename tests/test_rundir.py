@@ -177,19 +177,6 @@ def test_a_resume_supersedes_the_later_rows_and_tells_who_has_read_them(run: Run
     assert run.read_metrics(cursor)[0] == [{"step": 3, "try": 2}]
 
 
-def test_a_cursor_gives_only_what_is_new(run: RunDir) -> None:
-    run.append_metrics({"step": 1})
-    rows, cursor = run.read_metrics()
-    assert run.read_metrics(cursor) == ([], cursor)
-    run.append_metrics({"step": 2})
-    rows, end = run.read_metrics(cursor)
-    assert rows == [{"step": 2}]
-    assert end > cursor
-    for wrong in (cursor - 1, end + 1):
-        with pytest.raises(RunError, match=f"begins at byte {wrong}; read again from 0"):
-            run.read_metrics(wrong)
-
-
 def test_corrupt_rows_are_skipped_and_named_by_their_line(run: RunDir) -> None:
     bad = [b'{"step": 1, "lo\n', b"\x00\xff\n", b"\n"]
     path = run.path / "metrics.jsonl"

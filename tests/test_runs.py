@@ -188,15 +188,6 @@ def test_a_crash_nobody_watched_is_found_by_the_first_reader_and_written_once(tm
     assert open_run("a", tmp_path).status() == status
 
 
-def test_a_process_id_used_again_is_not_taken_for_the_run(tmp_path: Path) -> None:
-    """The recorded id now belongs to this test's process, which began at another time and carries no tag."""
-    folder = RunDir.create(tmp_path, RunConfig(name="a"))
-    assert Run(folder.path).status().state == "queued"  # being started it is not dead
-    folder.set_status("running", pid=os.getpid(), pid_created=psutil.Process().create_time() - 1000)
-    assert Run(folder.path).status().state == "crashed"
-    assert psutil.pid_exists(os.getpid())
-
-
 def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from workbench import runs; from workbench.config.run import RunConfig\n"
@@ -362,21 +353,6 @@ def test_a_metrics_log_cut_short_resumes_with_a_warning(begin: Start) -> None:
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))  # header, steps 1 and 2
     run.resume(module=FAKE)
     assert run.wait().warnings == ("metrics.jsonl ends at step 2; rows of steps 3 to 4 are lost",)
-
-
-def test_without_a_good_checkpoint_each_bad_one_is_named(begin: Start) -> None:
-    run = begin("save")
-    run.wait()
-    for checkpoint in (run.path / "checkpoints").iterdir():
-        (checkpoint / "manifest.json").unlink()
-    status = run.resume(module=FAKE).wait()
-    assert status.state == "failed"
-    assert status.reason == (
-        "run 'save' has no checkpoint to resume from (checkpoint-4: has no whole manifest.json: it was not written to "
-        "its end; checkpoint-2: has no whole manifest.json: it was not written to its end); start it again with: "
-        "train --from save"
-    )
-    assert len(run.metrics_rows()[0]) == 5
 
 
 def test_a_follower_is_given_what_a_resume_did_again(tmp_path: Path) -> None:

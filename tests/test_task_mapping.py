@@ -12,7 +12,7 @@ import pytest
 from workbench.config import TaskSection
 from workbench.config.run import RunConfig
 from workbench.data import load_rows, load_task, read_rows, tasks
-from workbench.data.kinds import Demonstration, recognised, taken
+from workbench.data.kinds import recognised, taken
 from workbench.data.read import Row
 from workbench.errors import ConfigError, TaskError
 from workbench.runs.check import checked
@@ -76,19 +76,6 @@ def test_layouts_are_recognised(row: dict[str, Any], layout: str, columns: dict[
     assert {column: made[column] for column in row if column not in columns} == {
         column: value for column, value in row.items() if column not in columns
     }
-
-
-def test_files_of_other_tools_are_tasks_as_they_are(tmp_path: Path) -> None:
-    verl = load_task(put(tmp_path / "verl.jsonl", [VERL] * 2))
-    assert (verl.layout, verl[0].prompt, verl[0].columns["answer"], verl.can_check) == ("verl", [USER], "2", True)
-    assert verl[0].columns["extra_info"] == {"split": "train", "index": 0}
-    alpaca = load_task(put(tmp_path / "alpaca.jsonl", [{"instruction": "Add 1 and 1.", "output": "2"}] * 2))
-    assert list(alpaca.rows("demonstrations")) == [Demonstration("Add 1 and 1.", "2")]
-    turns = {"conversations": [{"from": "human", "value": "1 + 1?"}, {"from": "gpt", "value": "2"}]}
-    sharegpt = load_task(put(tmp_path / "sharegpt.jsonl", [turns] * 2))
-    assert list(sharegpt.rows("demonstrations")) == [Demonstration([USER], [ASSISTANT])]
-    asked = load_task(put(tmp_path / "asked.jsonl", [{"messages": [USER], "answer": 2}] * 2))
-    assert (asked.kind, asked[0].prompt, asked[0].columns["answer"]) == ("prompts", [USER], "2")
 
 
 # ── columns and template ─────────────────────────────────────────────────────────────────────────────────────────

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 
 import pytest
 
-from assets.tiny.teacher import noisy_answer
 from workbench.data import chain_arithmetic, load_task
 from workbench.errors import TaskError
 from workbench.rewards.builtin.steps import calculator_notes
@@ -47,26 +45,6 @@ def test_training_and_held_out_prompts_are_disjoint():
     train = {chain_arithmetic.example(i).prompt for i in range(1000)}
     held_out = {chain_arithmetic.example(i, held_out=True).prompt for i in range(1000)}
     assert not train & held_out
-
-
-def test_the_teacher_is_wrong_as_often_as_it_says():
-    rng = random.Random(0)
-    steps = wrong = slips = 0
-    for _ in range(2000):
-        chain = chain_arithmetic.draw_chain(rng)
-        answer = noisy_answer(chain, rng, wrong=0.2, slip=0.04)
-        equations = re.findall(r"Step \d+: (\d+) ([-+*]) (\d+) = (\d+)", answer)
-        slips += (
-            len(equations) < len(chain.operations)
-            or "Answer: " not in answer
-            or f"Step {len(equations)}:" not in answer
-        )
-        for left, symbol, right, claimed in equations:
-            steps += 1
-            truth = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[symbol]
-            wrong += truth != int(claimed)
-    assert 0.15 < wrong / steps <= 0.21  # a little less than 0.2: some wrong values would leave 0 to 99
-    assert 0.02 < slips / 2000 < 0.06
 
 
 @pytest.mark.parametrize("name", ["chain-arithmetic", "chain-arithmetic-tags"])
@@ -206,19 +184,6 @@ def test_rows_of_the_hub_are_mapped_filtered_and_drawn_by_split(hub):
     assert all(int(example.prompt.split()[0]) % 3 == 2 for example in task.examples)
     with pytest.raises(TaskError, match=r"has no split 'tran'; did you mean 'train'\?; its splits are train, "):
         load_task("hub:owner/sums", split="tran")
-
-
-def test_labelled_rows_of_the_hub_are_read_as_those_of_a_file(hub, tmp_path):
-    """ProcessBench as it is on the Hub: the first wrong step, of those after it nothing is known."""
-    rows = [{"problem": f"{n}?", "steps": ["a", "b", "c"], "label": label} for n in range(10) for label in (-1, 1)]
-    hub("test.jsonl", rows)
-    (tmp_path / "rows.jsonl").write_text((tmp_path / "owner" / "sums" / "test.jsonl").read_text())
-    task, file = load_task("hub:owner/sums", split="test"), load_task(str(tmp_path / "rows.jsonl"))
-    assert task.kind == "labelled_steps"
-    assert [row.labels for row in task.rows("labelled_steps")[:2]] == [(1.0, 1.0, 1.0), (1.0, 0.0, None)]
-    for held_out in (False, True):
-        of_hub, of_file = (source.rows("labelled_steps", held_out=held_out) for source in (task, file))
-        assert list(of_hub) == list(of_file)
 
 
 def test_a_row_of_the_hub_without_a_prompt_is_named(hub):

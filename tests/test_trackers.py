@@ -14,7 +14,7 @@ from transformers import TrainerCallback, integrations
 
 from tests.credits import make_credit, make_rollout
 from workbench.config.run import RunConfig
-from workbench.process.train import Tracking, track_run
+from workbench.process.train import track_run
 from workbench.rundir import RunDir
 
 ROWS = [
@@ -84,15 +84,3 @@ def test_a_finished_run_s_metrics_alarms_and_heatmaps_go_to_a_tracker(told: Any,
     assert [(title, text.partition(":")[0]) for kind, title, text in [e for e in told if e[0] == "alarm"]] == [
         ("zero spread", "step 18")
     ]  # once, when it appears
-
-
-def test_a_tracker_that_fails_is_named_and_training_goes_on(
-    told: Any, run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(values: Any) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setattr(sys.modules["trackio"], "log", fail)
-    Tracking(run, config_of(run, "trackio")).rollouts(1, run.rollouts.read(1))
-    assert "trackio" in (said := capsys.readouterr().out)
-    assert "no network" in said

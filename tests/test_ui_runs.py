@@ -297,9 +297,9 @@ def test_a_deleted_run_comes_back_as_it_was(tmp_path):
 def test_a_run_that_goes_on_is_not_deleted(tmp_path):
     run = store(tmp_path, "a", [], state="running")
     run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
-    with pytest.raises(RunError, match="run 'a' is running; stop it before it is deleted"):
+    with pytest.raises(RunError, match="run 'a' is running; stop it first"):
         discard("a", tmp_path)
-    with pytest.raises(RunError, match="is running, not over"), run.dir.lock_finished():
+    with pytest.raises(RunError, match="stop it first"), run.dir.lock_finished():
         pass
     assert open_run("a", tmp_path).status().state == "running"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -64,13 +63,11 @@ class CreditConfig(Section):
 
 
 def _checked(value: Any) -> Any:
-    if isinstance(value, StepPattern):
-        value = asdict(value)
-    if not isinstance(value, Mapping) or not isinstance(regex := value.get("regex"), str):
-        return value
-    if len(regex) > MAX_BYTES:
-        raise ValueError(f"regex has {len(regex):,} characters; the limit is {MAX_BYTES:,}")
-    return {**value, "regex": redact_known(regex)}
+    if isinstance(value, Mapping) and isinstance(regex := value.get("regex"), str):
+        if len(regex) > MAX_BYTES:
+            raise ValueError(f"regex has {len(regex):,} characters; the limit is {MAX_BYTES:,}")
+        return {**value, "regex": redact_known(regex)}
+    return value
 
 
 Pattern = Annotated[StepPattern, BeforeValidator(_checked)]

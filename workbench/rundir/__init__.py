@@ -33,7 +33,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,42 +160,29 @@ class RunDir:
         It is named ``config.name`` (with ``-2``, ``-3``, … where that is taken) or after the date.
         ``reward_sources`` gives the source of the rewards that ``config`` only names, the built-in ones.
         """
-
-        def fill(draft: Path) -> None:
+        parent = Path(workspace) / "runs"
+        parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
+        now = time.time()
+        status = RunStatus(
+            "queued",
+            total_steps=config.run.steps,
+            ranks=config.run.ranks,
+            created=now,
+            updated=now,
+            pid=os.getpid(),
+            pid_created=psutil.Process().create_time(),
+        )
+        try:
             (draft / "run.yaml").write_text(config.to_yaml(), encoding="utf-8")
             write_rewards(draft / "rewards", config, reward_sources or {})
             (draft / "rollouts").mkdir()
             (draft / "checkpoints").mkdir()
             (draft / "metrics.jsonl").write_bytes(metrics_log.HEADER)
-
-        return cls.make(Path(workspace) / "runs", config.name, fill, config.run.steps, config.run.ranks)
-
-    @classmethod
-    def make(
-        cls, parent: Path, name: str | None, fill: Callable[[Path], None], total_steps: int, ranks: int = 1
-    ) -> RunDir:
-        """Make a directory with a status (queued) and a log in ``parent``, and what ``fill`` puts in it: all or none.
-
-        It is called ``name`` (with ``-2``, ``-3``, … where that is taken) or after the date.
-        """
-        parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
-        try:
-            fill(draft)
             (draft / "log.txt").touch()
-            now = time.time()
-            status = RunStatus(
-                "queued",
-                total_steps=total_steps,
-                ranks=ranks,
-                created=now,
-                updated=now,
-                pid=os.getpid(),
-                pid_created=psutil.Process().create_time(),
-            )
             replace_file(draft / "status.json", encode(dataclasses.asdict(status)))
             _reserve(draft)
-            return cls(move_in(draft, parent, name))
+            return cls(move_in(draft, parent, config.name))
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -301,7 +288,7 @@ class RunDir:
         with self._locked():
             status = self.status()
             if not status.final:
-                raise RunError(f"run {self.name!r} is {status.state}, not over")
+                raise RunError(f"run {self.name!r} is {status.state}; stop it first")
             yield status
 
     @contextmanager
