@@ -13,11 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests import reward_models
 from workbench import weights
 from workbench.errors import PolicyError
-from workbench.policies.load import Policy, load_policy
-from workbench.policies.sampler import sample_group, with_reference
-from workbench.schema import Example
-
-EXAMPLE = Example("Start with 7, add 5.\n")
+from workbench.policies.load import load_policy
 
 
 @pytest.fixture
@@ -140,18 +136,3 @@ def test_an_adapter_of_another_base_and_a_broken_one_are_refused(folder, tmp_pat
     assert f"holds {deeper}, for which this base has no place" in refused(**{deeper: tensors[name].clone()})
     assert "NaN" in refused(**{name: tensors[name] * torch.nan})
     assert "size mismatch" in refused(**{name: torch.zeros(3, 3)})
-
-
-def test_a_reference_with_another_vocabulary_of_the_same_size_is_refused(tiny):
-    group = sample_group(tiny, EXAMPLE, num_generations=2, max_completion_length=8)
-    words = tiny.tokenizer.backend_tokenizer.to_str()
-    one, other = json.loads(words), tiny.tokenizer.convert_ids_to_tokens(group.rollouts[0].token_ids[0])
-    vocabulary = one["model"]["vocab"]
-    swapped = next(text for text in vocabulary if len(text) == 1 and text.isalpha() and text not in other)
-    vocabulary[swapped], vocabulary[other] = vocabulary[other], vocabulary[swapped]
-    backend = type(tiny.tokenizer.backend_tokenizer).from_str(json.dumps(one))
-    tokenizer = type(tiny.tokenizer)(tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>")
-    with pytest.raises(
-        PolicyError, match=r"token id \d+ of rollout 1 is .* in the group and .*take a reference policy"
-    ):
-        with_reference(Policy("other words", tiny.model, tokenizer), group)

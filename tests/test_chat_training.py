@@ -105,33 +105,3 @@ def test_a_run_s_prompts_stops_and_thinking_are_the_preview_s(tmp_path: Path, mo
     assert preview.prompt == credits[0].scored.group.prompt
     read = inputs["prompt_ids"][0][inputs["prompt_mask"][0].bool()].tolist()
     assert policy.tokenizer.decode(read) in written
-
-
-def test_a_completion_that_never_ends_its_thinking_has_no_step_in_a_run_either(tmp_path: Path, model: Path) -> None:
-    config = RunConfig.parse(
-        {
-            "policy": str(model),
-            "prompt": {"apply_template": "always", "template_kwargs": {"thinks": True}},
-            "run": {
-                "steps": 1,
-                "eval_steps": 1,
-                "eval_prompts": 4,
-                "watch_prompts": 0,
-                "save_steps": 0,
-                "device": "cpu",
-            },
-            "method": {
-                "prompts_per_step": 1,
-                "sampling": {"num_generations": 4, "max_completion_length": 60},
-                "pattern": {"leave_out_thinking": True},
-            },
-        }
-    )
-    run, (inputs,), metrics = train(tmp_path, config)
-    (credit,) = run.rollouts.read(1)
-    assert credit.scored.group.thinking_open
-    assert "Step" in credit.scored.group.rollouts[0].text
-    assert [row.steps for row in credit.scored.scored] == [()] * 4
-    assert [row.outcome for row in credit.scored.scored] == [0.0] * 4  # an answer in its thinking is none
-    assert not inputs["advantages"].any()
-    assert metrics["accuracy"] == metrics["accuracy/train"] == 0.0

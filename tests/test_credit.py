@@ -224,51 +224,6 @@ def test_min_with_signed_maps_rewards_from_0_to_1_onto_pures():
     assert rows(assign_credit(by_hand, ENDS, LENGTHS, "min")) == summed
 
 
-@pytest.mark.parametrize(
-    ("rewards", "signed", "said"),
-    [
-        ([[1.0, 0.0], [0.2, None]], False, "no step reward of the group is negative"),
-        ([[1.0, -1.0], [0.2, None]], False, None),
-        ([[1.0, 0.0], [0.2, None]], True, None),
-        ([[1.0, -1.0], [0.2, None]], True, "the group has -1"),
-        ([[3.0, 0.0], [0.2, None]], True, "the group has 3"),
-        ([[None, None], [None, None]], False, None),
-        ([[None, None], [None, None]], True, None),
-    ],
-)
-def test_min_says_which_groups_have_other_rewards_than_it_is_made_for(rewards, signed, said):
-    """Each group of a batch by itself; the other one here is right for plain min."""
-    other = scored([[0.5, -0.5], [0.3, 0.2]], [[0, 1], [0, 1]], [2, 2])
-    group = scored(rewards, [[0, 1], [0, 1]], [2, 2])
-    before, credit = credit_groups([other, group], "min", signed=signed)
-    assert bool(before.warnings) is signed
-    assert len(credit.warnings) == (said is not None)
-    assert said is None or said in credit.warnings[0]
-
-
-def test_progress_says_where_labels_are_those_of_the_steps_themselves():
-    """Of 1 0 1 the error gets what the right step beside it does, and the step after the error alone is credited.
-
-    Differences 1 -1 1 | 1 0 0: mean 1/3; sums of what is left of them from step 2 on are -1 + 1 - 2/3 and 0 - 2/3.
-    """
-    ends, lengths = [[0, 1, 2], [0, 1, 2]], [3, 3]
-    labels = scored([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]], ends, lengths)
-    credit = credit_group(labels, "progress", scale=False)
-    assert credit.advantages.tolist() == [
-        pytest.approx([0.0, -2 / 3, 2 / 3], abs=1e-6),
-        pytest.approx([0.0, -2 / 3, -1 / 3], abs=1e-6),
-    ]
-    assert "rise again after a 0" in credit.warnings[0]
-    for other in (
-        [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]],
-        [[1.0, 0.0, 1.0], [0.5, 1.0, 1.0]],
-        [[0.0, None, 0.0], [1.0] * 3],
-    ):
-        assert credit_group(scored(other, ends, lengths), "progress").warnings == ()
-    _, after = credit_groups([scored([[0.5, 0.7, 0.1]] * 2, ends, lengths), labels], "progress")
-    assert len(after.warnings) == 1
-
-
 def test_progress_without_normalising_telescopes():
     """Splitting a step of the same reward changes no token's advantage."""
     whole = assign_credit([[0.2, 0.8], [0.5]], [[1, 7], [3]], [8, 4], "progress", normalise="none")
@@ -282,16 +237,6 @@ def test_rescaled_counts_a_token_in_which_two_steps_end_once():
     given = {"step_starts": [[0, 3], [0, 2]]}
     advantages = assign_credit([[1, 0], [1, 1]], [[3, 3], [1, 3]], [4, 4], "rescaled", **given)
     assert advantages[0].tolist() == pytest.approx([-0.70701 / 0.75001] * 3 + [0.0], abs=1e-5)
-
-
-def test_rescaled_says_in_how_many_answers_right_steps_are_blamed():
-    """Below the mean are the second, where the right step gets -1.0391 and the wrong one 0, and the third."""
-    credit = credit_group(scored(REWARDS, ENDS, LENGTHS), "rescaled")
-    assert [warning[:22] for warning in credit.warnings] == ["in 2 answers of 3 the "]
-    ends = [[1, 3], [1, 3]]
-    assert credit_group(scored([[1.0, 0.5], [0.5, 0.5]], ends, [4, 4]), "rescaled").warnings == ()
-    # The sums are 1 and -3; z and mean of the second are negative, both, which keeps the order.
-    assert credit_group(scored([[1.0, 0.0], [-1.0, -2.0]], ends, [4, 4]), "rescaled").warnings == ()
 
 
 def test_scale_off_only_centres():

@@ -7,10 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from workbench.checks.preflight import preflight_of
 from workbench.credit import assign_credit, credit_group
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
-from workbench.steps import StepPattern
 
 # Three episodes of two turns of one token each, with one token of an observation between them. All begin in one state;
 # the first two were told the same. R = 1, 0, 0: mean 1/3, std 0.57735, z = 1.15450 and -0.57725.
@@ -127,15 +125,6 @@ def test_the_explanation_of_a_gigpo_advantage_adds_up():
             assert np.float32(explanation.total) == explanation.advantage == credit.advantages[i, t]
             assert len(explanation.terms) == (2 if rollout.is_sampled(t) else 0)
             assert math.isclose(sum(term.value for term in explanation.terms), explanation.total, abs_tol=1e-9)
-
-
-def test_position_and_preflight_say_that_episodes_differ_in_their_number_of_turns():
-    credit = position(EPISODES)
-    assert "episodes have from 2 to 3 turns" in credit.warnings[0]
-    findings = preflight_of([credit], StepPattern("", kind="turns")).findings
-    assert [finding.level for finding in findings if finding.name == "scheme position"] == ["check"]
-    assert not position(EPISODES[:2]).warnings
-    assert not credit_group(scored_episodes(EPISODES, [1.0, 0.0, 0.0], ROWS), "process").warnings
 
 
 ROWS: list[list[float | None]] = [[1, 0], [0, 1], [0, 1, 0]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from workbench.credit import (
 from workbench.schema import Credit, Group, Rollout, ScoredGroup
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
-from workbench.training.trainer import ProcessGRPOTrainer
 from workbench.views.heatmap import heatmap
 
 GOOD, BAD = (make_rollout(["a", "b"], first_id=first) for first in (10, 20))
@@ -74,17 +72,6 @@ def test_three_copies_count_once_by_hand() -> None:
     assert (copy.terms, copy.total, copy.advantage) == ((), 0.0, 0.0)
 
 
-def test_steps_of_copies_count_once_by_hand() -> None:
-    """Steps 1, 0 of the copies and 1, 1: distinct steps have mean 3/4 and std 1/2, so that z is 0.4999 or -1.4997."""
-    group = scored([GOOD, BAD, GOOD], [[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
-    once = credit_group(group, "process", drop_duplicates=True)
-    high, low = 0.25 / 0.5001, -0.75 / 0.5001
-    assert once.advantages[0] == pytest.approx([high + low, low], rel=1e-6)
-    assert once.advantages[1] == pytest.approx([2 * high, high], rel=1e-6)
-    assert not once.advantages[2].any()
-    assert once.normalised[2] == (None, None)
-
-
 @pytest.mark.parametrize("normalise", NORMALISATIONS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_gives_what_the_group_without_its_copies_gets(scheme: str, normalise: str) -> None:
@@ -130,28 +117,6 @@ def test_copies_weigh_nothing_in_the_loss_by_hand() -> None:
     # Drawn times all 8 tokens, so that 1 is an even share.
     assert [r["normalisers"]["dapo"] for r in heatmap(once).payload()["rollouts"]] == [1.333333, 0, 1.333333]
     assert [r["normalisers"]["dapo"] for r in heatmap(credit_group(group)).payload()["rollouts"]] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_each_rank_masks_its_own_copies_of_groups_that_lie_on_both(ranks: int) -> None:
-    """Two groups of three, of which the first's copy lies with the second group's rows on the second of two ranks."""
-    groups = [scored([GOOD, BAD, GOOD], [[1.0], [0.0], [1.0]]), scored([LONG, LONG, BAD], [[1.0], [1.0], [0.0]])]
-    credits = credit_groups(groups, drop_duplicates=True)
-    rows = [rollout for group in groups for rollout in group.group.rollouts]
-    whole = torch.zeros(6, 4, dtype=torch.long)
-    for i, rollout in enumerate(rows):
-        whole[i, : len(rollout)] = 1
-    shares = [{"completion_mask": part} for part in whole.chunk(ranks)]
-    counted: list[torch.Tensor] = []
-    for rank, share in enumerate(shares):
-        accelerator = SimpleNamespace(process_index=rank, gather=lambda value: counted.append(value) or value)
-        fake: Any = SimpleNamespace(accelerator=accelerator)
-        copies = [left_out for credit in credits for left_out in credit.left_out]
-        of_rank = ProcessGRPOTrainer._of_rank(fake, copies, 6 // ranks)
-        ProcessGRPOTrainer._leave_out(fake, share, "tool_mask", of_rank)
-    masks = torch.cat([share["tool_mask"] for share in shares])
-    assert masks.tolist() == [[int(i not in (2, 4))] * 4 for i in range(6)]
-    assert sum(int(value) for value in counted) == 2 + 2 + 4 + 2
 
 
 def run_config(**method: Any) -> RunConfig:

@@ -336,18 +336,6 @@ def test_without_step_rewards_the_scheme_is_outcome(tiny, tmp_path):
         ours(tiny, tmp_path, twelve, credit_scheme="process")
 
 
-def test_one_number_says_which_groups_teach_nothing(tiny, tmp_path):
-    """Steps differ and outcomes do not: TRL's own number would be 1, of outcomes that the scheme does not compare."""
-    tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
-    args = ProcessGRPOConfig(**arguments(tmp_path))
-    steps = [lambda prompt, step, **_: float(len(step))]
-    trainer = ProcessGRPOTrainer(llama(tokenizer), [twelve], args, data, None, tokenizer, step_rewards=steps)
-    stub(trainer)
-    trainer._generate_and_score_completions(rows(PLAIN))
-    logged = trainer._metrics["train"]
-    assert logged["frac_reward_zero_std"] == logged["zero_spread_share"] == [0.0]
-
-
 def test_functions_of_one_name_are_told_apart(tiny, tmp_path):
     trainer = ours(tiny, tmp_path, [lambda completions, **_: [1.0] * 4, lambda completions, **_: [2.0] * 4])
     assert trainer.reward_func_names == ["<lambda>", "<lambda> (2)"]

@@ -18,9 +18,9 @@ from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.policies import monte_carlo
 from workbench.policies.load import Policy
-from workbench.policies.monte_carlo import START, Prefix, monte_carlo_reward, sample_from_steps, step_values
+from workbench.policies.monte_carlo import Prefix, monte_carlo_reward, sample_from_steps, step_values
 from workbench.policies.prompts import encode_prompt
-from workbench.policies.sampler import sample_group, sample_rows, to_rollout
+from workbench.policies.sampler import sample_group, sample_rows
 from workbench.policies.step_values import StepValues, estimate, label_rows
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
@@ -267,37 +267,6 @@ def test_invariant_values_do_not_depend_on_ranks(tiny, chain_group):
         for shares in ((slice(0, 1), slice(1, 3)), (slice(0, 1), slice(1, 2), slice(2, 3))):
             parts = [replace(chain_group, rollouts=chain_group.rollouts[share]) for share in shares]
             assert [row for part in parts for row in score_group(part, CHAIN, [reward]).step_rewards] == whole
-
-
-def test_progress_is_what_a_step_adds_to_the_value_before_it(tiny, chain_group):
-    spec = RewardConfig(name="mc", monte_carlo={"continuations": 2})
-    sampling = SamplingConfig(max_completion_length=112)
-    values = score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling)]).step_rewards
-    spec = RewardConfig(name="mc", monte_carlo={"continuations": 2, "progress": True})
-    progress = score_group(chain_group, CHAIN, [monte_carlo_reward(spec, tiny, sampling)]).step_rewards
-    from_prompt = sample_from_steps(tiny, [chain_group.prompt], [()], [[]], sampling, k=2, seed=0, from_prompt=True)[
-        0, START
-    ]
-    right = score_group(
-        replace(chain_group, rollouts=tuple(to_rollout(tiny.tokenizer, row) for row in from_prompt)),
-        CHAIN,
-        ["answer_correctness"],
-    )
-    start = sum(right.outcomes) / 2
-    assert progress == [[v - b for v, b in zip(row, [start, *row[:-1]], strict=True)] for row in values]
-
-
-def test_the_command_says_how_the_values_agree_with_the_truth(tmp_path, capsys):
-    labels = tmp_path / "labels.jsonl"
-    arguments = ["--index", "1", "--continuations", "2", "--method.sampling.num_generations", "4", "--json"]
-    assert main(["step-values", *arguments, "--labels", str(labels), "--html", str(tmp_path / "v.html")]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert len(data["values"]) == len(data["correct"]) == len(labels.read_text().splitlines()) == 4
-    assert data["agreement"]["steps"] >= 4
-    assert "<pre" in (tmp_path / "v.html").read_text()
-    assert json.loads((tmp_path / "labels.jsonl.provenance.json").read_text())["prompts"] == {"first": 1, "count": 1}
-    assert main(["step-values", *arguments, "--labels", str(labels)]) == 2  # before anything is sampled
-    assert "is there already" in capsys.readouterr().err
 
 
 def test_the_command_labels_several_prompts_to_train_a_reward_model_on(tmp_path, capsys):

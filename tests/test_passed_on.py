@@ -10,11 +10,8 @@ import pytest
 
 from workbench.config import OptimiserSection
 from workbench.config.run import RunConfig
-from workbench.data import Task
 from workbench.errors import ConfigError
-from workbench.policies.prompts import encode_prompt
 from workbench.runs.check import checked
-from workbench.schema import Example
 from workbench.training.building import shared_arguments, trainer_arguments
 from workbench.ui.handlers.run_setup import estimate
 
@@ -112,22 +109,3 @@ def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:
     assert "counted when the run starts" in dict(estimate(stored, None, None))["time"]
     with pytest.raises(ConfigError, match="are 1,250,000,000 steps and the most are 1,000,000"):
         checked(RunConfig.parse({"run": {**run, "epochs": 100_000}, "method": {"name": "sft", "batch_size": 8}}))
-
-
-def test_prompts_longer_than_the_limit_are_refused_or_skipped(random_policy: Any, capsys: Any) -> None:
-    from workbench.training.generation import within_context
-
-    short, long = Example("7 " * 5), Example("7 " * 30)
-    tokens = len(encode_prompt(random_policy.tokenizer, long.prompt))
-    task = Task("t", [short, long], [short])
-
-    def fitted(most: int | None, how: str) -> Task:
-        method = {"sampling": {"max_completion_length": 10}, "max_prompt_length": most}
-        config = RunConfig.parse({"task": {"name": "t", "long_prompts": how}, "method": method})
-        return within_context(task, random_policy, config, config.grpo.sampling, 1000)
-
-    assert fitted(None, "refuse") is task
-    assert fitted(tokens, "refuse") is task
-    assert fitted(tokens - 1, "skip").examples == [short]
-    with pytest.raises(ConfigError, match=rf"more than {tokens - 1} tokens \(row 2 has {tokens}\)"):
-        fitted(tokens - 1, "refuse")

@@ -9,11 +9,10 @@ import threading
 
 import pytest
 
-from workbench.config import ModelConfig, PolicySection, RewardConfig, SamplingConfig
+from workbench.config import ModelConfig, RewardConfig, SamplingConfig
 from workbench.data import load_task
-from workbench.errors import PolicyError, RewardCodeError, RewardError
+from workbench.errors import RewardCodeError, RewardError
 from workbench.policies.client import ModelWorker
-from workbench.policies.find import check_section
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
 from workbench.schema import Example
@@ -57,20 +56,6 @@ def test_it_samples_what_the_sampler_samples_and_tells_how_far_it_is(worker, tin
     )
     heard = []
     assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=heard.append, cancelled=lambda: bool(heard)) is None
-
-
-def test_a_name_near_a_policy_that_is_here_is_answered_without_the_hub(tmp_path, tiny, monkeypatch):
-    """And before the worker is asked, which may be at something else."""
-    monkeypatch.chdir(tmp_path)
-    tiny.model.save_pretrained("mymodel")
-    monkeypatch.setattr("workbench.policies.find.hub_problem", lambda *asked, **how: pytest.fail("asked the Hub"))
-    busy = ModelWorker()
-    busy._turn.acquire()
-    for name, near in (("Tiny", "'tiny'"), ("mymodle", "'mymodel'")):
-        with pytest.raises(PolicyError, match=f"did you mean {near}"):
-            busy.sample(name, EXAMPLE, SAMPLING)
-        with pytest.raises(PolicyError, match=f"did you mean {near}"):
-            check_section(PolicySection(path=name))
 
 
 def test_who_waits_is_told_for_what(worker):

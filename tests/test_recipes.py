@@ -133,12 +133,6 @@ def test_the_format_is_taught_by_59_demonstrations_in_the_prompts_that_are_reinf
     assert taught.task.prompt_template == reinforced.task.prompt_template
 
 
-def test_every_recipe_has_a_small_form() -> None:
-    names = set(recipes())
-    assert {name for name in names if not name.endswith("-small")} == set(SMALL)
-    assert {f"{name}-small" for name in SMALL} < names
-
-
 @pytest.mark.training
 def test_each_in_small_comes_to_its_end_and_learns_from_something(tmp_path: Path) -> None:
     for recipe in SMALL:

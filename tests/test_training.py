@@ -331,15 +331,6 @@ def test_the_seam_in_trl_is_as_this_project_expects():
     assert "return logps, entropies, aux_loss" in logps
 
 
-def test_a_completion_that_cannot_be_split_is_unscored_and_ends_nothing(tmp_path):
-    """A pattern that is too slow on every rollout is no reason to end a run."""
-    run = RunDir.create(tmp_path, config(method={"pattern": {"regex": "(?s)(?:.|..)+(?<!.)"}}, run={"steps": 1}))
-    build_trainer(config_of(run), tmp_path / "out", Listeners(on_rollouts=run.rollouts.write)).train()
-    scores = [one for credit in run.rollouts.read(1) for one in credit.scored.scored]
-    assert not any(one.matched for one in scores)
-    assert all(one.rewards == (None,) for one in scores)
-
-
 # Scores the first batch and divides by zero at the second; its count is kept between calls.
 FAILS_LATER = """
 calls = []
