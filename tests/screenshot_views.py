@@ -231,7 +231,18 @@ def preflight(page: Page) -> None:
 
 def train_empty(page: Page) -> None:
     page.get_by_role("tab", name="Train").click()
-    expect(page.locator("#start")).to_be_visible()
+    expect(page.locator("#steps")).to_be_visible()
+    expect(page.locator("#estimate dt").first).to_be_visible()
+
+
+def train_refused(page: Page) -> None:
+    train_empty(page)
+    rate = page.locator("#learning-rate input")
+    rate.fill("5")
+    rate.press("Tab")
+    page.locator("#start").click()
+    expect(page.locator("#start-note")).to_contain_text("learning_rate")
+    page.locator("#start-note").scroll_into_view_if_needed()
 
 
 # ── Runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,6 +275,17 @@ def runs_deleted(page: Page) -> None:
     expect(undo).to_be_visible()
 
 
+def run_menu(page: Page) -> None:
+    runs_table(page)
+    page.get_by_label("Actions of process-0", exact=True).click()
+
+
+def about_run(page: Page) -> None:
+    run_menu(page)
+    page.get_by_role("menuitem", name="Name, tags and note").click()
+    expect(page.locator(".about-run")).to_be_visible()
+
+
 def runs_restored(page: Page) -> None:
     """Undoes ``runs_deleted`` for the pictures after it."""
     page.get_by_role("button", name="Undo").first.click()
@@ -276,7 +298,7 @@ def runs_no_match(page: Page) -> None:
     expect(page.get_by_text("No run matches")).to_be_visible()
 
 
-RUNS: tuple[View, ...] = (runs_table, runs_chosen, runs_diff, runs_no_match, runs_deleted)
+RUNS: tuple[View, ...] = (runs_table, runs_chosen, runs_diff, runs_no_match, run_menu, about_run, runs_deleted)
 
 
 def runs_empty(page: Page) -> None:
@@ -284,7 +306,7 @@ def runs_empty(page: Page) -> None:
     expect(page.locator("#runs-empty")).to_be_visible()
 
 
-WITHOUT_RUNS: tuple[View, ...] = (train_empty, preflight, runs_empty)
+WITHOUT_RUNS: tuple[View, ...] = (train_empty, train_refused, preflight, runs_empty)
 
 
 def store_runs(workspace: Path) -> None:

@@ -99,7 +99,7 @@ def test_runs_and_their_metrics_are_read(client: Client, workspace: Path) -> Non
         (
             "/sample",
             {"prompt": "a", "num_generations": 1},
-            "sampling.num_generations: out of range, which is at least 2",
+            "sampling.num_generations: must be at least 2",
         ),
         ("/sample", {"prompt": "a", "policy": "/no/such"}, "there is no folder '/no/such'"),
         ("/score", {"group": {}, "rewards": ["tag_format"]}, "not a group as sample gives it"),

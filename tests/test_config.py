@@ -55,16 +55,16 @@ def test_a_full_configuration_round_trips():
     [
         (
             {"optimiser": {"learning_rate": -1}},
-            r"optimiser.learning_rate: out of range, which is above 0 and at most 1 \(got -1\)",
+            r"optimiser.learning_rate: must be above 0 and at most 1 \(got -1\)",
         ),
         (
             {"optimiser": {"learning_rate": float("nan")}},
-            r"optimiser.learning_rate: out of range, which is above 0 and at most 1 \(got nan\)",
+            r"optimiser.learning_rate: must be above 0 and at most 1 \(got nan\)",
         ),
-        ({"policy": {"lora": {"r": 0}}}, "policy.lora.r: out of range, which is at least 1 and at most 1024"),
+        ({"policy": {"lora": {"r": 0}}}, "policy.lora.r: must be at least 1 and at most 1024"),
         (
             {"method": {"beta": float("inf")}},
-            r"method.beta: out of range, which is at least 0 and at most 1000 \(got inf\)",
+            r"method.beta: must be at least 0 and at most 1000 \(got inf\)",
         ),
         (
             {"method": {"sampling": {"temperature": "hot"}}},
@@ -74,19 +74,19 @@ def test_a_full_configuration_round_trips():
             {
                 "method": {"sampling": {"temperature": 1e-300}}
             },  # whose loss is not a number, with the learning rate to blame
-            r"method.sampling.temperature: out of range, which is at least 0.001 and at most 10 \(got 1e-300\)",
+            r"method.sampling.temperature: must be at least 0.001 and at most 10 \(got 1e-300\)",
         ),
         (
             {"method": {"sampling": {"top_k": 10**20}}},
-            "method.sampling.top_k: out of range, which is at least 0 and at most 1,000,000",
+            "method.sampling.top_k: must be at least 0 and at most 1,000,000",
         ),
         (
             {"optimiser": {"warmup_steps": 10**24}},
-            "optimiser.warmup_steps: out of range, which is at least 0 and at most",
+            "optimiser.warmup_steps: must be at least 0 and at most",
         ),
         (
             {"method": {"rewards": [{"name": "a", "weight": 1000000000.0}]}},
-            r"method.rewards.0.weight: out of range, which is at least -1000 and at most 1000 \(got 1000000000.0\)",
+            r"method.rewards.0.weight: must be at least -1000 and at most 1000 \(got 1000000000.0\)",
         ),
         ({"method": {"rewards": [{"name": "a", "weight": float("nan")}]}}, r"method.rewards.0.weight: .*\(got nan\)"),
         ({"method": {"rewards": [{"name": "a", "weight": float("-inf")}]}}, r"method.rewards.0.weight: .*\(got -inf\)"),
@@ -97,7 +97,7 @@ def test_a_full_configuration_round_trips():
         ({"method": {"credit": {"scheme": "min", "options": {"temprature": 1}}}}, "'temprature'.*'temperature'"),
         (
             {"method": {"sampling": {"num_generations": 1}}},
-            "method.sampling.num_generations: out of range, which is at least 2 and at most 64",
+            "method.sampling.num_generations: must be at least 2 and at most 64",
         ),
         ({"run": {"ranks": 5}}, r"run.ranks: a batch of 48 completions does not divide over 5 ranks"),
         (

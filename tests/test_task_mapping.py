@@ -250,7 +250,7 @@ def test_columns_may_be_written_as_text_and_come_back_from_yaml() -> None:
         ({"columns": "question"}, "task.columns: write name=value"),
         ({"columns": {"prompt": ""}}, "task.columns: 'prompt' names no column of the rows; write prompt=question"),
         ({"data_columns": {"prompt": "q"}}, "data_columns: there is no task.data whose columns they are; give it"),
-        ({"rows": 0}, "task.rows: out of range, which is at least 1"),
+        ({"rows": 0}, "task.rows: must be at least 1"),
     ],
 )
 def test_a_section_that_means_nothing_is_refused(fields: dict[str, Any], message: str) -> None:

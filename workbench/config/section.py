@@ -129,7 +129,7 @@ def readable(section: type[BaseModel], error: Any) -> str:
     path, parent = _walk(section, error["loc"])
     message = cut(in_words(error), 1000)
     if error["type"] in _OUT_OF_RANGE and parent is not None:
-        message = f"out of range, which is {_range(parent, str(error['loc'][-1])) or 'any finite number'}"
+        message = f"must be {_range(parent, str(error['loc'][-1])) or 'a finite number'}"
     if error["type"] in _UNKNOWN and parent is not None:
         name = str(error["loc"][-1])
         message += did_you_mean(name, parent.__pydantic_fields__) or elsewhere(section, name)

@@ -82,7 +82,7 @@ Rows = Sequence[RewardRow]
 
 MODEL, JUDGE, VALUES, BELIEF, FILE = "new:model", "new:judge", "new:values", "new:belief", "new:file"
 """Choices whose own form adds the reward, in the editor's place."""
-_FORMS = {
+FORM_LABELS = {
     MODEL: "A reward model …",
     JUDGE: "A judge …",
     BELIEF: "Belief in the right answer …",
@@ -96,7 +96,7 @@ def reward_choices() -> list[tuple[str, str]]:
     written = [(label, choice) for choice, (label, *_) in TEMPLATES.items()]
     built_in = sorted(BUILTINS.values(), key=lambda rule: (rule.name.startswith("trl:"), rule.kind != "step"))
     described = [(f"{rule.name} ({rule.kind}): {rule.description}", rule.name) for rule in built_in]
-    return [*written, *((label, choice) for choice, label in _FORMS.items()), *described]
+    return [*written, *((label, choice) for choice, label in FORM_LABELS.items()), *described]
 
 
 def add_file(draft: PageState, text: str, workspace: Path) -> PageState | Note:

@@ -40,6 +40,7 @@ from workbench.ui.tabs.form import (
     drawn,
     facts_value,
     field,
+    heading,
     hidden,
     note,
     note_value,
@@ -145,7 +146,10 @@ def _editor(form: Form, services: Services, editing: str, row: RewardRow | None)
     rewards = form.rewards
     with gr.Column(elem_id="reward-editor", min_width=0):
         with gr.Row(elem_id="editor-head"):
-            drawn("editor-said", "rewardSentence", classes=["note"], constant={"key": editing}, head=False)
+            if row is None:
+                heading(handlers.FORM_LABELS[editing].removesuffix(" …"))
+            else:
+                drawn("editor-said", "rewardSentence", classes=["note"], constant={"key": editing}, head=False)
             if row is not None and row.has_editor:
                 templates = [(label, choice) for choice, (label, *_) in handlers.TEMPLATES.items()]
                 choices = [("Start from a template …", ""), *templates]

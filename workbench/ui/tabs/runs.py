@@ -206,7 +206,12 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
     outputs = [widgets.inherited, widgets.rows, widgets.estimate, *preflight]
     gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
     form.run.wire(
-        lambda request, tab, before: describe(request, tab) | {kept: kept_value(services, read(tab))}, [*outputs, kept]
+        lambda request, tab, before: {
+            **describe(request, tab),
+            kept: kept_value(services, read(tab)),
+            widgets.start_note: "",  # of what Start was refused for before
+        },
+        [*outputs, kept, widgets.start_note],
     )
     form.run.opens(shows[-1])
 

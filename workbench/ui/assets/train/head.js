@@ -76,7 +76,11 @@ export class RunHead {
       el("summary", {}, "Settings of this run"),
     );
     this.settingsBox.append(this.settings, el("details", {}, el("summary", {}, "All of them, as YAML"), this.yaml));
-    this.about = el("span", { class: "about-run-text" });
+    const toSettings = () => {
+      this.settingsBox.open = true;
+      this.settingsBox.scrollIntoView({ block: "center" });
+    };
+    this.about = button("run-about", "", toSettings, { class: "link", title: "Settings of this run" });
     this.log = el("pre", { id: "run-log", tabindex: 0, "aria-label": "Log" });
     this.logBox = el("details", { class: "log", open: true }, el("summary", {}, "Log"), this.log);
     this.buttons = [this.inspect, this.settle, this.onward, this.use, this.save, this.now, this.resume, this.stop];
@@ -185,6 +189,8 @@ export class RunHead {
     this.fillAlarms(news.alarms, news.name);
     const advice = news.state in ADVICE ? [news.reason, ADVICE[news.state]] : [];
     say(this.reason, advice.filter(Boolean).join("\n"));
+    const beside = advice.length ? this.reason : this.settingsBox; // what a run failed of stands with the reason
+    if (beside.nextSibling !== this.logBox) beside.after(this.logBox);
     const lines = news.log.join("\n");
     setText(this.log, lines);
     this.logBox.hidden = !lines;
