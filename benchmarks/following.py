@@ -109,6 +109,7 @@ def longest_tasks(
     for _ in range(rounds):
         with opened(f"&run={OTHER}") as page:
             page.wait_for_function(OFFERED, arg=LONG)
+            page.wait_for_function("globalThis.Plotly")
             page.wait_for_timeout(1500)  # what starting the page still does
             found["drawn"].append(_traced(page, partial(_choose, page, run)))
             found["followed"].append(_traced(page, partial(_follow, page, run)))

@@ -51,7 +51,12 @@ export const prepare = () => requestIdleCallback(() => plotly());
 
 function plotly() {
   fetched ??= new Promise((found, failed) => {
-    const onload = () => found(/** @type {any} */ (globalThis).Plotly);
+    const onload = async () => {
+      const { Plotly } = /** @type {any} */ (globalThis);
+      await pause();
+      await Plotly.newPlot(el("div"), [{ x: [0, 1], y: [0, 1] }], { width: 200, height: 150 }); // the first takes longest
+      found(Plotly);
+    };
     document.head.append(el("script", { src: new URL(LIBRARY, document.baseURI).href, onload, onerror: failed }));
   });
   return fetched;
@@ -481,7 +486,7 @@ class Figure {
   // ── drawing ────────────────────────────────────────────────────────────────────────────────────────────────
 
   draw() {
-    if (this.stale && this.visible && !this.waiting) turn = turn.then(() => this.drawNow()).then(pause);
+    if (this.stale && this.visible && !this.waiting) turn = turn.then(pause).then(() => this.drawNow());
     this.waiting ||= this.stale && this.visible;
   }
 
