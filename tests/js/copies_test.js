@@ -1,6 +1,5 @@
 import {
   copyMarks,
-  distinct,
   drawn,
   equalTo,
   firstOf,
@@ -23,8 +22,6 @@ Deno.test("copies belong to the first one they equal", () => {
   const data = group();
   equal([0, 1, 2, 3, 4, 5].map((g) => firstOf(data, g)), [0, 1, 2, 2, 1, 1]);
   equal([equalTo(data, 0), equalTo(data, 1), equalTo(data, 5)], [[0], [1, 4, 5], [1, 4, 5]]);
-  equal(distinct(data), 3);
-  equal(distinct({ rollouts: [] }), 0);
 });
 
 Deno.test("a completion's copies have cards while it is unfolded, whatever its place in the next group", () => {

@@ -37,9 +37,7 @@ Deno.test("durations are in the two largest units", () => {
   ]);
 });
 
-Deno.test("mean and standard deviation with ddof 1", () => {
+Deno.test("mean, and a number of things", () => {
   near(numbers.meanOf([1, 2, 6]), 3);
-  near(numbers.stdOf([1, 2, 6]), Math.sqrt((4 + 1 + 9) / 2));
-  equal(numbers.stdOf([1]), null);
   equal([numbers.count(1, "step"), numbers.count(2, "step")], ["1 step", "2 steps"]);
 });

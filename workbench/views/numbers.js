@@ -55,13 +55,6 @@ export function duration(seconds) {
 /** @param {number[]} values */
 export const meanOf = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-/** @param {number[]} values The standard deviation with ddof = 1, as the credit is computed with. */
-export function stdOf(values) {
-  if (values.length < 2) return null;
-  const mean = meanOf(values);
-  return Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
-}
-
 /** @param {number} n 1st, 2nd, 3rd, 4th, 11th */
 export function ordinal(n) {
   const teen = n % 100 > 10 && n % 100 < 14;

@@ -12,9 +12,6 @@ export const firstOf = ({ rollouts }, g) => rollouts[g].copyOf ?? g;
 export const equalTo = (data, g) =>
   data.rollouts.flatMap((_, other) => (firstOf(data, other) === firstOf(data, g) ? [other] : []));
 
-/** @param {Pick<Prepared, "rollouts">} data How many rollouts are no copies. */
-export const distinct = ({ rollouts }) => rollouts.filter(({ copyOf }) => copyOf === undefined).length;
-
 /** @param {Prepared} data @param {Set<string>} unfolded @returns {number[]} The rollouts that have a card. */
 export const drawn = (data, unfolded) =>
   data.rollouts.flatMap(({ copyOf }, g) =>

@@ -23,13 +23,6 @@ export const observationAt = ({ turns }, t) => turns?.find((turn) => !turn.sampl
 export const sampledLength = ({ texts, turns }) =>
   turns ? turns.reduce((sum, { sampled, start, end }) => sum + (sampled ? end - start : 0), 0) : texts.length;
 
-/** @param {Credited} rollout How many characters the policy sampled, without the end-of-sequence sign. */
-export function sampledCharacters({ texts, offsets, finished, turns }) {
-  const observed = (turns ?? []).filter(({ sampled }) => !sampled);
-  const whole = offsets[texts.length - (finished ? 1 : 0)];
-  return observed.reduce((sum, { start, end }) => sum - (offsets[end] - offsets[start]), whole);
-}
-
 /** @param {Pick<Credited, "turns">} rollout How many turns of the policy's. */
 export const turnCount = ({ turns = [] }) => turns.filter(({ sampled }) => sampled).length;
 
