@@ -98,37 +98,6 @@ def test_activations_computed_again_give_the_same_gradients_in_less_memory(tmp_p
         assert again[-1]["peak_memory_mb"] < plain[-1]["peak_memory_mb"]
 
 
-def test_a_stopped_run_is_resumed_from_its_checkpoint(tmp_path: Path) -> None:
-    run = begun(tmp_path, "it", steps=1000, save_steps=2)
-    for row in run.follow():
-        if row["step"] == 3:
-            break
-    assert run.stop(timeout=120).state == "stopped"
-    assert run.resumable
-    run.resume()
-    before = run.status().step
-    for row in run.follow():
-        if row["step"] == 6:
-            break
-    status = run.stop(timeout=120)
-    assert (status.state, status.resumed_from is not None) == ("stopped", True)
-    steps = [row["step"] for row in run.metrics_rows()[0]]
-    assert steps == list(range(1, len(steps) + 1))
-    assert before <= len(steps)
-
-
-def test_two_runs_take_turns_on_one_device(tmp_path: Path) -> None:
-    first = begun(tmp_path, "first", steps=1000)
-    next(iter(first.follow()))
-    second = begun(tmp_path, "second")
-    while (status := second.status()).behind is None:
-        assert not status.final, status
-        second.wait(timeout=0.1)
-    assert status.behind == "first"
-    first.stop(timeout=120)
-    ended(second)
-
-
 def test_a_run_goes_on_beside_the_page_and_its_policy(tmp_path: Path) -> None:
     """The page's worker holds the policy on the same device, and code of a user's own scores in a sealed process."""
     code = "def short(completions, **columns):\n    return [-0.01 * len(text) for text in completions]\n"

@@ -17,7 +17,6 @@ from trl import GRPOTrainer
 
 from tests.in_this_process import trained
 from tests.ranks import on_ranks
-from workbench.cli import main
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.training.script import accelerate_config, write_script
@@ -159,19 +158,3 @@ def test_accelerate_reads_its_configuration(sharding: Any, device: str, kind: st
         assert read.deepspeed_config["zero_stage"] == 3
     with pytest.raises(ConfigError, match="shards over GPUs"):
         accelerate_config(RunConfig.parse({"run": {"device": "cpu"}}), "fsdp")
-
-
-def test_a_run_is_exported_on_the_shell_with_its_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from workbench.rundir import RunDir
-
-    config = RunConfig.parse({"name": "first", "run": {**RUN, "ranks": 2}, "method": {**SMALL, **OUTCOME}})
-    RunDir.create(tmp_path, config)
-    folder = tmp_path / "script"
-    assert main(["export", "first", "--script", str(folder), "--workspace", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert "it needs TRL and nothing of this package" in printed
-    assert "\n  accelerate launch --config_file accelerate.yaml train.py\n" in printed
-    assert "\n  torchrun --standalone --nproc_per_node 2 train.py\n" in printed
-    sharded = ["export", "first", "--script", str(tmp_path / "other"), "--sharding", "zero2"]
-    assert main([*sharded, "--workspace", str(tmp_path)]) == 2
-    assert "it shards over GPUs, and run.device is cpu" in capsys.readouterr().err

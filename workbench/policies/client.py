@@ -205,8 +205,7 @@ class ModelWorker:
             request |= {"policy": config.policy, "adapter": None, "loading": {}}
         reply = self._in_turn("belief", request, None, None)
         assert reply is not None  # nothing cancels it
-        scores: list[list[Score]] = reply["scores"]
-        return scores
+        return list(reply["scores"])
 
     def _in_turn(
         self,

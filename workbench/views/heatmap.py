@@ -435,8 +435,7 @@ def _shortest(values: npt.NDArray[np.float32]) -> list[float]:
     """Doubles whose shortest decimal form is the float32's own: rounding them to float32 gives back the same bits."""
     different, places = np.unique(values.view(np.uint32), return_inverse=True)  # by bits: a step's tokens share theirs
     short = np.array([float(str(value)) for value in different.view(np.float32)])
-    doubles: list[float] = short[places].tolist()
-    return doubles
+    return list(short[places].tolist())
 
 
 def rounded(values: Sequence[float] | npt.NDArray[np.float32] | None, digits: int = 5) -> list[float] | None:
