@@ -305,7 +305,7 @@ def axe_finds_nothing_serious(page: Page, width: int) -> None:
 
 def test_the_whole_loop_goes_by_keyboard(browser: Browser, app: App, workspace: Path) -> None:
     """Pattern, reward, sample, pin, label, train, stop, open, rollouts, back: focus is seen, and lost by no redraw."""
-    with visit(browser, app.url, width=1440, height=900, apart=True) as page:
+    with visit(browser, app.url, width=1440, height=900, apart=True, color_scheme="dark") as page:
         expect_rollouts(page, 8)
         keys = page.keyboard
         tab_to(page, "#regex textarea")
@@ -354,7 +354,16 @@ def test_the_whole_loop_goes_by_keyboard(browser: Browser, app: App, workspace: 
         expect(page.locator("#live").get_by_role("region", name="Why this colour")).to_be_visible()
         page.go_back()
         expect(page.locator("#runs-tab-button")).to_be_focused()
+        tab_to(page, "#runs tbody .row-menu")
+        keys.press("Enter")
+        named = page.get_by_role("menuitem", name="Name, tags and note")
+        while not named.evaluate("node => node === document.activeElement"):
+            keys.press("ArrowDown")
+        keys.press("Enter")
+        expect(page.locator(".about-run input").first).to_be_focused()
         assert serious(page) == []
+        keys.press("Escape")
+        expect(page.locator("#runs tbody .row-menu").first).to_be_focused()
 
 
 def tab_to(page: Page, wanted: str, key: str = "Tab") -> None:
