@@ -170,6 +170,7 @@ def copies_are_one_card_until_they_are_unfolded(page: Page) -> None:
     expect(page.locator(CARDS)).to_have_count(8)
     expect(fold).to_have_attribute("aria-expanded", "true")
     expect(page.locator("#heatmap .rollout[data-g='4'] header")).to_contain_text("as rollout 1")
+    page.get_by_role("button", name="Advanced credit").first.click()
     page.locator("#credit-drop-duplicates input").check()
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.options.drop_duplicates")
     page.locator("#heatmap .rollout[data-g='4'] .chip").first.click()

@@ -39,6 +39,7 @@ def test_credit_schemes_are_chosen_set_and_compared(page: Page) -> None:
 
 def an_option_changes_the_drawing_and_a_bad_one_keeps_it(page: Page) -> None:
     before = advantages(page)
+    page.get_by_role("button", name="Advanced credit").first.click()
     choose(page, "credit-normalise", "leave_one_out")
     page.wait_for_function("document.querySelector('#heatmap').heatmap.data.options.normalise === 'leave_one_out'")
     after = advantages(page)

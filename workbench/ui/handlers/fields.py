@@ -151,26 +151,23 @@ def _beginning(shared: Mapping[str, Leaf], start: str) -> list[Leaf]:
 
 
 def credit_form(prefix: str, options: Iterable[Option]) -> list[Part]:
-    """The options of a credit scheme, as its signature has them."""
+    """The options of a credit scheme, as its signature has them; those that few change are folded away."""
     kinds: dict[str, Any] = {"number": float, "switch": bool}
-    return [
-        (
-            "",
-            [
-                Leaf(
-                    f"{prefix}.{option.name}",
-                    kinds.get(option.kind) or Literal.__getitem__(tuple(option.choices)),
-                    False,
-                    option.help,
-                    option.default,
-                    OPTION_LABELS.get(option.name, option.name),
-                )
-                for option in options
-            ],
+    first, folded = list[Leaf](), list[Leaf]()
+    for option in options:
+        leaf = Leaf(
+            f"{prefix}.{option.name}",
+            kinds.get(option.kind) or Literal.__getitem__(tuple(option.choices)),
+            False,
+            option.help,
+            option.default,
+            OPTION_LABELS.get(option.name, option.name),
         )
-    ]
+        (folded if option.name in _SECONDARY else first).append(leaf)
+    return [("", first), ("Advanced credit", folded)]
 
 
+_SECONDARY = {"merge_equal", *CreditConfig.model_fields} - {"outcome_weight"}
 OPTION_LABELS = {
     "normalise": "Normalise",
     "scale": "Divide by std",
