@@ -191,8 +191,8 @@ def test_results_below_zero_are_read() -> None:
 def test_missing_columns_are_named() -> None:
     with pytest.raises(RewardError, match="'start' and 'operations'; the data has the columns answer"):
         judged(["c"], [["c"]], answer=["20"])
-    with pytest.raises(ValueError, match="'answer' is missing"):
-        answer_correctness(["p"], ["c"])
+    with pytest.raises(RewardError, match="'answer'; the data has no columns"):
+        call_reward("answer_correctness", answer_correctness, Batch(["p"], ["c"]))
 
 
 @pytest.mark.parametrize("style", ["steps", "tags"])

@@ -108,10 +108,3 @@ def test_what_the_data_says_is_passed_on() -> None:
         [None],
     ]
     assert given_labels(["p"], [""], [["a"]], labelled_steps=[None], labels=[None]) == [[None]]
-
-
-def test_without_their_columns_they_say_what_is_missing() -> None:
-    with pytest.raises(ValueError, match="the column 'reward' is missing"):
-        given_reward(["p"], ["x"])
-    with pytest.raises(ValueError, match="'labelled_steps' and 'labels' are missing"):
-        given_labels(["p"], ["x"], [["x"]])

@@ -105,11 +105,8 @@ class Builtin:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the data that it needs: its parameters without a default or with None."""
-        if self.function is None:
-            return ()
-        signature = inspect.signature(self.function)
-        return (*columns_of(signature), *(one.name for one in signature.parameters.values() if one.default is None))
+        """The columns of the data without which it cannot be called."""
+        return () if self.function is None else columns_of(inspect.signature(self.function))
 
     @property
     def range(self) -> str:

@@ -31,7 +31,7 @@ def step_correctness(prompt, step, text_before, start, operations, **columns):
     return 1
 
 
-def answer_correctness(prompts, completions, answer=None, **columns):
+def answer_correctness(prompts, completions, answer, **columns):
     """1 if the completion's final answer equals the column `answer`, else 0. A row without an answer has no score.
 
     `workbench.answers` reads the final answer: behind the last `Answer:` or `####`, in `<answer>` tags or \\boxed{}, or
@@ -40,8 +40,6 @@ def answer_correctness(prompts, completions, answer=None, **columns):
     """
     from workbench.answers import final_answer, is_right, log_extracted, spoken_texts
 
-    if answer is None:
-        raise ValueError("the column 'answer' is missing; give each row of the data the right answer")
     claims = [final_answer(text) for text in spoken_texts(completions, columns)]
     log_extracted(columns, claims)  # shown where a token is explained
     judged = [is_right(claim, right) for claim, right in zip(claims, answer, strict=True)]
@@ -154,7 +152,7 @@ def call_needed(
     prompts: list[object],
     completions: list[object],
     steps: list[list[str]],
-    calls: list[list[str] | None] | None = None,
+    calls: list[list[str] | None],
     **columns: object,
 ) -> list[list[float | None]]:
     """1 for a call that the right answer needs and that was not made before, 0 for any other, None without a call.
@@ -163,8 +161,6 @@ def call_needed(
     """
     import re
 
-    if calls is None:
-        raise ValueError("the column 'calls' is missing; give each row of the data the calls that its answer needs")
     scores: list[list[float | None]] = []
     for texts, needed in zip(steps, calls, strict=True):
         left = None if needed is None else [re.sub(r"\s", "", str(call)) for call in needed]
@@ -204,12 +200,10 @@ def turns_penalty(prompt: object, step: str, turn: int = 0, *, free_turns: int =
 def given_reward(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
-    reward: list[float | None] | None = None,
+    reward: list[float | None],
     **columns: object,
 ) -> list[float | None]:
     """The number in the column `reward` of the data; None where there is none."""
-    if reward is None:
-        raise ValueError("the column 'reward' is missing; this reward is for imported rollouts that have one")
     return [None if value is None else float(value) for value in reward]
 
 
@@ -217,8 +211,8 @@ def given_labels(
     prompts: list[object],
     completions: list[str | list[dict[str, str]]],
     steps: list[list[str]],
-    labelled_steps: list[list[str] | None] | None = None,
-    labels: list[list[float | None] | None] | None = None,
+    labelled_steps: list[list[str] | None],
+    labels: list[list[float | None] | None],
     **columns: object,
 ) -> list[list[float | None]]:
     """The data's own label of each step: 1 right, 0 wrong, None where it has none.
@@ -226,8 +220,6 @@ def given_labels(
     A step takes the label of the next of the data's own steps that has the same text, space around it apart; a step
     that the data does not have, because the pattern cuts otherwise, has no label.
     """
-    if labelled_steps is None or labels is None:
-        raise ValueError("the columns 'labelled_steps' and 'labels' are missing; this reward is for labelled steps")
     scored: list[list[float | None]] = []
     for texts, texts_labelled, values in zip(steps, labelled_steps, labels, strict=True):
         left = list(zip(texts_labelled or [], values or [], strict=True))
