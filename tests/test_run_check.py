@@ -56,10 +56,6 @@ def _code(code: str, **more: object) -> dict:
         (_code("import nothing_like_this\ndef mine(prompt, step, **columns):\n    return 1"), "nothing_like_this"),
         (_code("def mine(prompts, completions):\n    return [1]"), "cannot take the data's columns"),
         (
-            _code("def mine(prompt, step, **columns):\n    return 1\n", options={"name": "x" * 1_000_000}),
-            r"the configuration has 1,00\d,\d{3} characters as YAML; the limit is 1,000,000",
-        ),
-        (
             _code("def mine(prompt, step, answr, **columns):\n    return 1"),
             "needs the column 'answr', which no row of task 'chain-arithmetic' has; did you mean 'answer'?",
         ),

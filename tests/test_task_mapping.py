@@ -148,7 +148,6 @@ def test_filters_hold_as_worked_by_hand(text: str, values: dict[str, Any], holds
         ("level >", "character"),
         ("__import__('os').system('x') == 1", "cannot be called"),
         ("name.to_csv('x')", "name.to_csv"),
-        ("a" * 10_001, "10,000"),
     ],
 )
 def test_a_filter_that_cannot_be_read_is_refused_when_rows_are_read(text: str, named: str) -> None:
@@ -248,8 +247,6 @@ def test_columns_may_be_written_as_text_and_come_back_from_yaml() -> None:
     ("fields", "message"),
     [
         ({"columns": "question"}, "task.columns: write name=value"),
-        ({"columns": {"prompt": ""}}, "task.columns: 'prompt' names no column of the rows; write prompt=question"),
-        ({"data_columns": {"prompt": "q"}}, "data_columns: there is no task.data whose columns they are; give it"),
         ({"rows": 0}, "task.rows: must be at least 1"),
     ],
 )

@@ -15,7 +15,6 @@ from workbench.cli.groups import read_group
 from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
 from workbench.data.made import refuse_to_overwrite
-from workbench.errors import TaskError
 from workbench.runs import making
 
 Out = Annotated[Path, "the JSONL file to write"]
@@ -79,8 +78,6 @@ def difficulty(
     from workbench.policies.load import load_configured
 
     (low, high), began = keep, time.monotonic()
-    if low > high:
-        raise TaskError(f"--keep {low:g},{high:g}: no pass rate is at least {low:g} and at most {high:g}; swap them")
     config = _prepared(settings, out)
     given = list(map(read_group, group)) if group else None
     groups = given or making.sample_prompts(load_configured(config.policy), config, first, prompts)

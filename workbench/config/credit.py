@@ -46,8 +46,6 @@ class CreditConfig(Section):
                 f"unknown credit scheme {self.scheme!r}{did_you_mean(self.scheme, SCHEMES)}; choose one of "
                 f"{', '.join(SCHEMES)}"
             )
-        if doubled := [name for name in self.options if name in CreditConfig.model_fields]:
-            raise ValueError(f"options: {doubled[0]!r} has a field of its own; set that")
         try:
             checked = check_options(self.scheme, self.keywords(but=("scheme", *SHARED)))
         except CreditError as error:

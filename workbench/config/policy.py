@@ -41,16 +41,6 @@ class LoraConfig(Section):
     def _listed(cls, targets: Any) -> Any:
         return ", ".join(map(str, targets)) if isinstance(targets, list | tuple) else targets
 
-    @field_validator("targets")
-    @classmethod
-    def _compiles(cls, targets: str) -> str:
-        if not _NAMES.fullmatch(targets):
-            try:
-                re.compile(targets)
-            except re.error as error:
-                raise ValueError(f"neither names with commas between nor a regular expression ({error})") from error
-        return targets
-
     @property
     def names(self) -> list[str] | None:
         """The names of the modules that get an adapter; None where they are said in another way."""
@@ -81,13 +71,6 @@ class PolicySection(Section):
     """How weights are spread over the GPUs of one process (accelerate's names); none puts them on one device."""
     lora: LoraConfig | None = None
     """Train an adapter instead of all weights."""
-
-    @field_validator("merge")
-    @classmethod
-    def _some_of_each(cls, merge: dict[str, float]) -> dict[str, float]:
-        if nothing := [name for name, weight in merge.items() if not name or not weight]:
-            raise ValueError(f"{nothing[0]!r} has weight {merge[nothing[0]]:g}, which changes nothing; leave it out")
-        return merge
 
     @property
     def loading(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from workbench.config.section import Section
-from workbench.errors import shown
 from workbench.schema import Prompt
 
 READING = (
@@ -59,23 +58,10 @@ class TaskSection(Section):
     sample_seed: int | None = Field(default=0, ge=0, lt=2**31)
     """Seed of these draws; none takes the first rows instead."""
 
-    @field_validator("columns", "data_columns")
-    @classmethod
-    def _columns_have_names(cls, value: dict[str, str]) -> dict[str, str]:
-        if empty := next((name for name, source in value.items() if not name or not source.strip(".")), None):
-            raise ValueError(f"{shown(empty)} names no column of the rows; write prompt=question")
-        return value
-
     @field_validator("split", "held_out_split", "prompt_template", "filter", mode="before")
     @classmethod
     def _empty_is_none(cls, value: Any) -> Any:
         return None if isinstance(value, str) and not value.strip() else value
-
-    @model_validator(mode="after")
-    def _columns_are_of_something(self) -> Self:
-        if self.data_columns and self.data is None:
-            raise ValueError("data_columns: there is no task.data whose columns they are; give it, or leave them out")
-        return self
 
     def reads(self, *, but: tuple[str, ...] = ()) -> list[str]:
         """Return the fields that say how rows are read and are set, without those in ``but``."""
@@ -87,8 +73,6 @@ class TaskSection(Section):
         ]
 
 
-LONGEST = 10_000
-"""Characters of a filter."""
 _METHODS = ("isnull", "notnull")
 """What a filter may call of a column, beside the methods of its texts (``.str``)."""
 
@@ -127,8 +111,6 @@ class _Columns(ast.NodeTransformer):
 
 def parse_filter(text: str) -> RowFilter:
     """Return a filter's expression and columns. Raises ValueError for what pandas' ``query`` would not take."""
-    if len(text) > LONGEST:
-        raise ValueError(f"the filter has {len(text):,} characters; the limit is {LONGEST:,}")
     columns = _Columns()
     try:
         expression = ast.unparse(columns.visit(ast.parse(text.strip(), mode="eval")))
@@ -138,14 +120,6 @@ def parse_filter(text: str) -> RowFilter:
     return RowFilter(expression, tuple(columns.names))
 
 
-_TEMPLATES_OWN = frozenset(
-    (
-        *("conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt"),
-        *("continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors"),
-        *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
-    )
-)
-"""What ``apply_chat_template`` takes itself, or a template gets from it."""
 _SWITCHES = {"true": True, "false": False}
 
 
@@ -170,11 +144,6 @@ class PromptSection(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if taken := sorted(_TEMPLATES_OWN.intersection(self.template_kwargs)):
-            raise ValueError(
-                f"template_kwargs: {taken[0]!r} is filled in when the template is applied, and cannot be set; leave it "
-                "out"
-            )
         if self.apply_template == "never" and (self.system is not None or self.template_kwargs):
             name = "system" if self.system is not None else "template_kwargs"
             raise ValueError(

@@ -298,8 +298,6 @@ def _with_tokens(record: Record, path: Sequence[Mapping[str, Any]], conversation
         logprobs += [next(of_sampled, 0.0) if taken else 0.0 for taken in sampled]
         own = iter(logged)
         advantages += logged if len(logged) == len(added) else [next(own) if taken else None for taken in sampled]
-    if 1 not in mask:
-        raise TaskError(f"{record.where}: no token of the nodes' 'mask' was sampled; write the trace again")
     first = mask.index(1)
     return replace(
         record,

@@ -390,25 +390,19 @@ def _splits_of(folder: Path, *, part: bool = True) -> Mapping[str, Sequence[_Sou
     if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):  # ``save_to_disk`` wrote it
         from datasets import Dataset, load_from_disk
 
-        try:
-            saved = load_from_disk(str(folder))
-        except Exception as error:  # damaged in whatever way
-            raise TaskError(f"{folder.name} cannot be read ({error}); save the data set again") from error
+        saved = load_from_disk(str(folder))
         return {"train": [saved]} if isinstance(saved, Dataset) else {name: [part] for name, part in saved.items()}
-    try:
-        found = list(islice(folder.rglob("*"), MAX_NAMES + 1))
-        files = [
-            file
-            for file in found
-            if file.name.lower().removesuffix(".gz").endswith(SUFFIXES)
-            and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-            and file.name not in _IGNORED
-            and not file.name.endswith(".provenance.json")
-            and file.is_file()
-        ]
-        files.sort(key=_in_order)
-    except OSError as error:
-        raise TaskError(f"{folder.name}: {error.strerror}; give a folder whose files can be read") from error
+    found = list(islice(folder.rglob("*"), MAX_NAMES + 1))
+    files = [
+        file
+        for file in found
+        if file.name.lower().removesuffix(".gz").endswith(SUFFIXES)
+        and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        and file.name not in _IGNORED
+        and not file.name.endswith(".provenance.json")
+        and file.is_file()
+    ]
+    files.sort(key=_in_order)
     if len(found) > MAX_NAMES:
         raise TaskError(f"{folder} holds more than {MAX_NAMES:,} files and folders; give one of its folders")
     if not files:

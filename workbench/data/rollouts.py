@@ -107,10 +107,8 @@ def load_groups(
 def group_of(prompt: Prompt, completions: Sequence[str], *, tokenizer: Any = None, **columns: Any) -> Group:
     """Your own answers to one prompt as a group, ``columns`` (the right ``answer``, say) being the data row's others.
 
-    ``tokenizer`` is as in ``load_groups``; every completion is taken as finished. Raises TaskError where there is none.
+    ``tokenizer`` is as in ``load_groups``; every completion, at least one, is taken as finished.
     """
-    if not completions:
-        raise TaskError("a group needs at least one completion; two or more can be compared with each other")
     records = tuple(
         Record(f"completion {n}", prompt, text, columns=dict(columns)) for n, text in enumerate(completions, 1)
     )

@@ -159,10 +159,6 @@ def load_tokeniser(tokenizer: Any) -> Tokeniser:
         return Words()
     if isinstance(tokenizer, str | Path):
         return _from_files(str(tokenizer))
-    if not hasattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "id_to_token"):
-        raise TaskError(
-            f"{type(tokenizer).__name__} is no fast tokenizer; give one with a backend_tokenizer, a folder or a name"
-        )
     return Subwords(tokenizer, str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__))
 
 

@@ -295,10 +295,7 @@ def pack(heads: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[Mapping[s
 def _read(path: Path, key: str, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Return the heads, which must have ``key``, each with its rows."""
     table = pq.ParquetFile(path).read()
-    metadata = table.schema.metadata or {}
-    if b"groups" not in metadata:
-        raise ValueError("its metadata describe no groups")
-    heads: list[dict[str, Any]] = json.loads(metadata[b"groups"])
+    heads: list[dict[str, Any]] = json.loads((table.schema.metadata or {})[b"groups"])
     if not all(key in head for head in heads):
         raise ValueError(f"it holds no {kind}")
     rows: list[dict[str, Any]] = table.to_pylist()

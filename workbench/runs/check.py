@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from workbench.assets import EMBEDDED
 from workbench.config import RewardConfig, Section
-from workbench.config.reading import MAX_BYTES
 from workbench.config.run import RunConfig
 from workbench.data import HUB, TASKS, Task, load_task, tasks_kept
 from workbench.data.read import parts_of
@@ -54,7 +53,6 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
             problems.append(error)
             return None
 
-    attempt(_read, config)
     attempt(lambda: devices.check_count(devices.pool(config.run.device), config.run.ranks))
     attempt(check_section, config.policy)
     task = attempt(_task_of, config)
@@ -119,14 +117,6 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     if config.task.data is not None:
         config.task.data = absolute(config.task.data)
     return config
-
-
-def _read(config: RunConfig) -> None:
-    """Refuse a configuration that is too long to be read again."""
-    if (size := len(config.to_yaml())) > MAX_BYTES:
-        raise ConfigError(
-            f"the configuration has {size:,} characters as YAML; the limit is {MAX_BYTES:,}: shorten its code and texts"
-        )
 
 
 def _count_steps(config: RunConfig, task: Task | None) -> None:

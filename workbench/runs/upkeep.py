@@ -26,9 +26,6 @@ from workbench.runs.processes import members
 from workbench.runs.run import Run, default_workspace, open_run
 
 FILE = "about.json"
-LONGEST_NOTE = 4000
-MOST_TAGS = 20
-LONGEST_TAG = 40
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,9 @@ def about(run: Run) -> About:
 
 
 def describe(name: str, note: str, tags: list[str], workspace: Path | str | None = None) -> About:
-    """Say something of a run, whatever its state. Raises RunError for what is too long."""
+    """Say something of a run, whatever its state."""
     run = open_run(name, workspace)
     cleaned = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.strip()))
-    if len(note) > LONGEST_NOTE:
-        raise RunError(f"the note has {len(note):,} characters; {LONGEST_NOTE:,} are the most")
-    if len(cleaned) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in cleaned):
-        raise RunError(f"at most {MOST_TAGS} tags of {LONGEST_TAG} characters are kept; take fewer or shorter ones")
     said = About(note.strip(), cleaned)
     replace_file(run.path / FILE, encode(asdict(said)))
     return said
