@@ -10,7 +10,7 @@ calls and a tool's messages. What has no place (an image) is named in ``left_out
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os.path import commonprefix
@@ -101,7 +101,7 @@ def with_system(messages: list[dict[str, Any]], values: Mapping[str, Any]) -> li
     return messages
 
 
-def read_messages(where: str, name: str, value: list[Message]) -> list[Message]:
+def read_messages(where: str, name: str, value: Iterable[Any]) -> list[Message]:
     """Return the messages of a column. Raises TaskError for one without content."""
     read = (_messages(f"{where}: message {i} of {name!r}", message) for i, message in enumerate(value, start=1))
     return [message for messages in read for message in messages]
