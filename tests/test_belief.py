@@ -341,22 +341,22 @@ def test_importances_stay_with_a_group_and_the_page_asks_for_them(tiny, groups, 
     group = with_importances(tiny, groups[0])
     assert Group.from_json(json.loads(json.dumps(group.to_json()))) == group
     assert with_importances(tiny, replace(groups[0], columns={})) == replace(groups[0], columns={})
-    draft = draft_of(oar=True, outcome_weight=1.0).but(group=groups[0])
+    row = row_from("belief", {"of": "reference", "form": "difference", "introduction": "", "log": False}, ())
+    listed = builtin_row("step_correctness"), builtin_row("answer_correctness"), row.with_edits({"weight": 0.5})
+    draft = draft_of(*listed, oar=True, outcome_weight=1.0).but(group=groups[0])
     models, code = ModelWorker(), {}
     try:
         with Sandbox(deadline=60, pattern_margin=60) as worker:
             view = rescore(draft, worker, models)
     finally:
         models.close()
+    belief = beliefs(tiny, group, draft.pattern(), of="reference").as_reward("progress", 0.5)
+    scored = score_group(group, draft.pattern(), ["step_correctness", "answer_correctness", belief])
+    expected = credit_group(scored, "process", oar=True, outcome_weight=1.0)
     (tmp_path / "group.json").write_text(json.dumps(groups[0].to_json()))
     exec(inspect_code(draft, tmp_path / "group.json"), code)
     for one in (view.credit, code["credit"]):
-        assert near(one.advantages.ravel().tolist(), credit_of(group, draft).ravel().tolist())
-
-
-def credit_of(group, draft):
-    scored = score_group(group, draft.pattern(), ["step_correctness", "answer_correctness"])
-    return credit_group(scored, "process", oar=True, outcome_weight=1.0).advantages
+        assert near(one.advantages.ravel().tolist(), expected.advantages.ravel().tolist())
 
 
 @pytest.mark.training

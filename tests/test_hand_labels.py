@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from workbench.checks.reward_check import check_reward
-from workbench.data import load_groups, load_task
+from workbench.data import group_of, load_groups, load_task
 from workbench.data.hand_labels import HandLabelled, HandLabels
 from workbench.errors import ConfigError
+from workbench.rewards import score_group
+from workbench.steps import StepPattern
 from workbench.ui.handlers import group_export as handlers
 
 PROMPT = "Start with 3. Add 4. Double it."
@@ -46,6 +49,18 @@ def test_labels_are_kept_undone_and_stay_with_their_span(tmp_path: Path, labels:
         labels.mark(PROMPT, TEXT, STEPS, k, None)
     assert labels.of(PROMPT, TEXT) is None
     assert labels.table.read_text() == ""
+
+
+def test_a_scored_group_takes_the_labels_of_the_same_spans(labels: HandLabels) -> None:
+    group = group_of(PROMPT, [TEXT, TEXT.replace("15", "14")])
+    pattern = StepPattern(r"(?m)^(?:Step \d+|Answer):")
+    scored = score_group(group, pattern, [])
+    assert labels.of_group(scored).labels == ((True, False, None), (None, None, None))
+    labels.mark(PROMPT, TEXT, STEPS, 1, 0)
+    assert labels.of_group(scored).steps_right[0][:2] == [True, True]
+    other = score_group(group, StepPattern(r"\n", "ends"), [])
+    assert labels.of_group(other).labels[0][:2] == (True, True)
+    assert labels.of_group(replace(scored, group=replace(group, prompt="another"))).labels == ()
 
 
 @pytest.mark.parametrize("layout", ["stepwise", "prm800k"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,19 @@ def test_who_is_pushed_against_its_verdict_is_counted(scheme, sums, steps, said,
     names = ("right_answers", "wrong_answers", "right_steps", "wrong_steps")
     logged = group_metrics([credit, credit])
     assert tuple(logged[f"wronged/{name}"] for name in names) == pytest.approx(shares)
+
+
+def test_a_label_by_hand_takes_the_place_of_the_judges_verdict():
+    """The same group under process: its third answer's third step is right after all, and its first answer's first is
+    not. Where no reward judges correctness, what is labelled is all that is known."""
+    labels = ((False, None, None), (None, None), (None, None, True, None))
+    credit = worked_credit("process", [0.0, 1.0, 0.0], JUDGING)
+    labelled = replace(credit, scored=replace(credit.scored, labels=labels))
+    assert {(one.rollout, one.step) for one in labelled.judged() if one.step is not None and one.is_wronged} == {(0, 0)}
+    assert about_wronged(labelled).markdown.endswith("and [1 of 5](step:1.1) wrong steps.")
+    unknown = worked_credit("process", [0.5, 1.0, 0.25])
+    labelled = replace(unknown, scored=replace(unknown.scored, labels=labels))
+    assert [(one.rollout, one.step, one.right) for one in labelled.judged()] == [(0, 0, False), (2, 2, True)]
 
 
 def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():

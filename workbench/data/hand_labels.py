@@ -15,6 +15,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,6 +23,7 @@ from pydantic import BaseModel
 
 from workbench.errors import ConfigError, TaskError, WorkbenchError
 from workbench.files import encode, replace_file
+from workbench.schema import ScoredGroup, prompt_text
 
 Label = Literal[1, 0, -1]
 """PRM800K's ratings: right, neutral, wrong."""
@@ -78,6 +80,16 @@ class HandLabels:
             return HandLabelled.model_validate_json(self._path(prompt, completion).read_bytes())
         except (OSError, ValueError, WorkbenchError):
             return None
+
+    def of_group(self, scored: ScoredGroup) -> ScoredGroup:
+        """Return the group with the labels that its steps have here, neutral ones as right."""
+        labels: list[tuple[bool | None, ...]] = []
+        for rollout, row in zip(scored.group.rollouts, scored.scored, strict=True):
+            labelled = self.of(prompt_text(scored.group.prompt), rollout.text) if self.table.exists() else None
+            ratings = {(start, end): rating >= 0 for start, end, rating in (labelled.labels if labelled else ())}
+            labels.append(tuple(ratings.get((step.start, step.end)) for step in row.steps))
+        known = any(label is not None for of_row in labels for label in of_row)
+        return replace(scored, labels=tuple(labels)) if known else scored
 
     def mark(self, prompt: str, completion: str, steps: Sequence[Span], k: int, label: Label | None) -> HandLabelled:
         """Label step ``k`` of a completion cut into ``steps``; None takes its label away. Raises WorkbenchError."""

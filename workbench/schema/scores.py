@@ -135,13 +135,15 @@ class RewardSummary:
 class ScoredGroup:
     """A group with one ``StepScores`` a rollout, in the rollouts' order, and the reward functions that gave them.
 
-    ``pattern`` is what found the steps, in words; "" where that is not known.
+    ``pattern`` is what found the steps, in words; "" where that is not known. ``labels`` are those that somebody gave
+    the steps by hand, one a step and rollout, None for no label; none at all where nobody did.
     """
 
     group: Group
     scored: tuple[StepScores, ...]
     rewards: tuple[RewardSummary, ...]
     pattern: str = ""
+    labels: tuple[tuple[bool | None, ...], ...] = ()
 
     def __repr__(self) -> str:
         names = ", ".join(reward.name for reward in self.rewards) or "no reward"
@@ -181,11 +183,17 @@ class ScoredGroup:
 
     @property
     def steps_right(self) -> list[list[bool | None]] | None:
-        """Which steps are right, by the step reward that judges correctness; None where none does."""
+        """Which steps are right, by their label, else by the step reward that judges correctness; None without both."""
         judge = self.judge("step")
-        if judge not in JUDGES:
+        if judge not in JUDGES and not self.labels:
             return None
-        return [[to_verdict(score) for score in row.scores.get(judge, ())] for row in self.scored]
+        unknown = [(None,) * len(row.steps) for row in self.scored]
+        judged = judge if judge in JUDGES else ""
+        scores = [row.scores.get(judged, none) for row, none in zip(self.scored, unknown, strict=True)]
+        return [
+            [to_verdict(score) if label is None else label for label, score in zip(*row, strict=True)]
+            for row in zip(self.labels or unknown, scores, strict=True)
+        ]
 
     def scores(self, reward: RewardSummary) -> list[float | None]:
         """All that a reward function gave: one score per step, or per completion."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from workbench.checks import Finding, preflight_of
 from workbench.config import PromptSection, RewardConfig
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
+from workbench.data.hand_labels import HandLabels
 from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, Sandbox, score_split, split_group
@@ -95,7 +96,9 @@ class ScoringView:
     """What a reward that failed had printed by then, for each rollout."""
 
 
-def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> ScoringView:
+def rescore(
+    draft: PageState, worker: Sandbox, models: Models | None = None, labels: HandLabels | None = None
+) -> ScoringView:
     """Score the group on screen anew. Reward models are held by ``models``, by default in this process."""
     group = draft.group
     notes: list[Note | None] = [None] * len(draft.rows)
@@ -108,7 +111,7 @@ def rescore(draft: PageState, worker: Sandbox, models: Models | None = None) -> 
     try:
         pattern = draft.pattern()
         splits = split(group, pattern, worker)
-        credit, other = score(draft, group, splits, worker, models)
+        credit, other = score(draft, group, splits, worker, models, labels)
         drawing = show(draft, credit, [text_split.matches for text_split in splits], other)
         findings = findings_json(preflight_of([credit], pattern).findings)
     except PatternError as error:
@@ -151,7 +154,12 @@ def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
 
 
 def score(
-    draft: PageState, group: Group, splits: Sequence[Split], worker: Sandbox, models: Models | None = None
+    draft: PageState,
+    group: Group,
+    splits: Sequence[Split],
+    worker: Sandbox,
+    models: Models | None = None,
+    labels: HandLabels | None = None,
 ) -> tuple[Credit, Credit | None]:
     """The group's credit under the draft's scheme, and under its second scheme if it has one, or else the advantages
     of the group's file where they are others.
@@ -172,6 +180,7 @@ def score(
     options: dict[str, Any] = {"worker": worker, "models": models, "trainer_state": state}
     options["pattern"] = draft.pattern()
     scored = score_split(group, splits, rewards, **options)
+    scored = scored if labels is None else labels.of_group(scored)
     credit = credit_group(scored, **scheme.keywords())
     if second is None:
         logged = logged_credit(credit)

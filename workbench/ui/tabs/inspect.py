@@ -16,6 +16,7 @@ import gradio as gr
 from pydantic import validate_call
 
 from workbench.data import HUB, TASKS
+from workbench.data.hand_labels import HandLabels
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
@@ -253,7 +254,10 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
         draft, is_last = read(held), held.asks()
         held.scored = draft.rows
         view = rescore(
-            draft, services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates), services.models
+            draft,
+            services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates),
+            services.models,
+            HandLabels(services.workspace),
         )
         if not is_last():  # a change that came later is answered, or soon will be
             return {}
@@ -581,7 +585,7 @@ def opening(
     restored = restore(kept, query, services.groups)
     draft = restored.draft if restored is not None else before
     worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
-    view = rescore(draft, worker, services.models)
+    view = rescore(draft, worker, services.models, HandLabels(services.workspace))
     if view.credit is not None:
         services.drawn[tab] = view.credit, view.other
     services.warm()
