@@ -262,6 +262,8 @@ def _json_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
             raise
         yield from _json_lines(name, io.BytesIO(text))
         return
+    if isinstance(document, dict) and "rollouts" in document:  # a group of ours, which is one row
+        document = [document]
     if isinstance(document, dict):
         lists = [
             value
