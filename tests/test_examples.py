@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.stored_runs import store
-from workbench import runs, views
+from workbench import runs
 from workbench.cli import main
 from workbench.config.run import RunConfig
 from workbench.data import load_task
@@ -22,7 +22,6 @@ from workbench.runs import MethodStages, compare, open_run
 from workbench.runs.check import checked
 from workbench.runs.compare import ComparedMethod
 from workbench.schema import Group, Rollout
-from workbench.views.notebook import RunComparison
 
 OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
 
@@ -127,18 +126,6 @@ def test_completions_of_all_stages_are_counted_and_the_base_took_none(tmp_path: 
         seconds=24.5,  # 8 + 5 + 8 + 3.5
         models=3,  # policy, reference and reward model of the first run
     )
-
-
-def test_curves_are_by_completions_and_a_seeds_last_value_holds_until_its_next(tmp_path: Path) -> None:
-    """The second seed labelled with 10 completions more: where one has a value the other's last one stands."""
-    compared = RunComparison.of([stored(tmp_path, 4, 107), stored(tmp_path, 5, 117)])
-    (line,) = compared.lines()
-    assert (line.label, line.x) == ("prm", [0, 203, 213, 299, 309, 347, 357])
-    assert line.low == [0.3, 0.3, 0.7, 0.6, 0.6, 0.6, 0.62]
-    assert line.high == [0.3, 0.7, 0.7, 0.7, 0.6, 0.62, 0.62]
-    assert compared.figure().layout.xaxis.title.text == "completions sampled"
-    assert compared.by_method("completions").loc["prm"].tolist() == [2, 400, 395, 405]
-    assert "completions_to_65" in views.text(compared).splitlines()[0]
 
 
 def test_schemes_go_on_under_their_name_too(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.policies.load import load_policy
 from workbench.runs import Run
-from workbench.runs.export import card, export_model
+from workbench.runs.export import export_model
 
 ON_CPU = {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "save_steps": 1, "device": "cpu"}
 
@@ -83,14 +83,6 @@ def test_the_card_holds_the_runs_table_and_no_path_of_this_machine(adapted: Run,
     assert "| adapter | LoRA, r 2, α 32, on q_proj, v_proj |" in text
     assert "| task | chain-arithmetic |" in text
     assert str(adapted.path.parent) not in text
-    config = adapted.config()
-    config.policy.path, config.task.name = "someone/model", str(tmp_path / "model")
-    (named := tmp_path / "named").mkdir()
-    (named / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/model"}')
-    hub = card(adapted, config, named, named)
-    assert "base_model: someone/model" in hub
-    assert "| task | model |" in hub
-    assert str(tmp_path) not in hub
 
 
 def test_a_push_is_shown_first_and_done_when_it_is_asked_for(

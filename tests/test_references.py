@@ -14,7 +14,7 @@ from tests import reward_models
 from tests.drafts import draft_of
 from tests.stored_runs import config_of, store
 from workbench.cli import main
-from workbench.config import ModelConfig, SamplingConfig
+from workbench.config import ModelConfig
 from workbench.config.run import RunConfig
 from workbench.errors import PolicyError, RunError, WorkbenchError
 from workbench.places import check_language_model
@@ -22,9 +22,7 @@ from workbench.policies.load import load_policy
 from workbench.rewards.models.model import LocalModels
 from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
-from workbench.schema import Example
 from workbench.ui.handlers.reward_forms import run_as_reward
-from workbench.ui.handlers.session import Services
 
 FAKE = "tests.fake_run"
 
@@ -164,20 +162,6 @@ def test_a_policy_is_no_reward_model_and_the_other_way_round(
 
 def _named(path: str, form: str) -> dict[str, str]:
     return {"path": path, "format": form}
-
-
-def test_the_page_s_workers_take_the_runs_of_its_own_workspace(tmp_path: Path, first: Run, judge: Run) -> None:
-    services = Services(tmp_path)
-    try:
-        group = services.models.sample("run:first", Example("a", {}), SamplingConfig(max_completion_length=2))
-        assert group is not None
-        assert group.policy == str(first.dir.checkpoints / "final")
-        assert services.models.status().policy == "run:first"
-        with pytest.raises(RunError, match="did you mean 'first'"):
-            services.models.sample("run:firs", Example("a", {}), SamplingConfig(max_completion_length=2))
-        services.models.load(ModelConfig(path="run:judge", format="classifier"))
-    finally:
-        services.close()
 
 
 def test_a_finished_reward_model_becomes_a_row_in_one_click(tmp_path: Path, first: Run, judge: Run) -> None:

@@ -125,23 +125,6 @@ def test_a_standby_is_for_the_environment_that_it_was_started_in(
     assert standby.take(run, ["this"], {}) is None
 
 
-def test_a_rank_of_a_launcher_starts_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    with pytest.raises(RunError, match="is rank 1 of 2 of torchrun or accelerate"):
-        runs.start(RunConfig(), tmp_path, module=FAKE)
-    assert list_runs(tmp_path) == []
-
-
-def test_ranks_are_started_by_torchrun() -> None:
-    path = Path("/w/runs/a")
-    assert spawn.training_command(path, 1) == [sys.executable, "-m", "workbench.process", "/w/runs/a"]
-    assert spawn.training_command(path, 4)[1:] == [
-        *("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "4"),
-        *("-m", "workbench.process", "/w/runs/a"),
-    ]
-
-
 # -- a run that dies ------------------------------------------------------------------------------------------------
 
 
