@@ -204,12 +204,6 @@ def show_more(page: Page) -> None:
         more.click()
 
 
-def unfold_more(page: Page, name: str) -> None:
-    """Unfold a part of More."""
-    show_more(page)
-    page.locator("#more").get_by_role("button", name=name).click()
-
-
 def open_config(page: Page, file: Path) -> None:
     """Open a configuration file."""
     with page.expect_file_chooser() as chooser:

@@ -180,15 +180,3 @@ def test_a_group_too_large_to_be_credited_is_refused_before_a_table_is_made(
         api.Api.assign_credit(empty, empty, lengths, "process", None, {})
     assert f"{max(lengths) * len(lengths):,}" in str(refused.value)
     assert f"{api.MOST_TOKENS:,}" in str(refused.value)
-
-
-def test_of_many_runs_the_newest_are_listed_and_the_others_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "LISTED", 2)
-    for name in ("a", "b", "c", "d", "e"):
-        RunDir.create(tmp_path, RunConfig(name=name))
-    services = Services(tmp_path)
-    answer = api.Api(services).list_runs()
-    assert (len(answer["runs"]), answer["more"]) == (2, 3)
-    services.close()

@@ -44,7 +44,6 @@ def drawn(page: Page, holder: str) -> list[list[float]]:
 def test_a_group_is_split_scored_and_explained(page: Page, app: App) -> None:
     a_scored_group_is_on_screen_and_the_pages_process_has_no_torch(page, app)
     typing_a_pattern_splits_anew(page)
-    a_pattern_that_does_not_compile_keeps_the_last_drawing(page)
     a_preset_is_chosen_by_what_it_finds(page)
     a_reward_of_ones_own_changes_the_scores_and_its_errors_have_a_line(page)
     equal_rewards_teach_nothing_and_the_page_says_so(page)
@@ -73,17 +72,6 @@ def typing_a_pattern_splits_anew(page: Page) -> None:
     expect(page.locator("#drawing .summary")).to_contain_text("no step found in 8 of 8")
     set_regex(page, PATTERN)
     expect(page.locator(CHIPS)).to_have_count(before)
-
-
-def a_pattern_that_does_not_compile_keeps_the_last_drawing(page: Page) -> None:
-    before = page.locator(CHIPS).count()
-    set_regex(page, "(?m)^(Step")
-    expect(page.get_by_role("alert").filter(has_text="does not compile")).to_contain_text("character 10")
-    expect(page.locator("#drawing .stale")).to_contain_text("Showing the last valid result")
-    assert page.locator(CHIPS).count() == before
-    set_regex(page, PATTERN)
-    expect(page.locator("#drawing .stale")).to_be_hidden()
-    expect(page.locator("#pattern-note .drawn.plain")).to_contain_text(re.compile("finds .* per answer"))
 
 
 def a_preset_is_chosen_by_what_it_finds(page: Page) -> None:
@@ -126,11 +114,8 @@ def equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
     expect(page.locator("#reward-note-1")).not_to_contain_text("shown")
     expect(page.locator("#reward-note-1")).to_contain_text("4 of 8 answers right")
     expect(page.locator(f"{CARDS} .text i.p").first).to_be_visible()
-    page.locator("#reward-on-1 input").uncheck()
     page.locator("#credit-outcome-weight input").fill("0")
-    expect(notices).to_contain_text("nothing to learn from this group")
     page.locator("#reward-on-0 input").check()
-    page.locator("#reward-on-1 input").check()
     page.locator("#reward-remove-2").click()
     expect(notices).to_be_empty()
     expect(page.locator(f"{CARDS} .chip .r").first).to_have_text("1")

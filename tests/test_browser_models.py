@@ -17,13 +17,10 @@ from tests.browsing import (
     children,
     expect_no_sideways_scroll,
     expect_reward,
-    open_config,
     visit,
 )
 from tests.stored_runs import learning, store
 from tests.waiting import wait_for
-from workbench.config import RewardConfig
-from workbench.config.run import RunConfig
 from workbench.rewards import Sandbox
 from workbench.rundir.checkpoints import seal
 from workbench.ui.handlers.scoring import TRUST_MODEL
@@ -120,50 +117,6 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     page.locator("#heatmap .summary").get_by_role("button", name="Probes").click()
     page.locator("#probe").click()
     expect(page.locator("#probe-table td").first).to_be_visible()
-
-
-def test_a_configuration_with_models_opens_and_a_run_inherits_them(
-    page: Page, app: App, folders: dict[str, str], tmp_path: Path
-) -> None:
-    a_model_with_code_of_its_own_opens_switched_off(page, folders, tmp_path)
-    prm = {"path": folders["my-prm"], "format": "stepwise"}
-    rewards = [
-        RewardConfig(name="prm", weight=0.5, model=prm),
-        RewardConfig(name="least", kind="outcome", model={**prm, "reduce": "min"}),
-        RewardConfig(name="values", monte_carlo={"continuations": 2}),
-    ]
-    file = tmp_path / "shared.yaml"
-    file.write_text(RunConfig(method={"rewards": rewards}).to_yaml())
-    open_config(page, file)
-    expect_reward(page, 0, "prm · model", "step")
-    expect_reward(page, 1, "least · model", "outcome")
-    expect_reward(page, 2, "Monte-Carlo (k=2)", "step")
-    expect(page.locator("#reward-note-2")).to_contain_text("not estimated yet; press Estimate step values")
-    expect(page.locator("#reward-note-0")).to_contain_text("mean")
-
-    page.locator("#train-on-this").click()
-    expect(page.locator("#inherited")).to_contain_text("prm (model) × 0.5, least (model), values (k=2)")
-    page.locator("#run-name input, #run-name textarea").fill("on-a-model")
-    page.locator("#start").click()
-    expect(page.locator("#stop")).to_be_visible()
-    folder = app.workspace / "runs" / "on-a-model"
-    started = RunConfig.load(folder / "run.yaml")
-    assert [one.model_dump() for one in started.grpo.rewards] == [one.model_dump() for one in rewards]
-    kept = json.loads((folder / "rewards" / "prm.json").read_text())
-    assert set(kept["files"]) >= {"config.json", "model.safetensors"}
-    assert json.loads((folder / "rewards" / "values.json").read_text())["monte_carlo"]["continuations"] == 2
-    page.locator("#stop").click()
-    expect(page.locator("#run-state")).to_contain_text("stopped")
-
-
-def a_model_with_code_of_its_own_opens_switched_off(page: Page, folders: dict[str, str], tmp_path: Path) -> None:
-    model = {"path": folders["my-prm"], "format": "stepwise", "trust_remote_code": True}
-    reward = RewardConfig(name="foreign", model=model)
-    file = tmp_path / "foreign.yaml"
-    file.write_text(RunConfig(method={"rewards": [reward]}).to_yaml())
-    open_config(page, file)
-    expect(page.locator("#door-note")).to_contain_text("foreign")
-    expect(page.locator("#reward-on-0 input")).not_to_be_checked()
 
 
 # ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────

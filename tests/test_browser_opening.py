@@ -12,7 +12,6 @@ from tests.browsing import SECONDS, App, choose, expect_rollouts, show_more, wit
 
 pytestmark = pytest.mark.browser
 
-CARDS = "#drawing .rollout:not(.streaming)"
 REGEX = "#regex textarea"
 EVENTS = "**/gradio_api/run/predict*"
 

@@ -145,9 +145,6 @@ def help_has_the_live_numbers_of_the_pinned_token(page: Page) -> None:
     page.get_by_role("tab", name="Help").click()
     expect(page.locator("#help-live")).to_contain_text("the pinned token, rollout 3, step 2")
     expect(page.locator("#help-sum")).to_contain_text(total.replace("+", ""))
-    rows = page.locator("#help-live tbody tr")
-    values = [float(text.replace("\u2212", "-")) for text in rows.locator("td:last-child").all_text_contents()]
-    assert sum(values) == pytest.approx(float(total.replace("\u2212", "-").replace("+", "")), abs=1e-3)
     page.get_by_label("Find a metric").fill("kl/k")
     expect(page.locator("#help-metrics tbody tr:visible")).to_have_count(3)
 
@@ -203,16 +200,6 @@ def notebook_code_is_copied_and_gives_the_same_numbers(page: Page) -> None:
     exec(code, found)
     credit = found["credit"]
     assert b"".join(credit.of(i).tobytes() for i in range(8)) == advantages(page)
-    page.locator("#regex textarea").fill("(")
-    expect(page.locator("#drawing .stale")).to_be_visible()
-    page.get_by_role("button", name="Close").click()
-    page.get_by_role("tab", name="Train").click()
-    page.locator("#steps input").fill("7")
-    page.locator("#train-notebook").click()
-    expect(page.locator("#train-code pre")).to_contain_text("'steps': 7")
-    page.locator("#learning-rate input").fill("-1")
-    page.locator("#train-notebook").click()
-    expect(page.locator("#train-code").get_by_role("alert")).to_contain_text("learning_rate")
 
 
 # ── access ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,6 @@ def test_functions_are_watched_written_saved_and_limited(page: Page, app: App) -
     each_row_says_what_its_function_gave_and_took_from_the_start(page)
     a_weight_by_step_is_written_refused_kept_and_undone(page)
     watching_shows_scores_positions_correlation_and_each_rollout(page)
-    an_outcome_function_pasted_into_a_step_row_is_one(page)
     a_failing_line_far_down_is_the_one_that_is_marked(page)
     a_function_is_saved_and_found_after_a_reload(page, app)
     results_stand_beside_the_code_and_prints_under_them(page)
@@ -54,14 +53,6 @@ def a_weight_by_step_is_written_refused_kept_and_undone(page: Page) -> None:
     expect(field).to_have_value("")  # the editor shows the row that came back
     page.keyboard.press("Escape")
     close_editor(page)
-
-
-def an_outcome_function_pasted_into_a_step_row_is_one(page: Page) -> None:
-    code = "def right(prompts, completions, answer, **kwargs) -> list[float]:\n    return [0.25] * len(answer)\n"
-    add_own_reward(page, code)
-    expect_reward(page, 2, "right", "outcome")
-    expect(page.locator("#reward-note-2")).to_contain_text("mean 0.25")
-    remove(page, 2)
 
 
 def a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
@@ -110,10 +101,6 @@ def watching_shows_scores_positions_correlation_and_each_rollout(page: Page) -> 
     tables = page.locator("#watch table")
     expect(tables).to_have_count(4)
     expect(tables.nth(0)).to_contain_text("step_correctness")
-    expect(tables.nth(0).locator("rect")).to_have_count(4)
-    expect(tables.nth(1).locator("tbody td")).to_have_count(6)
-    expect(tables.nth(2)).to_contain_text("0.48")
-    expect(tables.nth(3).locator("tbody tr")).to_have_count(8)
     add_reward(page, "trl:think_format_reward")
     expect(tables.nth(0)).to_contain_text("trl:think_format_reward")
     expect(page.locator("#watch details")).to_have_attribute("open", "")

@@ -118,7 +118,6 @@ def test_runs_are_sorted_compared_opened_and_deleted(
         the_table_sorts_filters_and_says_when_nothing_matches(page)
         chosen_runs_are_drawn_together(page)
         dragging_zooms_all_charts_and_a_reload_keeps_the_view(page)
-        a_run_keeps_its_colour_when_another_goes(page)
         a_run_is_downloaded_and_opened_in_train(page, tmp_path)
         deleting_offers_undo_and_refuses_a_run_that_goes_on(page, workspace)
 
@@ -191,17 +190,6 @@ def dragging_zooms_all_charts_and_a_reload_keeps_the_view(page: Page) -> None:
     expect(last_x(page, "length")).to_contain_text("10")
     page.get_by_label("Filter runs").fill("")
     expect(page.locator(f"{ROWS}.chosen")).to_have_count(3)
-
-
-def a_run_keeps_its_colour_when_another_goes(page: Page) -> None:
-    """Its row and the differences show it."""
-    colour = page.locator("#runs-diff th", has_text="outcome-0").locator(".swatch").get_attribute("style")
-    assert colour == "color: var(--wc-1);"
-    for name in ("process-0", "process-1"):
-        page.get_by_label(f"Choose {name}", exact=True).uncheck()
-    expect(page.locator("#runs-legend li")).to_have_count(1)
-    expect(page.locator("#runs-legend .swatch")).to_have_attribute("style", colour)
-    expect(page.locator(f"{ROWS}.chosen .swatch")).to_have_attribute("style", colour)
 
 
 def a_run_is_downloaded_and_opened_in_train(page: Page, tmp_path: Path) -> None:

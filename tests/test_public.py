@@ -13,7 +13,7 @@ import gradio as gr
 import pytest
 from starlette.testclient import TestClient
 
-from tests.drafts import draft_of, own_row
+from tests.drafts import draft_of
 from tests.stored_runs import store
 from workbench.cli.page import Place, place_of
 from workbench.config import JudgeConfig, RewardConfig, SamplingConfig
@@ -26,7 +26,6 @@ from workbench.ui.handlers.example import find_task, first_draft, first_group, s
 from workbench.ui.handlers.fields import tree_leaves, with_path
 from workbench.ui.handlers.opening import Ask, open_file
 from workbench.ui.handlers.run_setup import start_run
-from workbench.ui.handlers.scoring import rescore
 from workbench.ui.public import (
     ABOUT,
     FREE,
@@ -153,14 +152,6 @@ def test_models_code_judges_and_foreign_tasks_are_refused_where_they_would_be_us
     for name in ("hub:openai/gsm8k", "/etc/passwd", __file__):
         with pytest.raises(TaskError):
             find_task(name)
-
-
-def test_built_in_functions_score_and_code_does_not(services: PublicServices) -> None:
-    worker = services.reward_worker("tab")
-    assert rescore(draft_of(), worker, services.models).credit is not None
-    view = rescore(draft_of(own_row(CODE)), worker, services.models)
-    assert view.credit is None
-    assert view.rows[0] is not None
 
 
 def test_runs_wait_in_one_queue_and_go_after_a_day(services: PublicServices, monkeypatch: pytest.MonkeyPatch) -> None:

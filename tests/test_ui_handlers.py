@@ -15,14 +15,12 @@ from tests.drafts import PATTERN, draft_of, own_row
 from tests.stored_runs import store
 from workbench.config import SamplingConfig
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.schema import Group, Step
 from workbench.steps import Split, pattern
-from workbench.ui.handlers import example as inspect
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
 from workbench.ui.handlers import sharing as imports
 from workbench.ui.handlers.example import adopt, first_group, pattern_note, read_as, sample
@@ -111,12 +109,6 @@ def test_a_pattern_of_empty_text_is_refused(worker, regex):
     assert "empty" in rescore(form(regex=regex), worker).pattern.text
 
 
-def test_a_slow_pattern_is_refused_and_named(worker):
-    slow = replace(first_group().rollouts[0], texts=("a" * 40 + "b",), token_ids=(1,), finished=False, logprobs=None)
-    view = rescore(form(regex="(a|aa)+$").but(group=Group("p", (slow, slow))), worker)
-    assert "too slow (0.25 s) on rollout 1" in view.pattern.text
-
-
 def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     code = "def mine(prompt, step, **columns):\n    if 'Answer' in step:\n        return 1 / 0\n    return 1.0\n"
     view = rescore(form(builtin_row("answer_correctness"), own(code)), worker)
@@ -125,25 +117,6 @@ def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     assert "ZeroDivisionError" in view.rows[1].text
     assert view.rows[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
     assert json.loads(view.drawing)["stale"] == "the reward mine has an error, said under Rewards"
-
-
-def test_a_syntax_error_keeps_the_name_and_has_its_line(worker):
-    view = rescore(form(own("def mine(prompt, step, **columns):\n    return (\n")), worker)
-    assert own("def mine(prompt, step, **columns):\n    return (\n").name == "mine"
-    assert view.rows[0].line is not None
-
-
-def test_a_reward_that_never_ends_is_stopped_and_noted():
-    with Sandbox(deadline=0.5) as worker:
-        view = rescore(form(own("def mine(prompt, step, **c):\n    while True:\n        pass\n")), worker)
-        assert "deadline" in view.rows[0].text
-        assert json.loads(rescore(form(), worker).drawing)["show"]
-
-
-def test_equal_rewards_have_no_spread(worker):
-    view = rescore(form(own("def mine(prompt, step, **columns):\n    return 1.0\n")), worker)
-    assert json.loads(view.drawing)["show"]["spread"] is False
-    assert not view.credit.advantages.any()
 
 
 def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker):
@@ -169,12 +142,6 @@ def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker
         assert rescore(after, worker).credit.advantages.any()
     assert remedied(draft, view.credit, "Scheme step") is None  # what was not offered
     assert remedied(draft, view.credit, None) is remedied(draft, None, "Scheme outcome") is None
-
-
-def test_an_outcome_scheme_without_an_outcome_reward_says_what_is_missing(worker):
-    view = rescore(form(builtin_row("step_correctness"), scheme="outcome"), worker)
-    assert "needs an outcome reward" in view.note.text
-    assert json.loads(view.drawing)["stale"] == "the credit has an error, said under Credit"
 
 
 def test_a_group_that_is_not_of_the_page_says_what_differs():
@@ -219,14 +186,6 @@ def test_an_edited_builtin_becomes_code():
 
 
 # ── examples, presets, reward functions ──────────────────────────────────────────────────────────────────────────
-
-
-def test_an_edited_prompt_says_whose_columns_it_has():
-    draft = form()
-    assert inspect.edited_example(draft)[1] == ""
-    example, note = inspect.edited_example(draft.but(text=draft.text + "!"))
-    assert example.columns == draft.columns
-    assert "answer" in note
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -375,19 +334,6 @@ def test_an_opened_configuration_is_isolated_and_what_reaches_out_is_off():
     assert not own_run.isolates
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"x" * 1_000_001, "c.yaml has over 1,000,000 bytes"),
-        (b"task: \xff", "c.yaml: byte 6 is not UTF-8; save it as UTF-8"),
-        (b"seed: [", "not YAML"),
-    ],
-)
-def test_what_is_no_configuration_is_refused(content, message):
-    with pytest.raises(ConfigError, match=message):
-        imports.open_config(form(), "c.yaml", content)
-
-
 @pytest.fixture
 def run(tmp_path, services):
     run = RunDir.create(tmp_path, RunConfig(name="seen"))
@@ -395,16 +341,6 @@ def run(tmp_path, services):
     run.rollouts.write(1, [worked_credit()])
     run.set_status("finished", step=1)
     return run
-
-
-def test_a_run_is_polled_from_where_the_page_is(run, tmp_path):
-    news = run_follow.poll(tmp_path, "seen", 0, -1)
-    assert (news["state"], news["final"], news["steps"]) == ("finished", True, [1])
-    assert [(panel["key"], len(panel["traces"])) for panel in news["panels"]] == [("reward", 1)]
-    run.append_metrics({"step": 2})
-    later = run_follow.poll(tmp_path, "seen", news["cursor"], 1)
-    assert [row["step"] for row in later["rows"]] == [2]
-    assert later["steps"] == []
 
 
 def test_a_resume_is_read_anew_with_all_its_rollouts(run, tmp_path):
@@ -431,13 +367,6 @@ def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):
     (run.checkpoints / "checkpoint-1").rmdir()
     assert not run_follow.poll(tmp_path, "seen", 0, -1)["resumable"]
     assert "no checkpoint to resume from" in run_follow.resume(tmp_path, "seen")["message"]
-
-
-def test_a_queued_run_tells_what_it_waits_for(tmp_path):
-    waiting = RunDir.create(tmp_path, RunConfig(name="waiting"))
-    waiting.set_status("queued", "waits for the CPU behind run 'seen'", behind="seen")
-    news = run_follow.poll(tmp_path, "waiting", 0, -1)
-    assert (news["state"], news["behind"], news["started"]) == ("queued", "seen", None)
 
 
 def test_stored_rollouts_are_drawn_as_stored(run, services, tmp_path):

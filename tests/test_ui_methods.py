@@ -18,7 +18,6 @@ from workbench.ui.handlers.page_state import PageState, Tab, builtin_row
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import dump, link_of, restore, take_over, train_code
-from workbench.ui.tabs.form import form_note_value
 
 CHANGED: dict[str, dict[str, Any]] = {
     "grpo": {"beta": 0.02, "loss_type": "cispo", "epsilon_high": 5.0, "on_reward_error": "unscored"},
@@ -142,10 +141,3 @@ def test_the_rows_are_counted_or_the_reason_given_why_there_are_none(tmp_path: P
     missing = run_setup.rows_found(own.with_values({"task.data": "nowhere.jsonl"}))
     assert missing is not None
     assert "nowhere.jsonl" in missing.text
-
-
-def test_a_refused_setting_of_a_method_marks_its_field() -> None:
-    draft = draft_of().with_values({"method.name": "dpo", "dpo.beta": -1})
-    with pytest.raises(ConfigError) as refused:
-        draft.config()
-    assert "dpo-beta" in json.loads(form_note_value(Note(str(refused.value)), draft.method))["fields"]

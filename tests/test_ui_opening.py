@@ -71,12 +71,6 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     assert [rollout["outcome"] for rollout in drawn["show"]["rollouts"]] == [1.0, 1.0, 0.0, 1.0]
 
 
-def test_groups_go_round_at_the_ends(tmp_path):
-    imported = opened(tmp_path)[-1].imported
-    assert choose_group(draft_of(), imported, 0, by=-1)[1] == 299
-    assert choose_group(draft_of(), imported, 299, by=1)[1] == 0
-
-
 def test_problems_of_other_columns_open_as_a_task_that_runs_find_again(tmp_path):
     uploads = tmp_path / "uploads" / "ab12"
     uploads.mkdir(parents=True)
@@ -102,20 +96,6 @@ def test_a_prompt_that_nothing_names_is_asked_for_and_chosen(tmp_path):
     assert (told.note.level, told.task[0].prompt, told.task[0].columns["answer"]) == ("info", "0 + 1?", "1")
     unjudged = opened(tmp_path, name, columns={"prompt": "text", "answer": ""})[-1]
     assert (unjudged.note.level, len(unjudged.task.rewards)) == ("warning", 0)
-
-
-@pytest.mark.parametrize("path", ["mine.jsonl", "sub/../mine.jsonl"])
-def test_a_file_of_the_workspace_is_opened(tmp_path, path):
-    (tmp_path / "sub").mkdir()
-    write(tmp_path, {"prompt": "a", "completion": "1", "reward": 0.5})
-    imported = opened(tmp_path, path)[-1].imported
-    assert group_rows(imported) == [["1", "1", "⌀ 0.50", "a"]]
-    assert [reward.name for reward in find_rewards(imported)] == ["given_reward"]
-
-
-def test_a_configuration_is_handed_on(tmp_path):
-    (tmp_path / "run.yaml").write_text("method: grpo\n")
-    assert opened(tmp_path, "run.yaml")[-1].configuration == tmp_path / "run.yaml"
 
 
 @pytest.mark.parametrize(
@@ -154,14 +134,6 @@ def test_answers_are_compared_with_the_files_right_ones_where_it_has_no_reward(t
     assert [reward.name for reward in find_rewards(view.imported)] == ["math_equality"]
     unscored = opened(tmp_path, write(tmp_path, *ROWS, ROWS[0]))[-1]
     assert (find_rewards(unscored.imported), unscored.note.level) == ([], "warning")
-
-
-def test_bad_rows_of_a_file_can_be_skipped(tmp_path):
-    name = write(tmp_path, *ROWS, [1])
-    assert "line 3" in opened(tmp_path, name)[-1].note.text
-    imported = opened(tmp_path, name, skip_bad_rows=True)[-1].imported
-    assert len(imported.groups[0]) == 2
-    assert imported.facts.notes[0].startswith("1 bad row left out")
 
 
 def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
@@ -245,16 +217,6 @@ def test_the_pages_rewards_are_held_against_the_labels(tmp_path, services):
     assert (row[1], row[2]) == (str(group + 1), str(rollout + 1))
     text = imported.groups[group].rollouts[rollout].text
     assert row[6].split(" ↵ ")[0] == text.split("\n")[0][: opening_handlers.SHOWN - 1] or row[6].endswith("…")
-
-
-def test_labels_of_steps_give_a_first_error_f1(tmp_path, services):
-    opening = opened(tmp_path, "chain-arithmetic", tokenizer="words")[-1]
-    view = list(check_rewards(opening.imported, scoring_form(opening), "", services, "tab"))[-1]
-    assert [(row[0], row[1], row[4], row[6]) for row in view.made.rows] == [
-        ("step_correctness", "steps", "1.000", "100.0%"),
-        ("answer_correctness", "completions", "1.000", "–"),
-    ]
-    assert view.made.worst == ()
 
 
 # ── a file's own advantages ──────────────────────────────────────────────────────────────────────────────────────

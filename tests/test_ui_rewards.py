@@ -95,18 +95,6 @@ def test_saving_and_loading(tmp_path: Path) -> None:
     assert "UTF-8" in broken.text
 
 
-def test_what_is_typed_in_a_row_is_read_by_its_key_and_by_no_other() -> None:
-    draft = form(builtin_row("step_correctness"), own(STEP))
-    first, second = (row.key for row in draft.rows)
-    edits = {first: {"weight": 0.5}, second: {"code": OUTCOME, "on": False}, "gone": {"on": False}}
-    edited = draft.with_edits(edits)
-    assert [(row.name, row.kind, row.weight, row.on) for row in edited.rows] == [
-        ("step_correctness", "step", 0.5, True),
-        ("whole", "outcome", 1.0, False),
-    ]
-    assert [row.key for row in edited.rows] == [first, second]
-
-
 def test_a_template_is_added_under_a_name_that_is_free() -> None:
     draft: PageState | Note = form(builtin_row("step_correctness"))
     for _ in range(14):  # there is no most
@@ -191,12 +179,6 @@ def test_what_a_reward_printed_stands_under_the_rollout_it_was_scoring(worker: S
         ("Rollout 1", "saw Stepsaw Stepsaw Answer:"),
         ("Rollout 2", "saw Stepsaw Stepsaw Answer:"),
     ]
-
-
-def test_scores_are_summed_up_in_a_sentence() -> None:
-    assert handlers.scores_sentence("f", "step", [1.0, None, 1.0]) == "f scores 2 of 3 steps 1; 1 step without a score"
-    assert handlers.scores_sentence("f", "answer", [None]) == "f scores none of 1 answer"
-    assert handlers.scores_sentence("f", "step", [0.1, 0.2, 0.3, 0.4]) == "f scores 4 steps from 0.1 to 0.4, mean 0.25"
 
 
 def test_a_row_says_that_the_scheme_does_not_use_it(worker: Sandbox) -> None:

@@ -36,7 +36,6 @@ from workbench.ui.handlers.run_follow import kept
 from workbench.ui.handlers.run_setup import Pace, estimate, measured_pace
 from workbench.ui.handlers.runs import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.session import Services
-from workbench.ui.tabs.runs import _live_value
 from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,13 +128,6 @@ def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkey
     store(tmp_path, "c", [{"step": 1, "reward": 1.0}])
     assert len(runs.table(tmp_path)["runs"]) == 3
     assert len(run_follow._figures) <= 1
-
-
-def test_a_configuration_is_read_again_when_its_file_changes(tmp_path):
-    run = store(tmp_path, "a", [], seed=1)
-    assert run.config().seed == 1
-    (run.path / "run.yaml").write_text(RunConfig(name="a", seed=2).to_yaml())
-    assert run.config().seed == 2
 
 
 # ── mean and band over seeds ─────────────────────────────────────────────────────────────────────────────────────
@@ -544,10 +536,3 @@ def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
     assert measured_pace(tmp_path, "grpo", "tiny") == Pace("old", 2.0, 48)
     assert measured_pace(tmp_path, "sft", "tiny") is None
     assert measured_pace(Path(tmp_path / "nowhere"), "grpo", "tiny") is None
-
-
-def test_starts_are_told_apart_also_by_an_app_that_was_restarted():
-    """The page, which outlives the app, would take the first start after a restart for one it has shown."""
-    first, again, refused = (json.loads(_live_value(run)) for run in ("a", "a", None))
-    assert json.loads(_live_value(None, pressed=False))["start"] == ""
-    assert len({"", first["start"], again["start"], refused["start"]}) == 4

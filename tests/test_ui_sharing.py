@@ -150,39 +150,6 @@ def test_a_group_that_was_edited_or_read_is_read_again(worker: Sandbox, store: G
     assert found["credit"].advantages.tobytes() == rescore(draft, worker).credit.advantages.tobytes()
 
 
-def test_a_prompt_of_ones_own_is_sampled_again(store: GroupStore) -> None:
-    group = replace(first_group(), prompt="Start with 7, add 5.\n", columns={})
-    code = inspect_code(draft_of().but(group=group), store.keep(group))
-    assert "wb.Example('Start with 7, add 5.\\n', {})" in code
-
-
-def test_training_code_is_the_runs_configuration() -> None:
-    config = RunConfig.parse(
-        {
-            "name": "mine",
-            "method": {
-                "pattern": {"regex": "\\n+", "kind": "ends"},
-                "rewards": [
-                    {"name": "mine", "code": MINE, "weight": 0.5},
-                    {"name": "answer_correctness", "kind": "outcome"},
-                ],
-                "credit": {"scheme": "first_error", "options": {"threshold": 0.25}},
-                "beta": 0.01,
-            },
-            "run": {"steps": 3},
-        }
-    )
-    code = train_code(config, Path("/somewhere"))
-    before, _, after = code.partition("run = ")
-    found: dict[str, Any] = {}
-    exec(before, found)
-    assert found["config"] == config
-    assert after.startswith("wb.train(config, '/somewhere')\n")
-    plain: dict[str, Any] = {}
-    exec(train_code(RunConfig()).partition("run = ")[0], plain)
-    assert plain["config"] == RunConfig()
-
-
 @pytest.mark.parametrize("text", ["", "a", "\\", "'", "a\nb", "a'''\n\"\"\"\\", "\\n\n\\", "\r\n", "\x00", "'\n"])
 def test_a_literal_gives_back_its_text(text: str) -> None:
     assert eval(text_literal(text)) == text

@@ -28,7 +28,6 @@ from workbench.ui.handlers.rewards import row_label, save_row, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
 from workbench.ui.handlers.session import Services, Works
 
-LINES = (";", "ends")
 GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))
 VALUES = StepValues(
     values=((0.25, 1.0), (0.5, 0.0)),

@@ -13,7 +13,7 @@ from tests.drafts import draft_of
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.example import choose_example, preview, read_as
-from workbench.ui.handlers.fields import credit_section, with_path, with_settings
+from workbench.ui.handlers.fields import credit_section
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import dump, inspect_code, restore
@@ -65,32 +65,6 @@ def test_a_task_of_several_turns_brings_its_environment_and_its_policy_and_takes
     away = read_as(mine, "chain-arithmetic", mine)
     assert away is not None
     assert away.policy == "my/model"
-
-
-def test_own_problems_open_under_a_scheme_that_reads_their_rewards(tmp_path: Path) -> None:
-    rows = tmp_path / "mine.jsonl"
-    rows.write_text('{"question": "2 + 2?", "answer": "4"}\n' * 3, encoding="utf-8")
-    first = draft_of()
-    own = read_as(first, str(rows), first)
-    assert own is not None
-    assert (first.credit["scheme"], own.credit["scheme"]) == ("process", "outcome")
-    back = read_as(own, "chain-arithmetic", own)
-    assert back is not None
-    assert back.credit["scheme"] == "process"
-    counted = first.but(credit=with_settings(first.credit, {"outcome_weight": 1.0}))
-    kept = read_as(counted, str(rows), counted)
-    assert kept is not None
-    assert kept.credit == counted.credit  # which reads outcomes already
-
-
-def test_a_column_that_is_no_prompt_is_told_of_in_the_pages_words(tmp_path: Path) -> None:
-    rows = tmp_path / "mine.jsonl"
-    rows.write_text('{"Problem Text": "2 + 2?", "answer": "4"}\n', encoding="utf-8")
-    draft = draft_of()
-    text = json.loads(preview(draft.but(tree=with_path(draft.tree, "task.name", str(rows)))))["text"]
-    assert "'Problem Text'" in text
-    assert "Columns (under Rows)" in text
-    assert "task.columns" not in text
 
 
 def test_a_reload_and_notebook_code_have_the_reading(file: str, tmp_path: Path) -> None:
