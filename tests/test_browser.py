@@ -15,7 +15,6 @@ from tests.browsing import (
     choose,
     close_editor,
     expect_rollouts,
-    heard,
     stopped,
     visit,
     write_reward,
@@ -221,7 +220,6 @@ def test_groups_are_sampled_cancelled_and_refused(page: Page, browser: Browser, 
     page.get_by_role("tab", name="Inspect").click()
     two_tabs_do_not_touch_each_other(page, browser, app)
     sampling_streams_a_new_group_in(page, app)
-    cancelling_brings_the_old_group_back(page, app)
     a_group_sampled_while_a_reward_fails_is_shown_without_scores(page)
 
 
@@ -252,22 +250,6 @@ def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
     expect_rollouts(page, 8)
     expect(page.locator("#seed input")).to_have_value("2")
     expect(page.locator("#cancel")).to_be_disabled()
-
-
-def cancelling_brings_the_old_group_back(page: Page, app: App) -> None:
-    prompt = page.locator("#title h2").inner_text()
-    expect(page.locator("#policy-status:is(.ready, .unloaded)")).to_be_visible()
-    page.locator("#generations input").fill("64")
-    page.locator("#max-tokens input").fill("160")
-    with stopped(app, "policies.worker"):
-        page.locator("#sample").click()
-        expect(page.locator("#cancel")).to_be_enabled()
-        with heard(page):
-            page.locator("#cancel").click()
-    expect(page.locator("#sample-note")).to_contain_text("Cancelled")
-    expect(page.locator("#title h2")).to_have_text(prompt)
-    expect(page.locator(CHIPS).first).to_be_visible()
-    expect(page.locator("#sample")).to_be_enabled()
 
 
 def a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page) -> None:

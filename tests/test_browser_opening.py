@@ -95,7 +95,6 @@ def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Brows
         expect(page.locator("#scheme input")).to_have_value("outcome")
         expect(page.locator(REGEX)).to_have_value("mine")
         what_is_typed_after_the_fields_before_were_left_stays(page)
-        what_is_typed_before_a_choice_is_answered_stays(page)
         what_is_typed_into_a_part_that_just_opened_stays(page)
         page.wait_for_function(NO_FRAME, polling=1000)  # a page that nobody touches rests
 
@@ -128,18 +127,6 @@ def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
             page.locator(REGEX).fill("mine")
         expect(page.locator("#pattern-note")).to_contain_text("no match")
         expect(page.locator(REGEX)).to_have_value("mine")
-
-
-def what_is_typed_before_a_choice_is_answered_stays(page: Page) -> None:
-    """A field of choices says twice that it was chosen from: the second answer may be the late one."""
-    page.locator(REGEX).fill("shown")
-    page.locator("#preset input").click()
-    with held_back(page):
-        with page.expect_request(is_event):
-            page.locator("li[role=option][aria-label='line']").click()
-        page.locator(REGEX).fill("mine")
-    expect(page.locator("#preset input")).to_have_value("custom")
-    expect(page.locator(REGEX)).to_have_value("mine")
 
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:

@@ -68,15 +68,6 @@ def test_what_an_event_leaves_is_not_built_anew() -> None:
     assert [state[output._id] is output for output in outputs if not output.stateful] == [True, False, True, True]
 
 
-def test_an_event_of_one_output_and_a_wrong_answer_are_gradio_s_to_judge() -> None:
-    assert answered(Page, 3, event=1)[0] == [3]
-    assert answered(Page, gr.skip(), event=1)[0] == [gr.skip()]
-    with pytest.raises(ValueError, match="didn't return enough output values"):
-        answered(Page, [gr.skip(), 2])
-    with pytest.raises(ValueError, match="not specified as output"):
-        answered(Page, {0: "b", -1: "c"})
-
-
 def test_a_signature_is_read_once_and_is_what_it_was() -> None:
     before = inspect.signature(gr.Textbox.__init__)
     keep_signatures()

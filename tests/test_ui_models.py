@@ -12,7 +12,7 @@ from workbench.config.rewards import RUBRIC
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers.page_state import RewardRow, row_of
 from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, form_values, row_from
-from workbench.ui.handlers.session import Busy, Works
+from workbench.ui.handlers.session import Busy, Cancelled, Works
 
 
 def of_model(path: str, form: str = "", reduce: str = "") -> RewardRow:
@@ -72,3 +72,6 @@ def test_whoever_stops_listening_cancels():
         assert works.going("tab")
     assert stopped.wait(60)
     assert not works.going("tab")
+    with pytest.raises(Cancelled, match="nothing was done"), works.run("tab", work, "", "nothing was done") as running:
+        works.cancel("tab")
+        running.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import closing
 
 import pytest
@@ -155,42 +154,6 @@ def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
     assert rows == [("step_correctness", True), ("answer_correctness", True), ("mine", True)]
     draft, rows = after(draft)
     assert rows == [("step_correctness", False), ("answer_correctness", False), ("mine", True)]
-
-
-def test_a_chosen_reward_that_one_file_cannot_feed_is_on_again_with_the_next():
-    """Unless somebody has switched it off meanwhile."""
-    chosen = builtin_row("math_equality")
-    assert chosen.for_data({"answer"}) == chosen
-    off = chosen.for_data(set())
-    assert (off.on, off.for_data(set()).for_data({"answer", "level"})) == (False, chosen)
-    switched = off.with_edits({"on": True}).with_edits({"on": False})
-    assert not switched.for_data(set()).for_data({"answer"}).on
-
-
-def test_one_tab_reads_one_file_at_a_time_and_can_cancel_it(tmp_path, monkeypatch):
-    services = Services(tmp_path)
-    started, go_on = threading.Event(), threading.Event()
-
-    def slow(source, *, on_event, cancelled, **how):
-        on_event({"done": 1, "of": 2})
-        started.set()
-        assert go_on.wait(60)
-        assert cancelled()
-        return opening_handlers.Imported((), opening_handlers.Facts("plain", 0))
-
-    monkeypatch.setattr(opening_handlers, "read_groups", slow)
-    views = open_file(Ask("gsm8k"), services, "tab")
-    assert next(views).note.text == "reading …"
-    assert next(views).note.text.startswith("1 of 2 groups · ")
-    assert started.wait(60)
-    [busy] = open_file(Ask("gsm8k"), services, "tab")
-    assert busy.running is None  # the button stays as the first one set it
-    services.opening.cancel("another tab")
-    services.opening.cancel("tab")
-    go_on.set()
-    last = list(views)[-1]
-    assert (last.note.text, last.imported) == ("Cancelled; nothing was opened.", None)
-    assert services.opened.get("tab") is None
 
 
 # ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,6 @@ import os
 import re
 import struct
 import zipfile
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +24,8 @@ from workbench.config import LoraConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.metrics import is_drawn
-from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, trashed
-from workbench.runs import run as run_module
 from workbench.ui.door import Door
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers import run_follow, run_rollouts, runs
@@ -123,11 +120,6 @@ def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkey
         log.write('{"step": 2, "reward": 0.75}\n')
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.75]
     assert looked == ["a"]
-    monkeypatch.setattr(run_follow._figures, "_most", 1)
-    runs.table(tmp_path)  # one is kept, and the other is read again
-    store(tmp_path, "c", [{"step": 1, "reward": 1.0}])
-    assert len(runs.table(tmp_path)["runs"]) == 3
-    assert len(run_follow._figures) <= 1
 
 
 # ── mean and band over seeds ─────────────────────────────────────────────────────────────────────────────────────
@@ -435,25 +427,6 @@ def test_pace_and_place_in_the_queue_are_told(tmp_path):
     news = {name: run_follow.poll(tmp_path, name, 0, -1) for name in ("running", "second", "third")}
     told = {name: (of["pace"], of["ahead"], of["wait"]) for name, of in news.items()}
     assert told == {"running": (2.0, 0, None), "second": (None, 1, 56.0), "third": (None, 2, None)}
-
-
-def test_a_poll_reads_status_and_configuration_once_and_no_row_twice(tmp_path, monkeypatch):
-    run = store(tmp_path, "a", [{"step": 1, "reward": 0.5}], state="running")
-    run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
-    first = run_follow.poll(tmp_path, "a", 0, -1)
-    run.dir.append_metrics({"step": 2, "reward": 1.0})
-    read: Counter[str] = Counter()
-
-    def count(owner, name):
-        original = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *given: read.update([name]) or original(*given))
-
-    for owner, name in ((RunDir, "status"), (run_module, "lives"), (RunDir, "read_metrics")):
-        count(owner, name)
-    assert run_follow.poll(tmp_path, "a", first["cursor"], -1)["rows"] == [{"step": 2, "reward": 1.0}]
-    assert read == {"status": 1, "lives": 1, "read_metrics": 1}
-    run_follow.poll(tmp_path, "a", first["cursor"], -1)
-    assert read == {"status": 2, "lives": 2, "read_metrics": 1}
 
 
 def test_every_rollout_of_a_run_is_in_one_list_sorted_searched_and_paged(tmp_path):
