@@ -22,7 +22,7 @@ from workbench.steps import pattern as pattern_module
 from workbench.ui.handlers import reward_forms as handlers
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.example import find_task
-from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, builtin_row, row_of
+from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, builtin_row, row_of, set_fields
 from workbench.ui.handlers.reward_forms import form_values
 from workbench.ui.handlers.rewards import row_label, save_row, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
@@ -76,8 +76,8 @@ def form(*rows: RewardRow, regex: str = ";", kind: str = "ends", group: Group = 
 
 
 def placed(progress: bool = False, in_run: bool = False, outcome: RewardConfig = OUTCOME) -> RewardRow:
-    row = handlers.EstimatedRow(MONTE_CARLO, Estimated(GROUP, VALUES, outcome))
-    found = handlers.values_row(handlers.with_values_row(draft_of().but(rows=()), row, progress, in_run).rows)
+    row = RewardRow(set_fields(MONTE_CARLO), estimated=Estimated(GROUP, VALUES, outcome))
+    found = handlers.values_row(handlers.with_values_row(draft_of().but(rows=()), row, progress, in_run)[0].rows)
     assert found is not None
     return found
 
@@ -202,7 +202,7 @@ def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: Sandbox) -> No
     row = views[-1].made
     assert row is not None
     assert row.estimated == Estimated(GROUP, VALUES, policy.asked[2])
-    assert row.config.monte_carlo.outcome == "mine"  # type: ignore[union-attr]
+    assert row.monte_carlo.outcome == "mine"
 
 
 def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(

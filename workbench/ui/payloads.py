@@ -110,12 +110,6 @@ class ProbePair(TypedDict):
     at_edit: Sequence[float]
 
 
-class WatchPayload(TypedDict):
-    functions: Sequence[Mapping[str, Any]]
-    correlations: Sequence[Mapping[str, Any]]
-    slow: Sequence[str]
-
-
 class ReturnedPayload(TypedDict):
     """What a reward returned for one rollout: each step's text, its score, and whether that says wrong.
 
@@ -146,12 +140,6 @@ class RewardsPayload(TypedDict):
 
     rows: Mapping[str, SaidPayload]
     editor: RewardEditorPayload | None
-
-
-class FilePayload(TypedDict):
-    name: str
-    text: str
-    once: str
 
 
 class OptionPayload(TypedDict):

@@ -1,10 +1,11 @@
 // The rewards' own elements: what somebody changed in their fields, what they returned, the editor beside its results,
 // statistics, how a reward model's worker is doing, and files of labels.
 
-/** @import { CorrelationPayload, FilePayload } from "../../views/payloads.d.ts" */
-/** @import { FunctionPayload, ScoresPayload, WatchPayload } from "../../views/payloads.d.ts" */
+/** @import { CorrelationPayload, FunctionPayload, ScoresPayload } from "../../views/payloads.d.ts" */
 /** @import { ReturnedPayload, RewardEditorPayload, RewardsPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
+/** @typedef {{ name: string, text: string, once: string }} FilePayload */
+/** @typedef {{ functions: FunctionPayload[], correlations: CorrelationPayload[], slow: string[] }} WatchPayload */
 
 import { download, el, svg } from "../../views/dom.js";
 import { NONE, percent, precise } from "../../views/numbers.js";

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -229,14 +229,6 @@ ESTIMATION_CHOICES: tuple[tuple[str, str], ...] = (
 """Label and value of when a step counts as good."""
 
 
-@dataclass(frozen=True)
-class EstimatedRow:
-    """What came of estimating: the row's configuration, and the values with their group."""
-
-    config: RewardConfig
-    estimated: Estimated
-
-
 def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
     """The outcome rewards a value can be of, as (label, value): the list's own first, then those built in."""
     listed = [row.name for row in rows if row.kind == "outcome"]
@@ -245,7 +237,7 @@ def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
 
 
 def estimate(draft: PageState, k: float | None, outcome: str, services: Services, tab: str) -> Iterator[View]:
-    """Estimate the values of the group on screen, telling how far it is; an ``EstimatedRow`` is ``made``.
+    """Estimate the values of the group on screen, telling how far it is; their row is ``made``.
 
     Nothing on screen changes meanwhile.
     """
@@ -267,7 +259,9 @@ def estimate(draft: PageState, k: float | None, outcome: str, services: Services
         assert values is not None
         config = RewardConfig(name=NAMES["value"], kind="step", monte_carlo=how)
         said = f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s"
-        yield View(Note(said, level="info"), made=EstimatedRow(config, Estimated(group, values, reward)))
+        yield View(
+            Note(said, level="info"), made=RewardRow(set_fields(config), estimated=Estimated(group, values, reward))
+        )
     except WorkbenchError as error:
         yield View.of_error(error)
 
@@ -295,43 +289,31 @@ def _asked(draft: PageState, k: float | None, outcome: str) -> tuple[Group, Mont
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def with_values_row(draft: PageState, row: EstimatedRow, progress: bool, in_run: bool) -> PageState:
-    """Return the draft with new values, in place of the old ones if there are any."""
+def with_values_row(
+    draft: PageState, made: RewardRow | None, progress: bool, in_run: bool
+) -> tuple[PageState, Note | None]:
+    """Return the draft with these choices about its Monte-Carlo values, those that were ``made`` or the ones it has.
+
+    And why a run cannot use them although it was asked to.
+    """
     before = values_row(draft.rows)
-    new = RewardRow(set_fields(row.config), estimated=row.estimated)
-    if before is None:
-        return draft.with_row(_changed(new, progress, in_run))
-    weighted = new.with_edits({"weight": before.weight})
-    return draft.with_row(_changed(weighted, progress, in_run), before.key)
-
-
-def change_row(draft: PageState, progress: bool, in_run: bool) -> PageState:
-    """Return the draft with these choices about its row of Monte-Carlo values."""
-    row = values_row(draft.rows)
-    return draft if row is None else draft.with_row(_changed(row, progress, in_run), row.key)
+    row = made or before
+    if row is None:
+        return draft, None
+    if made is not None and before is not None:
+        row = made.with_edits({"weight": before.weight})
+    fits = row.estimated is None or row.estimated.outcome.is_builtin
+    values = {name: value for name, value in row.fields["monte_carlo"].items() if name != "progress"}
+    values |= {"progress": True} if progress else {}
+    fields = {**row.fields, "name": NAMES["progress" if progress else "value"], "monte_carlo": values}
+    said = "a run can only estimate values of built-in outcome rewards as they are; choose one and estimate again"
+    after = draft.with_row(replace(row, fields=fields, in_run=in_run and fits), before.key if before else "")
+    return after, Note(said) if in_run and not fits else None
 
 
 def values_row(rows: Rows) -> RewardRow | None:
     """The row that holds Monte-Carlo values."""
     return next((row for row in rows if row.monte_carlo is not None), None)
-
-
-def run_note(row: RewardRow | None, asked: bool) -> Note | None:
-    """Why a run cannot use the values although it was asked to; None where it can or was not."""
-    if not asked or row is None or _fits_a_run(row):
-        return None
-    return Note("a run can only estimate values of built-in outcome rewards as they are; choose one and estimate again")
-
-
-def _fits_a_run(row: RewardRow) -> bool:
-    return row.estimated is None or row.estimated.outcome.is_builtin
-
-
-def _changed(row: RewardRow, progress: bool, in_run: bool) -> RewardRow:
-    values = {name: value for name, value in row.fields["monte_carlo"].items() if name != "progress"}
-    values |= {"progress": True} if progress else {}
-    fields = {**row.fields, "name": NAMES["progress" if progress else "value"], "monte_carlo": values}
-    return replace(row, fields=fields, in_run=in_run and _fits_a_run(row))
 
 
 def values_facts(row: RewardRow) -> list[tuple[str, str]]:

@@ -358,29 +358,20 @@ def build_values_form(form: Form, services: Services, row: RewardRow | None) -> 
         concurrency_limit=4, concurrency_id="sampling", **PRIVATE,
     )  # fmt: skip
 
-    def placed(before: Any, after: Any, asked: bool) -> Updates:
+    def place(made: RewardRow | None, progress: bool, in_run: bool, *now: Any) -> Any:
         """The page with a row of values, and why a run cannot use them although it was asked to."""
+        before = read(*now)
+        after, problem = forms.with_values_row(before, made, progress, in_run)
         new = forms.values_row(after.rows)
-        updates = shown(form, before, after) | {form.rewards.editing: new.key if new else "", estimated: None}
-        problem = forms.run_note(new, asked)
+        if new is None:
+            return gr.skip()
+        updates = shown(form, before, after) | {form.rewards.editing: new.key, estimated: None}
         return updates if problem is None else updates | {form.rewards.add_note: note_value(problem)}
 
-    def adopt(made: Any, progress: bool, in_run: bool, *now: Any) -> Any:
-        if made is None:
-            return gr.skip()
-        before = read(*now)
-        return placed(before, forms.with_values_row(before, made, progress, in_run), in_run)
-
-    def change(progress: bool, in_run: bool, *now: Any) -> Any:
-        before = read(*now)
-        after = forms.change_row(before, progress, in_run)
-        return gr.skip() if after is before else placed(before, after, in_run)
-
     outputs = [estimated, form.rewards.editing, form.rewards.add_note, *form.outputs]
-    chosen = [progress, in_run, *form.inputs]
-    event.then(adopt, [estimated, *chosen], outputs, queue=False, **PRIVATE)
-    gr.on([progress.input, in_run.input], change, chosen, outputs, queue=False, **PRIVATE)
-
+    chosen = [estimated, progress, in_run, *form.inputs]
+    event.then(lambda made, *rest: place(made, *rest) if made else gr.skip(), chosen, outputs, queue=False, **PRIVATE)
+    gr.on([progress.input, in_run.input], place, chosen, outputs, queue=False, **PRIVATE)
     wire_cancel(cancel, services.estimating)
 
     def choices(chosen: str, *now: Any) -> Any:
