@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import validate_call
 
 from workbench.assets import FIRST_GROUP
-from workbench.config import SamplingConfig, TaskSection
+from workbench.config import TaskSection
 from workbench.config.run import RunConfig
 from workbench.data import HUB, TASKS, Task, load_task, preview_of
 from workbench.data.conversations import is_messages
@@ -316,10 +316,28 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     options = {**draft.policy_options, "prompting": prompting}
     if environment is not None:
         options |= {"environment": environment, "isolate": draft.isolates}
-    request = _Request(draft.policy, options, example, sampling, seed, draft.reference.strip())
 
     def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> tuple[Group | None, str]:
-        return _sample(services, request, cancelled, report)
+        """The group, None when cancelled, and why it lacks its reference policy's log-probabilities where it does."""
+        took: dict[str, float] = {}  # seconds of sampling alone, without waiting and loading
+
+        def on_event(event: dict[str, Any]) -> None:
+            took.update({"seconds": event["seconds"]} if "seconds" in event else {})
+            report(event)
+
+        group = services.models.sample(
+            draft.policy, example, sampling, seed=seed, on_event=on_event, cancelled=cancelled, **options
+        )
+        if group is not None:
+            name = draft.policy if is_of_run(draft.policy) else group.policy  # not its checkpoint's folder
+            group = replace(group, policy=name, sampling={**group.sampling, **took})
+        reference = draft.reference.strip()
+        if group is None or not reference:
+            return group, ""
+        try:
+            return services.models.with_reference(reference, group, on_event=report, cancelled=cancelled), ""
+        except WorkbenchError as error:
+            return group, f"sampled, but not compared with the reference policy: {error}"
 
     try:
         with services.sampling.run(tab, ask, NO_EVENT, "Cancelled; the group from before is back.") as work:
@@ -346,42 +364,6 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
 def adopt(draft: PageState, sampled: Sampled | None) -> PageState:
     """The draft as it is by now, with the new group on screen."""
     return draft if sampled is None else draft.but(group=sampled.group, edited=sampled.edited)
-
-
-@dataclass(frozen=True)
-class _Request:
-    policy: str
-    options: Mapping[str, Any]
-    example: Example
-    sampling: SamplingConfig
-    seed: int
-    reference: str
-
-
-def _sample(
-    services: Services, request: _Request, cancelled: Callable[[], bool], report: Callable[[dict[str, Any]], None]
-) -> tuple[Group | None, str]:
-    """The group, None when cancelled, and why it lacks its reference policy's log-probabilities where it does."""
-    took: dict[str, float] = {}  # seconds of sampling alone, without waiting and loading
-
-    def on_event(event: dict[str, Any]) -> None:
-        took.update({"seconds": event["seconds"]} if "seconds" in event else {})
-        report(event)
-
-    group = services.models.sample(
-        request.policy, request.example, request.sampling,
-        seed=request.seed, on_event=on_event, cancelled=cancelled, **request.options,
-    )  # fmt: skip
-    if group is not None:
-        name = request.policy if is_of_run(request.policy) else group.policy  # not its checkpoint's folder
-        group = replace(group, policy=name, sampling={**group.sampling, **took})
-    if group is None or not request.reference:
-        return group, ""
-    try:
-        compared = services.models.with_reference(request.reference, group, on_event=report, cancelled=cancelled)
-    except WorkbenchError as error:
-        return group, f"sampled, but not compared with the reference policy: {error}"
-    return compared, ""
 
 
 @validate_call(config=CHECKED)
