@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -173,16 +172,6 @@ def test_a_scheme_gives_what_was_worked_by_hand(scheme, options, first, second, 
     found = rows(assign_credit(REWARDS, ENDS, LENGTHS, scheme, **options))
     for row, expected in zip(found, (first, second, third), strict=True):
         assert expected is None or row == pytest.approx(expected, abs=1e-4)
-
-
-def test_merging_equal_steps_takes_away_what_splitting_one_gains():
-    """The right step of the first answer is written as three: under process its first token gains, merged none does."""
-    whole, split = ([[1, 0], [0, 0]], [[5, 7], [3, 7]]), ([[1, 1, 1, 0], [0, 0]], [[1, 3, 5, 7], [3, 7]])
-    plain, gained = (assign_credit(*group, [8, 8], "process") for group in (whole, split))
-    assert gained[0, 0] > plain[0, 0] + 0.5
-    before, after = (assign_credit(*group, [8, 8], "process", merge_equal=True) for group in (whole, split))
-    assert before.tolist() == after.tolist()
-    assert before[0, 0] != 0
 
 
 def test_a_scheme_without_options_has_the_outcome_added_as_the_others_have(monkeypatch):
@@ -642,19 +631,6 @@ def test_grpo_gives_a_long_completions_tokens_less_weight():
     assert weights[0, 0] == pytest.approx(-3 * weights[1, 0])
     assert not weights[0, 2:].any()
     assert loss_weights(credit, "dapo")[0, 0] == pytest.approx(-loss_weights(credit, "dapo")[1, 0])
-
-
-def test_the_groups_own_masking_of_truncated_completions_counts_unless_another_is_given():
-    """Lengths 2 and 6, both cut off: a loss that masks them weighs nothing."""
-    credit = credit_group(scored([[1.0], [0.0]], [[1], [5]], [2, 6]), "process")
-    group = replace(credit.scored.group, sampling={"mask_truncated_completions": True})
-    masking = replace(credit, scored=replace(credit.scored, group=group))
-    assert all(rollout.truncated for rollout in group.rollouts)
-    assert loss_weights(credit, "grpo")[0, 0] != 0
-    assert not loss_weights(masking, "grpo").any()
-    assert not loss_weights(credit, "grpo", mask_truncated=True).any()
-    unmasked = loss_weights(masking, "grpo", mask_truncated=False)
-    assert unmasked.tolist() == loss_weights(credit, "grpo").tolist()
 
 
 def test_comparing_two_schemes_of_a_group():

@@ -53,16 +53,6 @@ def test_rates_histogram_and_what_does_not_count():
         Difficulty.of([group(None)])
 
 
-def test_the_proposed_size_is_where_more_answers_bring_little():
-    # Pass rates near a half: nearly all groups of 8 are alive, so that 16 answers bring less than 5 %.
-    assert Difficulty([50], [100]).dead_share(8) < 0.02
-    assert Difficulty([50], [100]).proposed == 8
-    assert Difficulty([1000], [1000]).proposed == 2  # no size helps
-    hard = Difficulty([5], [100])
-    assert hard.proposed == 64
-    assert "← proposed" in views.text(hard).splitlines()[-1]
-
-
 def test_prompts_of_a_chosen_difficulty_keep_their_columns():
     made = prompts_of([group(1, 0), group(1, 1), group(0, 0), group(None)], 0.05, 0.95)
     assert made.rows == [{"prompt": "2 + 2 = ?", "pass_rate": 0.5, "answer": "4"}]

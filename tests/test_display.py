@@ -135,15 +135,6 @@ def test_importing_in_ipython_registers_the_views():
     assert printed.strip() == "['text/html', 'text/plain']"
 
 
-def test_progress_counts_what_it_is_told(capsys):
-    with wb.Progress("groups") as told:
-        told({"phase": "reading"})
-        told(1, 4)
-        told({"done": 4, "of": 4})
-    assert (told.bar.n, told.bar.total) == (4, 4)
-    assert "4/4" in capsys.readouterr().err
-
-
 def test_own_texts_become_a_group_of_their_own():
     group = wb.group_of("q", ["one two", "three"], answer="3")
     assert [rollout.text for rollout in group.rollouts] == ["one two", "three"]

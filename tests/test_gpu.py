@@ -15,8 +15,6 @@ import torch
 
 import workbench as wb
 from benchmarks.gpu import SIZE, random_policy
-from tests.browsing import serve
-from workbench.config import RewardConfig
 from workbench.errors import RunError
 from workbench.policies.load import load_policy
 from workbench.runs import Run
@@ -96,19 +94,6 @@ def test_activations_computed_again_give_the_same_gradients_in_less_memory(tmp_p
     assert [row["grad_norm"] for row in again] == pytest.approx([row["grad_norm"] for row in plain], rel=1e-3)
     if not ON_CPU:
         assert again[-1]["peak_memory_mb"] < plain[-1]["peak_memory_mb"]
-
-
-def test_a_run_goes_on_beside_the_page_and_its_policy(tmp_path: Path) -> None:
-    """The page's worker holds the policy on the same device, and code of a user's own scores in a sealed process."""
-    code = "def short(completions, **columns):\n    return [-0.01 * len(text) for text in completions]\n"
-    rewards = [{"name": "short", "kind": "outcome", "code": code}]
-    with serve(tmp_path):
-        policy = load_policy("tiny", device=DEVICE)
-        task = wb.load_task("chain-arithmetic")
-        group = wb.sample_group(policy, task[0], num_generations=4, max_completion_length=48)
-        scored = wb.score_group(group, task.pattern, rewards=[RewardConfig.parse(reward) for reward in rewards])
-        assert all(score.outcome is not None for score in scored.scored)
-        ended(begun(tmp_path, "beside"))
 
 
 @on_a_gpu

@@ -20,7 +20,6 @@ from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.runs import start
 from workbench.ui.handlers.example import first_group
-from workbench.views import html, text
 from workbench.views.notebook import RunComparison, Watch, compare, open_in_page
 
 FAKE = "tests.fake_run"
@@ -58,13 +57,6 @@ def test_a_resumed_run_is_read_anew(tmp_path):
     directory.close()
     watch.read()
     assert [(row["step"], row["loss"]) for row in watch._rows] == [(1, 1.0), (2, 9.0)]
-
-
-def test_a_run_shows_its_state_and_last_values(run):
-    run.wait()
-    assert text(run).splitlines()[0] == "watched: finished"
-    assert "Accuracy: held out 80 %" in text(run).splitlines()
-    assert '<span class="state">finished</span>' in html(run)
 
 
 def test_the_stop_button_stops_the_run(tmp_path):

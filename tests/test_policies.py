@@ -69,16 +69,6 @@ def test_an_adapter_does_not_hide_where_tokens_are_placed():
         assert row.logprobs == pytest.approx(picked.tolist(), abs=1e-4)
 
 
-def test_a_folder_without_a_model_and_bin_weights_are_refused(tiny, tmp_path):
-    with pytest.raises(PolicyError, match=r"holds no config\.json"):
-        load_policy(str(tmp_path))
-    tiny.model.config.save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
-    torch.save(tiny.model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(PolicyError, match="safetensors"):
-        load_policy(str(tmp_path))
-
-
 def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
     recipe = Recipe(steps=3, batch_size=4, layers=1, hidden_size=32, intermediate_size=32, heads=2)
     losses = []

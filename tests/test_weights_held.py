@@ -12,7 +12,6 @@ from torch import nn
 
 from workbench.config import LoraConfig, ModelConfig, PolicySection
 from workbench.config.run import RunConfig
-from workbench.policies import load
 from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
@@ -47,27 +46,6 @@ def test_weights_are_held_as_the_configuration_says() -> None:
     assert {weight.dtype for weight in policy.model.parameters()} == {torch.bfloat16}
     assert policy.model.config._attn_implementation == "eager"
     assert load_policy("tiny", device="cpu", attention="sdpa").model.config._attn_implementation == "sdpa"
-
-
-@pytest.mark.usefixtures("bitsandbytes")
-@pytest.mark.parametrize(("quantisation", "dtype"), [("4bit", "auto"), ("4bit", "bfloat16"), ("8bit", "auto")])
-def test_bits_are_asked_of_transformers_where_the_weights_will_stay(
-    quantisation: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch, tiny: Any
-) -> None:
-    asked: dict[str, Any] = {}
-
-    def from_pretrained(where: str, **arguments: Any) -> Any:
-        asked.update(arguments)
-        return tiny.model, {"missing_keys": (), "mismatched_keys": (), "unexpected_keys": ()}
-
-    monkeypatch.setattr(load.AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    load_policy("tiny", device="cpu", quantisation=quantisation, dtype=dtype)
-    bits = asked["quantization_config"]
-    assert (bits.load_in_4bit, bits.load_in_8bit) == (quantisation == "4bit", quantisation == "8bit")
-    assert asked["device_map"] == {"": torch.device("cpu")}
-    if quantisation == "4bit":
-        assert (bits.bnb_4bit_quant_type, bits.bnb_4bit_use_double_quant) == ("nf4", True)
-        assert bits.bnb_4bit_compute_dtype == (torch.float32 if dtype == "auto" else torch.bfloat16)
 
 
 def test_the_worker_loads_anew_what_is_to_be_held_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
