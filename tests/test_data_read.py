@@ -59,6 +59,12 @@ def test_the_same_rows_are_read_of_every_text_format(tmp_path: Path, name: str, 
     assert values(tmp_path / name) == ROWS
 
 
+def test_a_line_of_json_is_one_row_whatever_lists_it_holds(tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]}
+    (tmp_path / "row.json").write_text(json.dumps(row) + "\n")
+    assert values(tmp_path / "row.json") == [row]
+
+
 def test_arrow_and_parquet_are_read_packed_or_not(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(ROWS)
     with pa.ipc.new_stream(tmp_path / "stream.arrow", table.schema) as stream:

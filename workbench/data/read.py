@@ -262,7 +262,8 @@ def _json_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
             raise
         yield from _json_lines(name, io.BytesIO(text))
         return
-    if isinstance(document, dict) and "rollouts" in document:  # a group of ours, which is one row
+    is_line = b"\n" not in text.strip()
+    if isinstance(document, dict) and (is_line or "rollouts" in document):  # a line is a row, as a group of ours is
         document = [document]
     if isinstance(document, dict):
         lists = [
