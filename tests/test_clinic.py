@@ -8,10 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from workbench.checks.clinic import FAMILIES, FORMS, STRATEGIES, ClinicReport, check_rewards, clinic_rows, written
+from workbench.checks.clinic import (
+    FAMILIES,
+    FORMS,
+    STRATEGIES,
+    ClinicReport,
+    _granularity,
+    _Patient,
+    check_rewards,
+    clinic_rows,
+    written,
+)
 from workbench.cli import main
 from workbench.config import RewardConfig
+from workbench.rewards import Reward
 from workbench.rewards.builtin import BUILTINS
+from workbench.schema import Group, Rollout
 
 RECIPE = Path(__file__).parent / "data" / "recipe_rewards.py"
 
@@ -156,3 +168,20 @@ def test_ci_fails_with_a_junit_report_and_passes_for_a_right_reward(tmp_path, ca
     assert int(suites[0].get("failures") or 0) == len(suites[0].findall("testcase/failure")) == 4
     assert main(["check-reward", "--clinic", "gsm8k_answer", "--ci"]) == 0
     assert "gsm8k_answer looks at the answer" in capsys.readouterr().out
+
+
+def test_advantages_under_three_step_patterns_are_correlated_by_value():
+    """Two answers of two tokens, a line each, in one paragraph; only the first's first line is good.
+
+    As paragraphs their rewards are 1 and 0, so z and -z on both tokens: (1, 1, -1, -1). As lines, or sentences, they
+    are 1, 0 and 0, 0: mean 1/4, r~ 3, -1, -1, -1 in some unit, summed from each token on (2, -1, -2, -1), whose mean is
+    -1/2. So r = (2.5 - 0.5 + 1.5 + 0.5) / sqrt(4 * 9) = 2/3.
+    """
+    texts = ("It is good.\n", "It is bad."), ("It is bad.\n", "It is bad.")
+    group = Group("p", tuple(Rollout((1, 2), pair, finished=False) for pair in texts))
+
+    def good(prompt, step, **columns):
+        return float("good" in step)
+
+    (finding,) = _granularity(group, [_Patient(Reward("good", "step", good), None, None)], None)
+    assert (finding.level, finding.value) == ("ok", "r = 0.67")
