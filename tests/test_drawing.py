@@ -207,7 +207,7 @@ def the_cards_are_walked_with_the_pin(page: Page) -> None:
 
 
 def expect_chips(page: Page, *texts: str) -> None:
-    """Score, coloured value and later wrong steps of each step of the first rollout, under the first scheme. What is
+    """Score, coloured value and later steps of each step of the first rollout, under the first scheme. What is
     drawn anew has no inner text before the browser has laid it out."""
     chips = page.locator(".rollout[data-g='0'] .text:not(.second) .chip")
     expect(chips).to_have_text(texts, use_inner_text=True)
@@ -221,7 +221,7 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
     """
     with show(worked_credit(), other=worked_credit("step")) as page:
         key = page.locator(".cols .measure").first
-        expect_chips(page, "1 ▲1.26 3", "1 ▲0.21 3", "0 ▼0.84")
+        expect_chips(page, "1 ▲1.26 1✓ 1✕", "1 ▲0.21 1✕", "0 ▼0.84")
         second = page.locator(".rollout[data-g='0'] .second .chip .a")
         assert second.all_text_contents() == ["▲1.05", "▲1.05", "▼0.84"]  # B's own
         assert key.text_content() == "advantage"
@@ -317,7 +317,7 @@ def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show
         page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout | {"logprobs": [-0.5]}]})
         expect(page.locator(".colour-by")).to_have_value("logprob")
         page.evaluate(REDRAWN, 1)
-        expect_chips(page, "1 ▲1.00 3", "1 ▲1.00 3", "0 0.00")
+        expect_chips(page, "1 ▲1.00 1✓ 1✕", "1 ▲1.00 1✕", "0 0.00")
 
 
 def test_a_large_group_is_drawn_token_by_token_as_it_comes_into_sight(show) -> None:
