@@ -28,6 +28,7 @@ export function focusStep(cards, step) {
   if (!step) return;
   for (const other of cards.querySelectorAll('.step[tabindex="0"]')) other.setAttribute("tabindex", "-1");
   step.tabIndex = 0;
+  step.closest(".later")?.classList.remove("later"); // or it could not have the focus
   step.focus({ preventScroll: true });
 }
 
@@ -51,6 +52,7 @@ export function nextStep(cards, from, key, whole) {
 /** @param {HTMLElement | null} node @param {HTMLElement} below Scrolls what a panel at the bottom covers to above it. */
 export function uncover(node, below) {
   if (!node) return;
+  node.closest(".later")?.classList.remove("later");
   const isOver = getComputedStyle(below).bottom === "0px"; // it sticks to the bottom, and does not stand beside the cards
   node.style.scrollMarginTop = `${GAP}px`;
   node.style.scrollMarginBottom = `${isOver ? below.offsetHeight + GAP : GAP}px`;
