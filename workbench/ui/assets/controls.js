@@ -38,7 +38,7 @@ export function watchControls() {
     for (const column of document.querySelectorAll(COLUMNS)) foldable(column);
     for (const editor of document.querySelectorAll(".cm-content:not([tabindex])")) tidyEditor(editor, style);
     // Chromium stops at whatever scrolls; a list that closes as it is left would take the focus along.
-    for (const list of document.querySelectorAll("ul.options:not([tabindex])")) list.setAttribute("tabindex", "-1");
+    for (const list of document.querySelectorAll("[role=listbox]:not([tabindex])")) list.setAttribute("tabindex", "-1");
     passFocus();
   };
   // Charts and texts that change bring no controls.

@@ -94,8 +94,9 @@ def wire_rewards(form: Form, services: Services) -> None:
         gr.render([form.draft, rewards.editing], [rewards.editing.change], show_progress="hidden")(draw_editor)
     rewards.listed.change(None, rewards.listed, None, js=FOLLOW, **PRIVATE)
 
-    def add(event: gr.SelectData, *held: Any) -> Any:
-        choice = str(event.value)
+    def add(choice: str, *held: Any) -> Any:
+        if not choice:  # the list has gone back to its heading
+            return {}
         if choice in FORMS:
             return {rewards.add: "", rewards.add_note: "", rewards.editing: choice}
         before = read(*held)
@@ -108,7 +109,8 @@ def wire_rewards(form: Form, services: Services) -> None:
         return updates
 
     outputs = [rewards.add, rewards.add_note, rewards.editing, *form.outputs]
-    rewards.add.select(add, form.inputs, outputs, **ONCE)
+    # Gradio tells of a "select" by the mouse, and not of one by Enter.
+    rewards.add.change(add, [rewards.add, *form.inputs], outputs, **ONCE)
 
     def remove(key: str, *held: Any) -> Any:
         before = read(*held)
