@@ -234,7 +234,7 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
         assert shown.all_inner_texts() == ["advantage A", "+0.2108", "advantage B", "+1.0539"]
         page.locator(".colour-by").select_option("weight")
         page.get_by_label("Loss", exact=True).select_option("grpo")
-        expect_chips(page, "1 ▲1.18 3", "1 ▲0.20 3", "0 ▼0.79")
+        expect_chips(page, "1 ▲1.18 1✓ 1✕", "1 ▲0.20 1✕", "0 ▼0.79")
         assert key.text_content() == "weight"
         name = "weight in the loss"
         assert shown.all_inner_texts() == [f"{name} A", "+0.1967", f"{name} B", "+0.9836"]
@@ -242,13 +242,13 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
         first = page.locator(".rollout[data-g='0'] .step").nth(1)
         expect(first).to_have_attribute("aria-label", f"{label}, {name} +0.20")
         page.locator(".colour-by").select_option("difference")
-        expect_chips(page, "1 ▼0.21 3", "1 ▲0.84 3", "0 0.00")
+        expect_chips(page, "1 ▼0.21 1✓ 1✕", "1 ▲0.84 1✕", "0 0.00")
         assert shown.all_inner_texts() == ["difference B − A", "+0.8431"]
         page.locator(".text i").first.hover()
         assert page.locator(".tip .shown").inner_text().split("\t") == ["difference B − A", "−0.2108"]
         page.locator(".colour-by").select_option("entropy")
         # What only tokens have is said of a step as its tokens' mean: (0 + 0.01 + 0.02 + 0.03) / 4 and so on.
-        expect_chips(page, "1 0.015 3", "1 0.055 3", "0 0.085")
+        expect_chips(page, "1 0.015 1✓ 1✕", "1 0.055 1✕", "0 0.085")
         assert key.text_content() == "mean entr."
         assert shown.all_inner_texts() == ["entropy", "0.070"]
         tints = (
