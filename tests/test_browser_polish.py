@@ -253,6 +253,7 @@ def every_control_can_be_reached_by_keyboard_and_shows_its_focus(page: Page) -> 
     expect(page.locator("#heatmap .step:focus")).to_be_in_viewport()
 
 
+ACTIVE = "(list) => document.getElementById(list.getAttribute('aria-activedescendant'))?.textContent ?? ''"
 FOCUS = """(wanted) => {
   const node = document.activeElement;
   if (node.matches(wanted)) return "there";
@@ -302,9 +303,10 @@ def test_the_whole_loop_goes_by_keyboard(browser: Browser, app: App, workspace: 
         keys.press("Escape")
         expect(page.locator("#reward-edit-0")).to_be_focused()
         tab_to(page, "#add-reward input")
-        keys.type("last result")
+        while "length_and_mistake" not in page.locator("#add-reward input").evaluate(ACTIVE):
+            keys.press("ArrowDown")
         keys.press("Enter")
-        expect(page.locator("#reward-on-2")).to_contain_text("answer_follows")
+        expect(page.locator("#reward-on-2")).to_contain_text("length_and_mistake")
         tab_to(page, "#reward-edit-0", "Shift+Tab")
         keys.press("Control+Enter")
         expect(page.locator("#title .about")).to_contain_text("sampled from tiny, temperature 1, seed 1")

@@ -11,7 +11,7 @@ import pytest
 from tests.judge_server import serving, steps_answer
 from workbench.config.run import RunConfig
 from workbench.rewards.judges import Judges
-from workbench.rundir import rollouts as files
+from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Credit
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
@@ -65,5 +65,6 @@ def test_a_run_is_scored_by_a_judge_and_stores_why(tmp_path: Path, monkeypatch: 
             texts = [rollout.text[step.start : step.end].strip() for step in scored.steps]
             assert scored.scores["judge"] == tuple(float(len(text) % 2) for text in texts)
             assert scored.logged["judge"]["reason"] == ("because",) * len(texts)
-    files.write(tmp_path / "rollouts.parquet", kept)
-    assert [c.scored.scored for c in files.read(tmp_path / "rollouts.parquet")] == [c.scored.scored for c in kept]
+    files = Rollouts(tmp_path, "run")
+    files.write(1, kept)
+    assert [c.scored.scored for c in files.read(1)] == [c.scored.scored for c in kept]

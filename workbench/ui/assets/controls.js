@@ -20,6 +20,9 @@ export function listenToControls() {
       event.stopPropagation();
     }
   }, { capture: true });
+  document.addEventListener("pointerdown", () => {
+    if (!isOpen) opener = "";
+  });
   // In the editor, Escape is Done, and Ctrl+S saves no page: what is typed is scored at once.
   document.addEventListener("keydown", (event) => {
     if (!(event.target instanceof Element) || !event.target.closest("#editor")) return;
@@ -28,8 +31,9 @@ export function listenToControls() {
   });
 }
 
-/** Id of the control that opened the reward editor, which has the focus again when that closes; "" while it is closed. */
+/** Id of the control that opened the reward editor; it has the focus again once that closes, until the focus moves on. */
 let opener = "";
+let isOpen = false;
 
 /** Tidies the controls that there are, and those that Gradio draws later. */
 export function watchControls() {
@@ -49,15 +53,18 @@ export function watchControls() {
   tidy();
 }
 
-/** Gives the focus to an editor that a control opened, and back to the control when it is closed. */
+/** Gives the focus to an editor that a control opened, and back to the control, which may be drawn anew, once it closes. */
 function passFocus() {
   const editor = /** @type {HTMLElement | null} */ (document.querySelector("#reward-code .cm-content"));
   const focused = document.activeElement;
-  if (!editor && opener && focused === document.body) document.getElementById(opener)?.focus();
-  if (!editor) opener = "";
-  else if (!opener && focused instanceof HTMLElement && focused.closest("[id^=reward-edit-]")) {
+  if (!editor) {
+    isOpen = false;
+    if (focused === document.body) document.getElementById(opener)?.focus();
+    else if (focused?.id !== opener) opener = "";
+  } else if (!isOpen && focused instanceof HTMLElement && focused.closest("[id^=reward-edit-]")) {
     editor.focus();
-    if (document.activeElement === editor) opener = focused.id; // else it is not shown yet
+    isOpen = document.activeElement === editor; // else it is not shown yet
+    if (isOpen) opener = focused.id;
   }
 }
 
