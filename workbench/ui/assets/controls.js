@@ -20,9 +20,8 @@ export function listenToControls() {
       event.stopPropagation();
     }
   }, { capture: true });
-  document.addEventListener("pointerdown", () => {
-    if (!isOpen) opener = "";
-  });
+  document.addEventListener("focusin", rememberOpener);
+  document.addEventListener("pointerdown", rememberOpener);
   // In the editor, Escape is Done, and Ctrl+S saves no page: what is typed is scored at once.
   document.addEventListener("keydown", (event) => {
     if (!(event.target instanceof Element) || !event.target.closest("#editor")) return;
@@ -31,9 +30,10 @@ export function listenToControls() {
   });
 }
 
-/** Id of the control that opened the reward editor; it has the focus again once that closes, until the focus moves on. */
+/** Id of the Edit button that had the focus last: it has it again once the reward editor closes, until the focus moves on. */
 let opener = "";
-let isOpen = false;
+let isGiven = false;
+const editorText = () => /** @type {HTMLElement | null} */ (document.querySelector("#reward-code .cm-content"));
 
 /** Tidies the controls that there are, and those that Gradio draws later. */
 export function watchControls() {
@@ -45,26 +45,33 @@ export function watchControls() {
     for (const list of document.querySelectorAll("[role=listbox]:not([tabindex])")) list.setAttribute("tabindex", "-1");
     passFocus();
   };
-  // Charts and texts that change bring no controls.
+  // Charts and texts that change bring no controls, and take none away.
   const drawn = (/** @type {MutationRecord[]} */ records) =>
-    records.some((record) => [...record.addedNodes].some((node) => node instanceof HTMLElement));
+    records.some(({ addedNodes, removedNodes }) =>
+      [...addedNodes, ...removedNodes].some((node) => node instanceof HTMLElement)
+    );
   const observer = new MutationObserver((records) => drawn(records) && tidy());
   observer.observe(document.body, { childList: true, subtree: true });
   tidy();
 }
 
-/** Gives the focus to an editor that a control opened, and back to the control, which may be drawn anew, once it closes. */
+/** Remembers the Edit button that was gone to. @param {Event} event by pointer or keyboard */
+function rememberOpener(event) {
+  const edit = event.target instanceof Element && event.target.closest("[id^=reward-edit-]");
+  if (edit) opener = edit.id;
+  else if (!editorText()) opener = "";
+}
+
+/** Gives the focus to an editor that a button opened, and back to the button, which may be drawn anew, once it closes. */
 function passFocus() {
-  const editor = /** @type {HTMLElement | null} */ (document.querySelector("#reward-code .cm-content"));
+  const editor = editorText();
   const focused = document.activeElement;
   if (!editor) {
-    isOpen = false;
+    isGiven = false;
     if (focused === document.body) document.getElementById(opener)?.focus();
-    else if (focused?.id !== opener) opener = "";
-  } else if (!isOpen && focused instanceof HTMLElement && focused.closest("[id^=reward-edit-]")) {
+  } else if (!isGiven && opener && (focused === document.body || focused?.id === opener)) {
     editor.focus();
-    isOpen = document.activeElement === editor; // else it is not shown yet
-    if (isOpen) opener = focused.id;
+    isGiven = document.activeElement === editor; // else it is not shown yet
   }
 }
 
