@@ -98,6 +98,13 @@ def the_table_and_the_differences_are_text(page: Page) -> None:
     check(page)
 
 
+POINTED = """(token) => {
+  const letters = document.querySelector(`#run-heatmap .rollout .text i[data-t='${token}']`);
+  letters.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+  return !document.querySelector("#run-heatmap .tip").hidden;
+}"""
+
+
 def a_run_is_text(page: Page, run: RunDir) -> None:
     page.locator("#runs tbody").get_by_role("button", name="hostile", exact=True).click()
     expect(page.locator("#run-heatmap .rollout")).to_have_count(2)
@@ -109,8 +116,7 @@ def a_run_is_text(page: Page, run: RunDir) -> None:
     page.locator("#run-settings > summary").click()
     expect(page.locator("#run-settings dl")).to_contain_text("<svg onload")
     for token in (0, 2, 8, 23, 24):  # the tip beside the pointer
-        page.locator(f"#run-heatmap .rollout .text i[data-t='{token}']").first.dispatch_event("pointerover")
-        expect(page.locator("#run-heatmap .tip")).to_be_visible()
+        page.wait_for_function(POINTED, arg=token)  # again until it stands: a page that scrolls meanwhile hides it
     for chip in range(2):
         page.locator("#run-heatmap .rollout .chip").nth(chip).click()
         expect(page.get_by_role("region", name="Why this colour")).to_be_visible()

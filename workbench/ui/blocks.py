@@ -22,6 +22,7 @@ from fastapi.responses import JSONResponse
 from gradio.blocks import Block, BlockFunction
 from gradio.route_utils import FnIndexInferError
 from gradio.state_holder import SessionState, StateHolder
+from gradio.utils import deep_hash
 from starlette.routing import Mount
 
 from workbench.errors import WorkbenchError, redact
@@ -48,6 +49,18 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
         except WorkbenchError as error:
             raise gr.Error(redact(str(error)), print_exception=False) from error
         return called
+
+    def get_state_ids_to_track(
+        self, block_fn: BlockFunction, state: SessionState | None
+    ) -> tuple[list[int], list[Any]]:
+        """Gradio's, over a copy of the tab's functions, to which another thread adds while a part is drawn."""
+        functions = list(state.blocks_config.fns.values()) if state else []
+        tracked = [
+            block._id
+            for block in block_fn.outputs
+            if block.stateful and any((block._id, "change") in function.targets for function in functions)
+        ]
+        return tracked, [deep_hash(state[one]) for one in tracked if state]
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
