@@ -55,6 +55,8 @@ def turns_and_observations(rollout: Rollout) -> list[str]:
             ["call: 37*8\n", "= 296\n", "call: 296+4\n", "= 300\n", "call: 37*8\n", "= 296\n", "Answer: 300$"],
         ),
         ("lengthen the answer", ["call: 37*8\n", "= 296\n", "call: 296+4\n", "= 300\n", f"Answer: 300{FILLER}$"]),
+        ("skip the calls", ["Answer: 300$"]),
+        ("end early", ["call: 37*8\n$"]),
     ],
 )
 def test_what_each_edit_of_an_episode_writes(name: str, expected: list[str]) -> None:
@@ -62,7 +64,8 @@ def test_what_each_edit_of_an_episode_writes(name: str, expected: list[str]) -> 
     assert rollout is not None
     assert turns_and_observations(rollout) == expected
     kept = [token_id for token_id in rollout.token_ids if token_id != INSERTED]
-    assert kept == list(RIGHT.token_ids)
+    left = [n for n, text in enumerate(RIGHT.texts) if text in "".join(expected)]
+    assert kept == [RIGHT.token_ids[n] for n in left]
     assert [rollout.mask[n] for n, text in enumerate(rollout.texts) if text == "= error\n"] in ([], [0])  # type: ignore[index]
 
 
@@ -76,7 +79,7 @@ def test_an_environment_that_cannot_be_asked_again_answers_as_it_did() -> None:
 def test_edits_that_an_episode_has_no_place_for_are_not_made() -> None:
     assert edited("ignore a result", rollout=2) is None  # it would be the repeated call
     single = Group("?", (Rollout((1,), ("Answer: 3",), finished=False),), COLUMNS)
-    assert [edited(name, single) for name in TURN_EDITS] == [None] * 4
+    assert [edited(name, single) for name in TURN_EDITS] == [None] * len(TURN_EDITS)
     talk = Group("?", (written("Hm.\n", "?\n", "Answer: 3"),), COLUMNS)
     assert edited("make an empty call", talk) is None
 
@@ -97,9 +100,13 @@ def test_a_reward_for_calls_that_parse_pays_for_repeating_them_under_process() -
     assert report.results["repeat a call"]["step"].gains[0].first == pytest.approx((0.70701, 0.57725), abs=1e-4)
 
 
-def test_the_tasks_own_rewards_pay_for_no_edit_under_process() -> None:
+def test_the_tasks_own_rewards_pay_only_where_a_bad_episode_leaves_turns_out() -> None:
+    """The first token of a wrong episode goes from below 0 to 0, where no turn is left that a reward scores."""
     report = probe(GROUP, TURNS, ["call_needed", "observation_used"], ["process", "sum"])
-    assert not [name for name, row in report.results.items() for result in row.values() if result.pays]
+    paying = [(name, scheme) for name, row in report.results.items() for scheme, one in row.items() if one.pays]
+    assert paying == [("skip the calls", "process"), ("skip the calls", "sum"), ("end early", "process")]
+    right, wrong, guessed = report.results["skip the calls"]["process"].gains
+    assert right.largest < 0 < wrong.largest < guessed.largest == -guessed.first[0]
     assert {name for name, row in report.results.items() if row["process"].gains} == set(TURN_EDITS)
 
 

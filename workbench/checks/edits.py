@@ -4,8 +4,8 @@ An edit changes the text and keeps every token it does not touch; what it insert
 -1, one for each word. It is applied to a rollout that has been split and scored, so that it can aim at a good step.
 What an edit is worth under a reward and a scheme is ``probes``'s business.
 
-Those of episodes insert turns. An inserted turn has its observation behind it: what the environment answers, where it
-is built in and can be asked.
+Those of episodes insert turns, or leave some out. An inserted turn has its observation behind it: what the environment
+answers, where it is built in and can be asked.
 """
 
 from __future__ import annotations
@@ -365,6 +365,18 @@ def _longer_answer(target: Target) -> list[Change]:
     return [Change(at, at, FILLER)]
 
 
+def _skip_calls(target: Target) -> list[Change]:
+    """The last turn alone: the answer, with nothing called for it."""
+    token, _ = target.rollout.turn_spans[-1]
+    return [Change(0, sum(map(len, target.rollout.texts[:token])), "")]
+
+
+def _end_early(target: Target) -> list[Change]:
+    """The first turn alone: what it asks for is not waited for."""
+    _, token = target.rollout.turn_spans[0]
+    return [Change(sum(map(len, target.rollout.texts[: token + 1])), len(target.text), "")]
+
+
 EDITS: dict[str, Edit] = {
     edit.name: edit
     for edit in (
@@ -398,5 +410,7 @@ TURN_EDITS: dict[str, Edit] = {
             of_turns=True,
         ),
         Edit("lengthen the answer", "words without content in the last turn", _longer_answer, of_turns=True),
+        Edit("skip the calls", "the last turn alone: an answer with nothing called for it", _skip_calls, of_turns=True),
+        Edit("end early", "the first turn alone: what it asks for is not waited for", _end_early, of_turns=True),
     )
 }

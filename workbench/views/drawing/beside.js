@@ -103,6 +103,12 @@ function headOf({ right, outcome, steps }) {
 /** @param {Credited} rollout @returns {Side} */
 const sideOf = (rollout) => ({ text: textOf(rollout), right: rollout.right, about: headOf(rollout) });
 
+/** @param {string} text Marked, but for the space behind it: through that, a line would look like a minus. */
+function marked(text) {
+  const words = text.trimEnd();
+  return [el("mark", {}, words), text.slice(words.length)];
+}
+
 /** @param {Side} was @param {Side} is @param {string} name @param {[number, number]} steps Both answers, what differs marked. */
 export function pairElement(was, is, name, steps) {
   const texts = differences(was.text, is.text);
@@ -111,7 +117,7 @@ export function pairElement(was, is, name, steps) {
       "div",
       { class: "side" },
       el("h4", {}, `step ${steps[i]} `, el("span", {}, side.about)),
-      el("pre", { class: "text" }, ...texts[i].map(({ text, differs }) => (differs ? el("mark", {}, text) : text))),
+      el("pre", { class: "text" }, ...texts[i].flatMap(({ text, differs }) => differs ? marked(text) : [text])),
     )
   );
   const turned = typeof was.right === "boolean" && typeof is.right === "boolean" && was.right !== is.right;
