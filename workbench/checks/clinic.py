@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -387,6 +388,7 @@ class _Patient:
                 needs = "column" in f"{in_text}{error}"
                 if not self.tried:
                     said = str(in_text if needs else error).partition(": ")[2]
+                    said = re.sub(r"^\S+ missing \d+ required [\w -]+: ", "it needs ", said)
                     self.say("not tried", "ok" if needs else "stop", "–", said, "" if needs else "see its code")
                 return
         cases = [*plain, *scrambled]

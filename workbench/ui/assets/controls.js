@@ -30,10 +30,12 @@ export function listenToControls() {
   });
 }
 
-/** Id of the Edit button that had the focus last: it has it again once the reward editor closes, until the focus moves on. */
+/** Id of the control that had the focus last of those that open the editor: a button has it again once that closes. */
 let opener = "";
 let isGiven = false;
-const editorText = () => /** @type {HTMLElement | null} */ (document.querySelector("#reward-code .cm-content"));
+const editorText = () => /** @type {HTMLElement | null} */ (document.querySelector(
+  "#reward-code .cm-content, #editor input[type=text]",
+));
 
 /** Tidies the controls that there are, and those that Gradio draws later. */
 export function watchControls() {
@@ -55,14 +57,14 @@ export function watchControls() {
   tidy();
 }
 
-/** Remembers the Edit button that was gone to. @param {Event} event by pointer or keyboard */
+/** Remembers what was gone to, if it opens the editor. @param {Event} event by pointer or keyboard */
 function rememberOpener(event) {
-  const edit = event.target instanceof Element && event.target.closest("[id^=reward-edit-]");
+  const edit = event.target instanceof Element && event.target.closest("[id^=reward-edit-], #add-reward");
   if (edit) opener = edit.id;
   else if (!editorText()) opener = "";
 }
 
-/** Gives the focus to an editor that a button opened, and back to the button, which may be drawn anew, once it closes. */
+/** Gives the focus to the editor once it opens, and back to the button, which may be drawn anew, once it closes. */
 function passFocus() {
   const editor = editorText();
   const focused = document.activeElement;
