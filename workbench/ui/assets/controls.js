@@ -22,6 +22,7 @@ export function listenToControls() {
   }, { capture: true });
   document.addEventListener("focusin", rememberOpener);
   document.addEventListener("pointerdown", rememberOpener);
+  document.addEventListener("animationend", passFocus); // what is drawn can have the focus from then on (page.css, made)
   // In the editor, Escape is Done, and Ctrl+S saves no page: what is typed is scored at once.
   document.addEventListener("keydown", (event) => {
     if (!(event.target instanceof Element) || !event.target.closest("#editor")) return;
@@ -32,9 +33,11 @@ export function listenToControls() {
 
 /** Id of the control that had the focus last of those that open the editor: a button has it again once that closes. */
 let opener = "";
-let isGiven = false;
+/** @type {HTMLElement | null} The editor's field that was given the focus. */
+let given = null;
+/** The editor's first text: its code, which comes after the fields below it, or a form's first field. */
 const editorText = () => /** @type {HTMLElement | null} */ (document.querySelector(
-  "#reward-code .cm-content, #editor input[type=text]",
+  document.getElementById("editor-body") ? "#reward-code .cm-content" : "#editor input[type=text]",
 ));
 
 /** Tidies the controls that there are, and those that Gradio draws later. */
@@ -69,11 +72,11 @@ function passFocus() {
   const editor = editorText();
   const focused = document.activeElement;
   if (!editor) {
-    isGiven = false;
+    given = null;
     if (focused === document.body) document.getElementById(opener)?.focus();
-  } else if (!isGiven && opener && (focused === document.body || focused?.id === opener)) {
+  } else if (editor !== given && opener && (focused === document.body || focused?.id === opener)) {
     editor.focus();
-    isGiven = document.activeElement === editor; // else it is not shown yet
+    if (document.activeElement === editor) given = editor;
   }
 }
 
