@@ -53,7 +53,10 @@ def two_schemes_side_by_side(page: Page) -> None:
     choose(page, "b-scheme", "step")
     expect(page.locator(".rollout").first.locator(".pane")).to_have_count(2)
     expect(page.locator("#heatmap .sentences")).to_contain_text("`step` flips the sign of".replace("`", ""))
-    expect(page.locator("#heatmap .overview .cell .b").first).to_be_visible()
+    half = page.locator("#heatmap .overview .cell .b.p, #heatmap .overview .cell .b.n").first
+    expect(half).to_be_visible()
+    covers = half.evaluate("node => getComputedStyle(node).backgroundColor")
+    assert not re.search(r"/|rgba", covers)  # else it is mixed with the first scheme's colour below it
     shown = f"{ROLLOUTS}.filter(r => r.copyOf === undefined)"
     flipped = page.evaluate(f"{shown}.flatMap(r => r.advantages.filter((a, t) => a * r.twin.advantages[t] < 0)).length")
     assert page.locator("#heatmap .text:not(.second) i.flips").count() == flipped > 0
@@ -88,7 +91,7 @@ def the_strip_tells_the_groups_preflight(page: Page) -> None:
     expect(strip).to_contain_text("straddling tokens")
     expect(strip.locator("li").first).to_be_visible()
     page.locator("#regex textarea").fill("nowhere")
-    expect(strip.locator("summary")).to_contain_text("nothing would be learnt: answers without a match 100%")
+    expect(strip.locator("summary")).to_contain_text("Nothing would be learnt: answers without a match 100%")
     page.locator("#regex textarea").fill(PATTERN)
     expect(strip).to_contain_text("straddling tokens")
 

@@ -165,7 +165,8 @@ def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
     assert -1e-9 < still.advantages[0, 0] < 0
     assert still.judged()[0].push == 0.0
     assert str(about_wronged(worked_credit("process", [0.0, 1.0, 0.0]))) == (
-        "`process` pushes down 1 of 1 answers that `right` scores above 0, and up 1 of 2 others."
+        "`process` pushes down 1 of 1 answers that `right` scores above 0, "
+        "and up 1 of 2 answers that `right` scores 0 or less."
     )
 
 

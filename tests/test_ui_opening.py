@@ -209,7 +209,7 @@ def test_the_files_own_advantages_are_drawn_beside_others(tmp_path, worker):
     assert payload["other"]["names"] == ["outcome", "logged"]
     assert payload["rollouts"][0]["twin"]["advantages"][0] == -0.5
     assert said(payload)[-2] == (
-        "The file's own advantages (`logged`) are others, by 1.21 at most: 100 % of the tokens change sign, most in "
+        "The file's own advantages (`logged`) differ by up to 1.21: 100 % of the tokens change sign, most in "
         "rollouts 1 and 2."
     )
     assert said(payload)[-1].startswith("`logged` pushes down 1 of 1 answers")

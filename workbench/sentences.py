@@ -103,7 +103,7 @@ def _wronged(credit: Credit, already: str = "") -> str:
     judge = credit.scored.judge("outcome")
     called = {True: "right answers", False: "wrong answers"}
     if judge not in JUDGES:
-        called = {True: f"answers that `{judge}` scores above 0", False: "others"}
+        called = {True: f"answers that `{judge}` scores above 0", False: f"answers that `{judge}` scores 0 or less"}
     judged, ways = credit.judged(credit.scored.answer_verdicts), list[str]()
     for right, way in ((True, "down"), (False, "up")):
         counts = []
@@ -411,6 +411,8 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
     largest, cut = max(same.values(), key=len), group.truncated
     alike = [f"{_names('rollout', largest).partition(' ')[2]} identical"] if len(largest) > 1 else []
     many = f"**{len(same)}** different texts" if len(same) < len(group.tokens) else f"all **{len(same)}** texts differ"
+    if len(same) == 1:
+        many = "only **one** text"
     if cut:
         alike.append(f"[{cut} cut off](filter:truncated)")
     return [*facts, Fact(_sentence(many), Sentence(", ".join(alike)))]
@@ -751,7 +753,7 @@ def about_logged(difference: float, flipped: Sequence[int], tokens: int) -> Sent
     most = [i for i, count in enumerate(flipped) if count == max(flipped)]
     where = f", most in {_names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
     signs = f"{_percent(sum(flipped) / tokens)} of the tokens change sign{where}" if any(flipped) else "no sign changes"
-    return _sentence(f"the file's own advantages (`logged`) are others, by {two_places(difference)} at most: {signs}.")
+    return _sentence(f"the file's own advantages (`logged`) differ by up to {two_places(difference)}: {signs}.")
 
 
 def _bound(value: float) -> str:

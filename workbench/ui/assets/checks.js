@@ -59,7 +59,7 @@ export function verdict(findings) {
   const of = (/** @type {string} */ level) => findings.filter((finding) => finding.level === level);
   const names = (/** @type {FindingPayload[]} */ some) => some.map(({ name, value }) => `${name} ${value}`).join(", ");
   const [stop, check] = [of("stop"), of("check")];
-  if (stop.length) return { level: "stop", text: `nothing would be learnt: ${names(stop)}` };
+  if (stop.length) return { level: "stop", text: `Nothing would be learnt: ${names(stop)}` };
   if (check.length) {
     const need = check.length === 1 ? "needs" : "need";
     return { level: "check", text: `${check.length} of ${findings.length} ${need} a look: ${names(check)}` };

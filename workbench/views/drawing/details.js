@@ -66,6 +66,9 @@ export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask, loss, unf
   ];
 }
 
+/** The scheme of the advantages that a file brings. */
+const LOGGED = "logged";
+
 /** @param {string} name @param {Set<string>} unfolded @param {...(Node | null)} children A fold that stays as it is left. */
 function fold(name, unfolded, ...children) {
   const details = el("details", { open: unfolded.has(name) }, el("summary", {}, name), ...children);
@@ -94,6 +97,15 @@ function head(rollout, name, t, onUnpin) {
  */
 function reason(data, scheme, rollout, t, letter, ask) {
   if (!rollout.advantages) return null;
+  const title = letter ? el("h4", {}, `${letter}${scheme.scheme}`) : null;
+  if (scheme.scheme === LOGGED) {
+    return el(
+      "div",
+      { class: "reason" },
+      title,
+      el("p", {}, `The file gives this token ${signed(rollout.advantages[t], 2)}.`),
+    );
+  }
   const why = whyAt(rollout, t);
   if (!why) {
     ask();
@@ -105,7 +117,7 @@ function reason(data, scheme, rollout, t, letter, ask) {
   return el(
     "div",
     { class: "reason" },
-    letter ? el("h4", {}, `${letter}${scheme.scheme}`) : null,
+    title,
     why.said.length ? el("p", { class: "sentence" }, ...sentence(why.said, () => null)) : null,
     isLeftOut(scheme, rollout) ? el("p", {}, `left out: rollout ${(rollout.copyOf ?? 0) + 1} counts for it`) : null,
     partsTable(data, rollout, why, t),
