@@ -8,7 +8,17 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from tests.browsing import SECONDS, App, choose, expect_rollouts, show_more, with_token
+from tests.browsing import (
+    SECONDS,
+    App,
+    add_own_reward,
+    choose,
+    expect_rollouts,
+    show_more,
+    visit,
+    with_token,
+    write_reward,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -126,6 +136,35 @@ def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
             page.locator(REGEX).fill("mine")
         expect(page.locator("#pattern-note")).to_contain_text("no match")
         expect(page.locator(REGEX)).to_have_value("mine")
+
+
+SLOW = """const asked = window.fetch;
+window.fetch = async (...asking) => {
+  const answer = await asked(...asking);
+  if (window.isSlow && (await answer.clone().text()).includes("reward-on-0")) {
+    window.isOnItsWay = true;
+    await new Promise((then) => setTimeout(then, 1000));
+  }
+  return answer;
+};"""
+"""Rows that are drawn anew are on their way for a second while ``isSlow``."""
+
+
+def test_what_is_changed_in_rows_while_they_are_drawn_anew_stays(browser: Browser, app: App) -> None:
+    with visit(browser, app.url, apart=True, script=SLOW) as page:
+        expect_rollouts(page, 8)
+        add_own_reward(page, "def my_step_reward(prompt, step, **columns):\n    return 1.0\n")
+        expect(page.locator("#reward-note-2")).to_contain_text("each step")
+        page.evaluate("window.isSlow = true")
+        write_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
+        page.wait_for_function("window.isOnItsWay")
+        page.locator("#reward-on-0 input").uncheck()
+        page.locator("#reward-weight-1 input").fill("0.5")
+        expect(page.locator("#reward-on-2")).to_contain_text("my_step_reward")
+        expect(page.locator("#reward-on-2")).to_contain_text("same")
+        expect(page.locator("#reward-on-0 input")).not_to_be_checked()
+        expect(page.locator("#reward-weight-1 input")).to_have_value("0.5")
+        expect(page.locator("#reward-note-0")).to_contain_text("off")
 
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:

@@ -19,9 +19,25 @@ const STAYS = { __type__: "update" }; // what Gradio takes for: leave this outpu
  * @param {string} edits @param {string} key of a row @param {string} field @param {unknown} value
  */
 export function edited(edits, key, field, value) {
-  const held = JSON.parse(edits);
+  held = JSON.parse(edits);
   if (held[key] && held[key][field] === value) return STAYS;
-  return JSON.stringify({ ...held, [key]: { ...held[key], [field]: value } });
+  held = { ...held, [key]: { ...held[key], [field]: value } };
+  return JSON.stringify(held);
+}
+
+/** @type {Record<string, { on?: boolean, weight?: number | null }>} What somebody changed, by the rows' keys. */
+let held = {};
+
+/** @param {string} key of a row that is drawn anew: it shows also what was changed while it was on its way. */
+function showHeld(key) {
+  const row = document.querySelector(`.slot [data-key="${key}"]`)?.closest(".slot");
+  const box = /** @type {HTMLInputElement | null} */ (row?.querySelector("[id^=reward-on] input") ?? null);
+  const number = /** @type {HTMLInputElement | null} */ (row?.querySelector("[id^=reward-weight] input") ?? null);
+  const { on = box?.checked, weight } = held[key] ?? {};
+  if (box && box.checked !== on) box.click();
+  if (!number || weight === undefined || number.value === String(weight ?? "")) return;
+  number.value = String(weight ?? "");
+  number.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 /** @type {Map<string, string>} The names of rows by their keys, also of rows that are gone. */
@@ -80,7 +96,10 @@ function whenSaid(element, draw) {
 export function rewardSaid(handles, { key }) {
   whenSaid(handles.element, () => drawNote(rootOf(handles), said.rows[key] ?? null));
   rootOf(handles).dataset.key = key;
-  setTimeout(editWanted); // once Gradio has put it into its row
+  setTimeout(() => { // once Gradio has put it into its row
+    showHeld(key);
+    editWanted();
+  });
 }
 
 /** @param {Handles} handles @param {{ key: string }} row Above the code: what it returned, or what is wrong at which line. */

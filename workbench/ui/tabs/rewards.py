@@ -134,8 +134,8 @@ def _row(rewards: SimpleNamespace, place: int, row: RewardRow) -> None:
             edit = gr.Button("Edit", elem_id=f"reward-edit-{place}", elem_classes=["small"], min_width=0)
             remove = gr.Button("×", elem_id=f"reward-remove-{place}", elem_classes=["small"], min_width=0)
         drawn(f"reward-note-{place}", "rewardSaid", classes=["note"], constant={"key": row.key}, head=False)
-    switch.change(None, [rewards.edits, switch], rewards.edits, js=_edited(row.key, "on"), **PRIVATE)
-    weight.change(None, [rewards.edits, weight], rewards.edits, js=_edited(row.key, "weight"), **PRIVATE)
+    switch.input(None, [rewards.edits, switch], rewards.edits, js=_edited(row.key, "on"), **PRIVATE)
+    weight.input(None, [rewards.edits, weight], rewards.edits, js=_edited(row.key, "weight"), **PRIVATE)
     edit.click(None, None, rewards.editing, js=f"() => {key}", **PRIVATE)
     remove.click(None, None, rewards.removing, js=f"() => {key}", **PRIVATE)
 
