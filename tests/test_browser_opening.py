@@ -165,6 +165,12 @@ def test_what_is_changed_in_rows_while_they_are_drawn_anew_stays(browser: Browse
         expect(page.locator("#reward-on-0 input")).not_to_be_checked()
         expect(page.locator("#reward-weight-1 input")).to_have_value("0.5")
         expect(page.locator("#reward-note-0")).to_contain_text("off")
+        page.locator("#editor-done").click()
+        page.evaluate("window.isOnItsWay = false")
+        choose(page, "task", "chain-arithmetic-tags")
+        page.wait_for_function("window.isOnItsWay")
+        page.locator("#reward-edit-0").click()  # of a row that another is about to replace
+        expect(page.locator("#reward-code .cm-content")).to_contain_text("def step_correctness")
 
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:

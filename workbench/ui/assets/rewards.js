@@ -25,7 +25,7 @@ export function edited(edits, key, field, value) {
   return JSON.stringify(held);
 }
 
-/** @type {Record<string, { on?: boolean, weight?: number | null }>} What somebody changed, by the rows' keys. */
+/** @type {Record<string, Record<string, unknown>>} What somebody changed, by the rows' keys. */
 let held = {};
 
 /** @param {string} key of a row that is drawn anew: it shows also what was changed while it was on its way. */
@@ -33,8 +33,8 @@ function showHeld(key) {
   const row = document.querySelector(`.slot [data-key="${key}"]`)?.closest(".slot");
   const box = /** @type {HTMLInputElement | null} */ (row?.querySelector("[id^=reward-on] input") ?? null);
   const number = /** @type {HTMLInputElement | null} */ (row?.querySelector("[id^=reward-weight] input") ?? null);
-  const { on = box?.checked, weight } = held[key] ?? {};
-  if (box && box.checked !== on) box.click();
+  const { on, weight } = held[key] ?? {};
+  if (box && on !== undefined && box.checked !== on) box.click();
   if (!number || weight === undefined || number.value === String(weight ?? "")) return;
   number.value = String(weight ?? "");
   number.dispatchEvent(new Event("input", { bubbles: true }));
@@ -42,23 +42,31 @@ function showHeld(key) {
 
 /** @type {Map<string, string>} The names of rows by their keys, also of rows that are gone. */
 const names = new Map();
-/** @type {string[]} The rows' keys as they were listed last. */
-let order = [];
+/** @type {[string, string][]} Keys and names of the rows as they were listed last. */
+let listed = [];
 let wanted = ""; // key of the row that is to be edited once it is drawn
 
-/** @param {string} listed The rows there are now: the editor follows its row to the one that took its place, or closes. */
-export function followRow(listed) {
-  const rows = /** @type {[string, string][]} */ (JSON.parse(listed || "[]"));
-  const open = document.querySelector("#editor-said [data-key]")?.getAttribute("data-key") ?? "";
-  const name = names.get(open);
-  const place = rows.length === order.length ? order.indexOf(open) : -1; // another name may have taken it
-  order = rows.map(([key]) => key);
-  for (const [key, called] of rows) names.set(key, called);
-  if (!name || rows.some(([key]) => key === open)) return;
-  wanted = rows.find(([, called]) => called === name)?.[0] ?? order[place] ?? "";
+/**
+ * @param {string} now The rows there are now: the editor follows its row to the one that took its place, or closes.
+ * @param {string} editing key of the row that is to be edited
+ */
+export function followRow(now, editing) {
+  const name = names.get(editing);
+  const before = listed;
+  listed = JSON.parse(now || "[]");
+  for (const [key, called] of listed) names.set(key, called);
+  if (!name || listed.some(([key]) => key === editing)) return;
+  const place = listed.length === before.length ? before.findIndex(([key]) => key === editing) : -1; // under another name
+  wanted = keyOf(name) ?? listed[place]?.[0] ?? "";
   if (wanted) editWanted();
   else document.getElementById("editor-done")?.click();
 }
+
+/** @param {string | undefined} name */
+const keyOf = (name) => listed.find(([, called]) => called === name)?.[0];
+
+/** @param {string} key of a row whose Edit was pressed. Where another has just taken its place, that is edited. */
+export const editRow = (key) => listed.some(([one]) => one === key) ? key : keyOf(names.get(key)) ?? key;
 
 /** Opens the editor of the wanted row, if that is drawn by now. */
 function editWanted() {

@@ -13,6 +13,7 @@ export { help } from "./help.js";
 export { inspect, title } from "./inspect.js";
 export {
   edited,
+  editRow,
   followRow,
   modelStatus,
   rewardResults,

@@ -52,7 +52,7 @@ from workbench.ui.tabs.form import (
     wire_cancel,
 )
 
-FOLLOW = "(listed) => Workbench.followRow(listed)"
+FOLLOW = "(listed, editing) => Workbench.followRow(listed, editing)"
 """Closes the editor if its row has gone, or shows the row that has taken its place."""
 ONCE: dict[str, Any] = {"queue": False, **PRIVATE}
 
@@ -88,11 +88,12 @@ def wire_rewards(form: Form, services: Services) -> None:
         if row is not None or editing in FORMS:
             _editor(form, services, editing, row)
 
+    at_once = {"queue": False, "show_progress": "hidden"}
     with rewards.rows:
-        gr.render([form.draft], [rewards.listed.change], show_progress="hidden")(draw_rows)
+        gr.render([form.draft], [rewards.listed.change], **at_once)(draw_rows)
     with rewards.editor:
-        gr.render([form.draft, rewards.editing], [rewards.editing.change], show_progress="hidden")(draw_editor)
-    rewards.listed.change(None, rewards.listed, None, js=FOLLOW, **PRIVATE)
+        gr.render([form.draft, rewards.editing], [rewards.editing.change], **at_once)(draw_editor)
+    rewards.listed.change(None, [rewards.listed, rewards.editing], None, js=FOLLOW, **PRIVATE)
 
     def add(choice: str, *held: Any) -> Any:
         if not choice:  # the list has gone back to its heading
@@ -136,7 +137,7 @@ def _row(rewards: SimpleNamespace, place: int, row: RewardRow) -> None:
         drawn(f"reward-note-{place}", "rewardSaid", classes=["note"], constant={"key": row.key}, head=False)
     switch.input(None, [rewards.edits, switch], rewards.edits, js=_edited(row.key, "on"), **PRIVATE)
     weight.input(None, [rewards.edits, weight], rewards.edits, js=_edited(row.key, "weight"), **PRIVATE)
-    edit.click(None, None, rewards.editing, js=f"() => {key}", **PRIVATE)
+    edit.click(None, None, rewards.editing, js=f"() => Workbench.editRow({key})", **PRIVATE)
     remove.click(None, None, rewards.removing, js=f"() => {key}", **PRIVATE)
 
 
