@@ -38,7 +38,7 @@ Deno.test("the worst level of the findings is the verdict", () => {
   const finding = (name, level) => ({ name, level, value: "3" });
   equal(verdict([finding("a", "ok"), finding("b", "check"), finding("c", "stop")]), {
     level: "stop",
-    text: "nothing would be learnt: c 3",
+    text: "Nothing would be learnt: c 3",
   });
   equal(verdict([finding("a", "ok"), finding("b", "check")]).text, "1 of 2 needs a look: b 3");
   equal(verdict([finding("a", "ok"), finding("b", "ok")]), { level: "ok", text: "2 of 2 checks pass" });
