@@ -105,6 +105,11 @@ def a_dropped_log_is_drawn_with_its_own_advantages(page: Page, tmp_path: Path) -
     expect(page.locator("#door-note")).to_contain_text("Tokens by tiny's tokenizer.")
     expect(page.locator(CARDS)).to_have_count(2)
     page.wait_for_function(COLOURED)
+    turned = [{**row, "advantage": -row["advantage"]} for row in rows]
+    drop_file(page, write(tmp_path / "turned.jsonl", *turned), onto="#header")
+    page.locator(f"{CARDS}[data-g='0'] .chip").first.click()
+    why = page.get_by_role("region", name="Why this colour")
+    expect(why).to_contain_text("The file gives this token −0.71.")
 
 
 def a_column_that_nothing_names_is_chosen_beside_the_error(page: Page, tmp_path: Path) -> None:

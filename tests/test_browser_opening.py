@@ -28,7 +28,8 @@ EVENTS = "**/gradio_api/run/predict*"
 
 @contextmanager
 def held_back(page: Page) -> Iterator[None]:
-    """The page's events reach the app when the block ends. The route stays: one taken away answers twice at times."""
+    """The page's events reach the app when the block ends. The route stays: a request that is on it as it is removed
+    is answered twice."""
     waiting: list[Route] = []
     holds = True
 
@@ -138,38 +139,43 @@ def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
         expect(page.locator(REGEX)).to_have_value("mine")
 
 
-SLOW = """const asked = window.fetch;
+HOLD_ROWS = """const asked = window.fetch;
 window.fetch = async (...asking) => {
   const answer = await asked(...asking);
-  if (window.isSlow && (await answer.clone().text()).includes("reward-on-0")) {
-    window.isOnItsWay = true;
-    await new Promise((then) => setTimeout(then, 1000));
+  if (window.holds && (await answer.clone().text()).includes("reward-on-0")) {
+    await new Promise((then) => { window.arrive = then; });
   }
   return answer;
 };"""
-"""Rows that are drawn anew are on their way for a second while ``isSlow``."""
+"""While ``holds``, rows that are drawn anew are on their way until ``arrive()``."""
+
+
+@contextmanager
+def rows_on_their_way(page: Page) -> Iterator[None]:
+    """The block begins when the app has drawn the rows, and they reach the page when it ends."""
+    page.wait_for_function("Boolean(window.arrive)")
+    yield
+    page.evaluate("() => { window.arrive(); window.arrive = null; }")
 
 
 def test_what_is_changed_in_rows_while_they_are_drawn_anew_stays(browser: Browser, app: App) -> None:
-    with visit(browser, app.url, apart=True, script=SLOW) as page:
+    with visit(browser, app.url, apart=True, script=HOLD_ROWS) as page:
         expect_rollouts(page, 8)
         add_own_reward(page, "def my_step_reward(prompt, step, **columns):\n    return 1.0\n")
         expect(page.locator("#reward-note-2")).to_contain_text("each step")
-        page.evaluate("window.isSlow = true")
+        page.evaluate("window.holds = true")
         write_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
-        page.wait_for_function("window.isOnItsWay")
-        page.locator("#reward-on-0 input").uncheck()
-        page.locator("#reward-weight-1 input").fill("0.5")
-        expect(page.locator("#reward-on-2")).to_contain_text("my_step_reward")
+        with rows_on_their_way(page):
+            page.locator("#reward-on-0 input").uncheck()
+            page.locator("#reward-weight-1 input").fill("0.5")
+            expect(page.locator("#reward-note-0")).to_contain_text("off")
         expect(page.locator("#reward-on-2")).to_contain_text("same")
         expect(page.locator("#reward-on-0 input")).not_to_be_checked()
         expect(page.locator("#reward-weight-1 input")).to_have_value("0.5")
-        expect(page.locator("#reward-note-0")).to_contain_text("off")
         page.locator("#editor-done").click()
-        page.evaluate("window.isOnItsWay = false")
         choose(page, "task", "chain-arithmetic-tags")
-        page.wait_for_function("window.isOnItsWay")
-        page.locator("#reward-edit-0").click()  # of a row that another is about to replace
+        with rows_on_their_way(page):
+            page.locator("#reward-edit-0").click()  # of a row that another is about to replace
         expect(page.locator("#reward-code .cm-content")).to_contain_text("def step_correctness")
 
 

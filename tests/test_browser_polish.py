@@ -393,7 +393,7 @@ def a_reward_worker_that_died_is_started_again(page: Page, app: App) -> None:
 
 
 def kill_sandbox(app: App) -> None:
-    """Kill the newest between two calls: one that dies under a call is said, and the next call is another edit's."""
+    """Kill the newest while nothing is asked of it; of one that dies while it works the page tells."""
     killed = children(app, "sandbox-")[-1]
     killed.kill()
     while killed in children(app, "sandbox-"):  # a process that is told to die takes a moment on a busy machine

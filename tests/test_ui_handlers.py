@@ -151,6 +151,8 @@ def test_a_group_that_is_not_of_the_page_says_what_differs():
     assert "previous prompt" in mismatch(form().but(prompt="something else"), first)
     assert "of the policy tiny" in mismatch(form().with_values({"policy.path": "gpt2"}), first)
     assert "temperature 0.7" in mismatch(form(), group)
+    other = form().with_values({"method.sampling.num_generations": 3})
+    assert "group size (G) 2" in mismatch(other, replace(group, sampling=dict(group.sampling, num_generations=2)))
     assert mismatch(form(), replace(group, sampling={"file": "rollouts.jsonl"})) == ""
 
 

@@ -22,7 +22,15 @@ from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
 from workbench.sentences import AS_LOGGED
 from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
-from workbench.ui.handlers.fields import Section, credit_config, for_scheme, shown_values, with_settings
+from workbench.ui.handlers.fields import (
+    Section,
+    credit_config,
+    every_leaf,
+    for_scheme,
+    label_of,
+    shown_values,
+    with_settings,
+)
 from workbench.ui.handlers.page_state import PageState, RewardRow
 from workbench.ui.handlers.session import Busy, Cancelled
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
@@ -273,7 +281,10 @@ def mismatch(draft: PageState, group: Group) -> str:
     except ConfigError:  # said at its field
         return ""
     names = [name for name, value in wanted.items() if name in group.sampling and group.sampling[name] != value]
-    how = ", ".join(f"{name.replace('_', ' ')} {group.sampling[name]}" for name in names)
+    labels = [label_of(every_leaf()[f"method.sampling.{name}"]) for name in names]
+    how = ", ".join(
+        f"{label[0].lower()}{label[1:]} {group.sampling[name]}" for name, label in zip(names, labels, strict=True)
+    )
     return f"These answers were sampled with {how}." if names else ""
 
 
