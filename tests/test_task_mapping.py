@@ -64,6 +64,37 @@ def numbered(count: int) -> list[dict[str, Any]]:
             "input",
             {"prompt": "1 + 1?", "completion": "2", "answer": "2"},
         ),
+        (
+            {"question": "1 + 1?", "options": ["A)1", "B)2"], "rationale": "Add.", "correct": "B"},
+            "choices",
+            {"prompt": "1 + 1?\nA)1\nB)2", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1?", "options": "A) $1$ B) $2$", "Answer": "B"},
+            "choices",
+            {"prompt": "1 + 1?\nA) $1$ B) $2$", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1?", "choices": ["one", "two"], "answer": 1},
+            "choices",
+            {"prompt": "1 + 1?\nA. one\nB. two", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1?", "choices": {"text": ["one", "two"], "label": ["1", "2"]}, "answerKey": "2"},
+            "choices",
+            {"prompt": "1 + 1?\n1. one\n2. two", "answer": "2"},
+        ),
+        (
+            {"question": "1 + 1?", "options": {"A": "one", "B": "two"}, "answer": "two"},
+            "choices",
+            {"prompt": "1 + 1?\nA. one\nB. two", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1? A. one B. two", "options": ["A. one", "B. two"]},
+            "choices",
+            {"prompt": "1 + 1? A. one B. two"},
+        ),
+        ({"question": "1 + 1?", "options": [1, 2], "answer": "2"}, "", {"answer": "2"}),
         ({"messages": [USER, ASSISTANT]}, "", {"messages": [USER, ASSISTANT]}),  # TRL's own columns stay as they are
         ({"prompt": "a", "chosen": "b", "rejected": "c", "input": "d"}, "", {"prompt": "a"}),
         ({"conversations": [{"from": "nobody", "value": "x"}], "prompt": "a"}, "", {"prompt": "a"}),

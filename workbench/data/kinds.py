@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from string import ascii_uppercase
 from typing import Any, Literal
 
 from workbench.config import TaskSection
@@ -266,10 +267,12 @@ def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     sharegpt   ``conversations`` of ``from`` and ``value``, ``system``    ``messages``
     messages   ``messages``, the last not the assistant's                 ``prompt``
     input      ``input``, ``output``, ``label`` or ``gts``                ``prompt``, ``completion``, ``answer``
+    choices    ``question``, ``options`` or ``choices``                   ``prompt`` with options, ``answer`` a letter
     ========== ========================================================== ========================================
 
     Sources: verl's ``examples/data_preprocess``, Stanford Alpaca's and ShareGPT's files as LLaMA-Factory and Axolotl
-    read them, OpenRLHF's ``--input_key`` and ``--label_key``, verl's ``_dump_generations``.
+    read them, OpenRLHF's ``--input_key`` and ``--label_key``, verl's ``_dump_generations``, the rows of AQuA-RAT, SAT,
+    MMLU, ARC and MedQA.
     """
     has_prompt = any(name in values for name in PROMPTS)
     instruction, text, output = (values.get(name) for name in ("instruction", "input", "output"))
@@ -289,7 +292,41 @@ def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         gold = next((values[name] for name in ("label", "gts") if values.get(name) is not None), None)
         answer = {} if gold is None or "answer" in values else {"answer": gold}
         return "input", {**values, "prompt": text, **answer, **completion}
+    if kind_of(values) == "prompts" and (choices := _choices(values)):
+        return "choices", {**values, **choices}
     return "", dict(values)
+
+
+_RIGHT = ("correct", "answerKey", "answer_idx", "answer_index", "Answer", "label", "answer")
+"""The columns that may say which option is right."""
+
+
+def _choices(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a multiple-choice row's prompt with its options, and the letter of the right one; {} for other rows."""
+    question = next((values[name] for name in PROMPTS if isinstance(values.get(name), str)), None)
+    letters, texts = list[str](), list[Any]()
+    match next((values[name] for name in ("options", "choices") if values.get(name)), None):
+        case str(text):
+            texts = [text]
+        case {"label": [*letters], "text": [*texts]}:
+            pass
+        case dict(named):
+            letters, texts = list(named), list(named.values())
+        case [*texts]:
+            letters = list(ascii_uppercase[: len(texts)])
+        case _:
+            return {}
+    if question is None or not all(isinstance(text, str) for text in texts):
+        return {}
+    right = next((values[name] for name in _RIGHT if values.get(name) is not None), None)
+    if right in texts:
+        right = letters[texts.index(right)] if letters else right
+    elif isinstance(right, int) and right < len(letters):
+        right = letters[right]
+    if letters and not re.match(rf"\(?{re.escape(letters[0])}\s*[).:]", texts[0]):
+        texts = [f"{letter}. {text}" for letter, text in zip(letters, texts, strict=True)]
+    prompt = question if all(text in question for text in texts) else "\n".join([question, *texts])
+    return {"prompt": prompt} | ({} if right is None else {"answer": right})
 
 
 # --- rows as a task's section has them -------------------------------------------------------------------------------
