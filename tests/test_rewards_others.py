@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from workbench.cli.rewards import named_rewards
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
-from workbench.errors import ConfigError, RewardError
-from workbench.rewards import load_reward, score_group
+from workbench.errors import ConfigError, RewardError, RewardValueError
+from workbench.rewards import Reward, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rewards.source import kind_in, reward_functions
 from workbench.schema import Group, Rollout
@@ -163,3 +164,56 @@ def test_a_rubric_is_the_weighted_sum_of_its_functions() -> None:
     reward = load_reward(rubric)
     scores = reward.score(Batch(["p"] * 3, ["It is 72", "It is 7", "72?"], {"answer": ["72"] * 3}))[0]
     assert scores == pytest.approx([0.4 + 2, 0.35, None])
+
+
+STEP_SCORES = """def step_scores(prompt, completion):
+    rewards = []
+    for text in completion.split("Step ")[1:]:
+        rewards.append(0.01 * len(text))
+    return rewards
+"""
+MAPPED = """def mapped(prompt, completion) -> list[float]:
+    return list(map(lambda text: 0.01 * len(text), completion.split("Step ")[1:]))
+"""
+STEPS = Group("p", rollouts_of("Step 1: ab\nStep 2: c", "Step 1: abcd"))
+"""6, 4 and 7 characters after each "Step "."""
+
+
+def test_a_list_for_one_completion_is_the_scores_of_its_steps() -> None:
+    def step_scores(prompt: str, completion: str) -> list[float]:
+        return [0.01 * len(text) for text in completion.split("Step ")[1:]]
+
+    unread: dict[str, Any] = {}
+    exec(STEP_SCORES, unread)
+    for spec in (
+        step_scores,
+        Reward("declared", "step", unread["step_scores"]),
+        RewardConfig(name="step_scores", code=STEP_SCORES),
+        RewardConfig(name="mapped", code=MAPPED),
+    ):
+        scored = score_group(STEPS, StepPattern("step-n"), [spec])
+        assert [reward.kind for reward in scored.rewards] == ["step"]
+        assert [row.rewards for row in scored.scored] == [pytest.approx((0.06, 0.04)), pytest.approx((0.07,))]
+
+
+def test_a_list_of_another_number_or_for_an_outcome_is_refused() -> None:
+    code = RewardConfig(name="step_scores", code=STEP_SCORES)
+    with pytest.raises(RewardValueError, match="2 values for rollout 1; return a list of 1") as caught:
+        score_group(STEPS, StepPattern(r"(?m)^Step 1:"), [code])
+    assert caught.value.rollout == 0
+    unread: dict[str, Any] = {}
+    exec(STEP_SCORES, unread)
+    for spec in (unread["step_scores"], code.model_copy(update={"kind": "outcome"})):
+        with pytest.raises(RewardValueError, match=r"gave the list \[0.06, 0.04\].* kind to step"):
+            score_group(STEPS, StepPattern("step-n"), [spec])
+
+
+def test_a_function_that_only_uses_lists_scores_the_completion() -> None:
+    def parts(completion: str) -> float:
+        def split() -> list[str]:
+            return [*completion.split("Step ")]
+
+        return len(split()) - 1.0
+
+    scored = score_group(STEPS, StepPattern("step-n"), [parts])
+    assert [row.outcome for row in scored.scored] == [2.0, 1.0]

@@ -69,6 +69,9 @@ LENGTHS = "[[len(text)] * len(texts) for text, texts in zip(completions, steps)]
         ("def mine(prompt, step_text, answer='0'):\n    return len(step_text) + (answer != '0')", 2.0),
         ("async def mine(prompt, step_text):\n    return len(step_text) + len(prompt)", 2.0),
         ("mine = lambda p, s: len(s) + len(p)", 2.0),
+        ("def mine(step_text, answer='0'):\n    return len(step_text) + (answer != '0')", 2.0),
+        ("def mine(text):\n    return len(text)", 1.0),
+        (OBJECT + "mine = Dummy().forward", 2.0),
         (OBJECT + "reward_model = Dummy()", 2.0),
         # what counts as a score
         (HEAD + "    return True", 1.0),
@@ -100,10 +103,19 @@ def test_a_function_of_completions_scores_each(worker: Sandbox, code: str, expec
 def test_functions_and_objects_of_this_process_may_take_a_prompt_and_a_step() -> None:
     module: dict[str, Any] = {}
     exec(OBJECT, module)
-    for spec, name in ((module["Dummy"](), "Dummy"), (lambda prompt, step_text: 2, "<lambda>")):
+    of_text = Reward("of_text", "step", lambda text: 2)
+    for spec, name in (
+        (module["Dummy"](), "Dummy"),
+        (module["Dummy"]().forward, "Dummy"),
+        (lambda prompt, step_text: 2, "<lambda>"),
+        (lambda step_text: 2, "<lambda>"),
+        (of_text, "of_text"),
+    ):
         reward = load_reward(spec)
         assert (reward.name, reward.kind) == (name, "step")
         assert reward.score(BATCH)[0] == [[2.0, 2.0], [2.0]]
+    with pytest.raises(RewardCodeError, match=r"Dummy\(\)"):
+        load_reward(module["Dummy"])
 
     def fails(prompt: str, step_text: str) -> float:
         return 1 / 0
@@ -192,7 +204,8 @@ def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sa
         ("raise SystemExit(1)", 1, "SystemExit at line 1"),
         ("x = 1", None, r"define a function named 'mine' \(or 'reward'\); the code defines no function"),
         ("def a(**k): pass\ndef b(**k): pass", None, "define a function named 'mine'.*; the code defines a, b"),
-        ("class mine:\n    pass", None, "define a function named 'mine'"),
+        (OBJECT, None, r"add 'reward = Dummy\(\)' below it"),
+        ("class mine:\n    pass", None, r"add 'reward = mine\(\)'"),
         ("def reward(prompts, completions): return [1]", None, "cannot take the data's columns"),
         ("def reward(completions, step, **columns): return [1]", None, "asks for 'step'"),
         (

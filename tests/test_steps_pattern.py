@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.config.run import RunConfig
 from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
-from workbench.steps import StepPattern, split_preview, split_steps
+from workbench.steps import PRESETS, StepPattern, split_preview, split_steps
+
+
+def test_a_presets_name_alone_is_its_pattern() -> None:
+    for name in ("step-n", "line", "sentence", "turns", "surprise"):
+        assert StepPattern(name) == StepPattern(regex=name) == PRESETS[name].pattern
+    assert RunConfig.parse({"method": {"pattern": {"regex": "line"}}}).method.pattern == StepPattern(r"\n+", "ends")
+    assert StepPattern("line", "starts").regex == "line"
+    assert StepPattern(kind="surprise").regex == StepPattern().regex
 
 
 @pytest.mark.parametrize("source", ["(a|aa)+$", r"(x+x+)+y"])

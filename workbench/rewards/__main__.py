@@ -54,6 +54,7 @@ from workbench.rewards.sandbox import FILENAME, LOADED
 from workbench.rewards.source import syntax_said
 from workbench.sandbox.child import Emitter, serve
 from workbench.sandbox.isolate import isolate, what_is_off
+from workbench.schema import RewardKind
 from workbench.schema.rollouts import state_of
 from workbench.steps import StepPattern, split_leniently, split_preview
 
@@ -149,14 +150,14 @@ def _split(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(request: dict[str, Any]) -> dict[str, Any]:
-    function, signature = _function(request["code"], request["name"])
+    function, signature = _function(request["code"], request["name"], request["kind"])
     parameters = [[one.name, one.kind.name, one.default is not one.empty] for one in signature.parameters.values()]
     return {"parameters": parameters, "async": is_async(function)}
 
 
 def _score(request: dict[str, Any]) -> dict[str, Any]:
     name, sent = request["name"], request["batch"]
-    function, _ = _function(request["code"], name)
+    function, _ = _function(request["code"], name, request["kind"])
     state = sent["trainer_state"] and SimpleNamespace(**sent["trainer_state"])
     batch = Batch(**sent | {"trainer_state": state, "log": Log()})
     # User code may raise SystemExit or KeyboardInterrupt, which must not end this process.
@@ -165,8 +166,8 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(LOADED)
-def _function(code: str, name: str) -> tuple[Any, inspect.Signature]:
-    function = as_reward(_choose(_execute(code, name, "reward"), name))
+def _function(code: str, name: str, kind: RewardKind) -> tuple[Any, inspect.Signature]:
+    function = as_reward(_choose(_execute(code, name, "reward"), name), kind)
     return function, read_signature(function, name)
 
 
@@ -281,6 +282,8 @@ def _choose(module: ModuleType, name: str, what: str = "reward") -> Any:
         return defined.get(what, usable[0])
     names = ", ".join(defined)
     said = f"define a function named {name!r} (or 'reward'); the code defines {names or 'no function'}"
+    for key in [key for key, value in vars(module).items() if inspect.isclass(value) and not defined]:
+        said = f"the code defines the class {key} and no function; add 'reward = {key}()' below it"
     if what == "environment":
         said = f"define a class named {name!r} with the methods reset and reply; the code defines {names or 'no class'}"
     raise RewardCodeError(said, reward=name)

@@ -5,7 +5,8 @@
 - OpenRLHF: ``reward_func(queries, prompts, labels)``, a query being prompt and response, which returns an array or a
   mapping with ``rewards`` (``examples/python/reward_func.py``).
 - verifiers: functions of one ``completion`` that name what else they want of ``prompt``, ``answer``, ``state``,
-  ``info`` and ``task``, and a ``Rubric`` of ``funcs`` and ``weights`` (``verifiers/rubrics/rubric.py``).
+  ``info`` and ``task``, and a ``Rubric`` of ``funcs`` and ``weights`` (``verifiers/rubrics/rubric.py``). One that
+  returns a list scores the completion's steps.
 - ms-swift: a class whose ``__call__(completions, **columns)`` scores (``swift/plugin/orm.py``).
 
 The right answer is the column of the name that is asked for, or else ``answer`` and what data sets call it instead
@@ -16,11 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from typing import Any
 
-from workbench.rewards.logged import ARGUMENTS, as_list
+from workbench.rewards.logged import ARGUMENTS
+from workbench.schema import RewardKind
 
 VERL, VERL_BATCH = "verl's compute_score", "verl's compute_score of a batch"
 OPENRLHF, VERIFIERS = "OpenRLHF's reward_func", "a function of a verifiers rubric"
@@ -82,10 +86,29 @@ def with_answers(asked: Iterable[str], columns: Mapping[str, Any]) -> tuple[dict
     return there, said
 
 
-def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None = None) -> Any:
-    """Return a function of one of these tools as an outcome reward; it may name what is in ``more``, a parser say."""
+def scores_steps(signature: inspect.Signature, code: str) -> bool:
+    """Return whether a function takes one completion and returns a list, as its annotation or last line says."""
+    last = re.findall(r"\breturn\b *(.*)", code)[-1:]
+    is_list = any(value[:1] == "[" or re.search(rf"\b{re.escape(value)}(: [^=\n]+)? = \[", code) for value in last)
+    says_list = re.match(r"(<class '|typing\.)?[Ll]ist\b", str(signature.return_annotation))
+    return bool(is_list or says_list) and tool_of(signature) in (VERIFIERS, VERL)
+
+
+def called_as_there(
+    function: Callable[..., Any], more: Mapping[str, Any] | None = None, kind: RewardKind | None = None
+) -> Any:
+    """Return a function of one of these tools as a reward; it may name what is in ``more``, a parser say.
+
+    It is an outcome reward, or of the ``steps`` form if it takes one completion and ``kind`` is step. Without a
+    ``kind`` its code tells.
+    """
     signature = inspect.signature(function)
     tool = tool_of(signature) or VERIFIERS  # whose rubric may hold functions of the answer alone
+    of_steps, code = kind == "step", ""
+    if kind is None:
+        with suppress(OSError, TypeError):  # there is no file to read it in
+            code = inspect.getsource(function)
+        of_steps = scores_steps(signature, code)
     takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
     def row_of(prompt: Any, completion: Any, columns: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +135,7 @@ def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None
 
     def scores(returned: list[Any]) -> Any:
         if tool in (VERIFIERS, VERL):
-            return [_number(value) for value in returned]
+            return returned if of_steps else [_number(value) for value in returned]
         (batch,) = returned
         if isinstance(batch, Mapping) and "rewards" in batch:
             return batch["rewards"]
@@ -125,15 +148,16 @@ def called_as_there(function: Callable[..., Any], more: Mapping[str, Any] | None
         return scores(await asyncio.gather(*(function(**given) for given in calls(prompts, completions, columns))))
 
     reward: Any = wraps(function)(awaited if inspect.iscoroutinefunction(function) else scored)
-    reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
-    reward.read_as, reward.answers = tool, (_ANSWER_OF[tool],)
+    form: Callable[..., Any] = (lambda prompts, completions, steps, **columns: 0) if of_steps else reward
+    reward.__signature__ = inspect.signature(form, follow_wrapped=False)
+    reward.read_as, reward.answers = f"{tool}{', which scores steps' * of_steps}", (_ANSWER_OF[tool],)
     return reward
 
 
 def rubric_reward(rubric: Any) -> Any:
     """Return a verifiers rubric as an outcome reward: the weighted sum of its functions, None where one gives None."""
     more = {"parser": getattr(rubric, "parser", None), **getattr(rubric, "class_objects", {})}
-    parts = [called_as_there(function, more) for function in rubric.funcs]
+    parts = [called_as_there(function, more, "outcome") for function in rubric.funcs]
 
     async def scored(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
         async def of(part: Callable[..., Any]) -> Any:
@@ -155,4 +179,4 @@ def _number(value: Any) -> Any:
     """Return the score: verl's functions may return a mapping that has it, or a tuple that begins with it."""
     if isinstance(value, Mapping):
         return value.get("score", value)
-    return listed[0] if (listed := as_list(value)) else value
+    return value[0] if isinstance(value, tuple) and value else value

@@ -113,16 +113,19 @@ def texts_before(text: str, steps: Sequence[str]) -> list[str]:
     return before
 
 
-def as_reward(function: Any) -> Any:
+def as_reward(function: Any, kind: RewardKind | None = None) -> Any:
     """Return ``function`` to be called by the names of its form.
 
-    ``f(prompt, step_text)`` becomes ``f(prompt, step, **columns)``, and so does the method ``forward`` of an object;
-    what another tool calls in its own way becomes ``f(prompts, completions, **columns)``, and a class an object of it.
-    Anything else is returned as it is.
+    ``f(prompt, step_text)`` and ``f(step_text)`` become ``f(prompt, step, **columns)``, and so does the method
+    ``forward`` of an object; what another tool calls in its own way becomes ``f(prompts, completions, **columns)``, or
+    ``f(prompts, completions, steps, **columns)`` if it takes one completion and scores its steps, and a class an object
+    of it. Anything else is returned as it is. A ``kind`` decides where a signature leaves it open.
     """
     if is_reward_class(function):
         function = function()
         function.read_as = "a class whose objects score, as ms-swift's ORM"
+    if inspect.isclass(function):
+        raise RewardCodeError(f"{function.__name__} is a class; give an object of it, {function.__name__}()")
     if hasattr(function, "funcs") and hasattr(function, "weights"):
         return rubric_reward(function)
     called = getattr(function, "forward", function)
@@ -131,15 +134,16 @@ def as_reward(function: Any) -> Any:
     except (TypeError, ValueError):
         return function
     if called is function and tool_of(signature):
-        return called_as_there(called)
+        return called_as_there(called, kind=kind)
     is_model = called is not function and callable(function)  # whose two arguments may be ids and a mask
-    if not is_prompt_and_step(signature, by_name=is_model):
+    count = step_arguments(signature, kind, by_name=is_model)
+    if not count:
         return function if callable(function) else called
-    others, takes_all = list(signature.parameters)[2:], _takes_all(signature)
+    others, takes_all = list(signature.parameters)[count:], _takes_all(signature)
 
     def scored(prompt: Any, step: str, **columns: Any) -> Any:
         given = columns if takes_all else {name: columns[name] for name in others if name in columns}
-        return called(prompt, step, **given)
+        return called(*(prompt, step)[-count:], **given)
 
     reward: Any = wraps(called)(scored)
     reward.is_async = is_async(called)
@@ -153,18 +157,22 @@ def is_reward_class(value: Any) -> bool:
     return inspect.isfunction(call) and "completions" in inspect.signature(call).parameters
 
 
-def is_prompt_and_step(signature: inspect.Signature, *, by_name: bool = False) -> bool:
-    """Return whether a function needs two positional arguments, which can only be a prompt and a step's text.
+def step_arguments(signature: inspect.Signature, kind: RewardKind | None = None, *, by_name: bool = False) -> int:
+    """Return how many arguments a function of one step needs: 2, a prompt and the step's text; 1, the text; else 0.
 
-    Where it takes any further argument, or ``by_name``, their names must say so.
+    Where it takes any further argument, or ``by_name``, their names must say so, and of a lone one if it has no
+    ``kind``.
     """
     needed = [one for one in signature.parameters.values() if one.default is one.empty and one.kind not in _VARIADIC]
-    if tool_of(signature) or len(needed) != 2 or any(one.kind is one.KEYWORD_ONLY for one in needed):
-        return False
-    first, second = (one.name for one in needed)
-    if first == "prompt" and "step" in second:
-        return second != "steps" and (second != "step" or not _takes_all(signature))
-    return not by_name and not _takes_all(signature) and not RESERVED.intersection((first, second))
+    names, takes_all = [one.name for one in needed], _takes_all(signature)
+    if tool_of(signature) or len(names) not in (1, 2) or any(one.kind is one.KEYWORD_ONLY for one in needed):
+        return 0
+    if names[:-1] in ([], ["prompt"]) and "step" in names[-1]:
+        is_ours = names[-1] == "steps" or (names[-1] == "step" and takes_all)
+        return 0 if is_ours or (by_name and len(names) == 1) else len(names)
+    is_step = len(names) == 2 or kind == "step"
+    others = RESERVED.intersection(names[names[0] == "prompt" and len(names) == 2 :])
+    return len(names) if is_step and not (by_name or takes_all or others) else 0
 
 
 def _takes_all(signature: inspect.Signature) -> bool:
@@ -196,7 +204,7 @@ def form_of(signature: inspect.Signature) -> Form:
     if "steps" in names:
         return "steps"
     of_a_step = "step" in names and ("prompt" in names or not names & {"prompts", "completions"})
-    return "step" if of_a_step or is_prompt_and_step(signature) else "outcome"
+    return "step" if of_a_step or step_arguments(signature) else "outcome"
 
 
 def kind_of(form: Form) -> RewardKind:
@@ -410,6 +418,7 @@ def message_of(error: BaseException) -> str:
 Score = float | None
 LARGEST = 1e6
 """Largest size of a score; one beyond it would drown its whole group."""
+_OF_ITS_STEPS = "; if the list has a score for each step, set the reward's kind to step"
 _SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -435,7 +444,7 @@ def score_of(name: str, value: Any, rollout: int, step: int | None = None, text:
         return float(number)
     raise RewardValueError(
         f"reward {name!r} gave {shown_value(value)}{place_of(rollout, step, text)}; give a finite number of at most "
-        f"{LARGEST:,.0f} in size, or None for no score",
+        f"{LARGEST:,.0f} in size, or None for no score{_OF_ITS_STEPS * (step is None and isinstance(value, list))}",
         reward=name,
         rollout=rollout,
         step=step,

@@ -75,7 +75,7 @@ class Reward:
         return replace(self, weight=weight_at(self.schedule, step)) if self.schedule else self
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "function", as_reward(self.function))
+        object.__setattr__(self, "function", as_reward(self.function, self.kind))
         check_kind(self.name, self.signature, self.kind)
 
     @cached_property
@@ -90,7 +90,7 @@ class Reward:
         What a function of this process prints is not caught. Raises RewardError and the errors under it.
         """
         if isinstance(self.function, SandboxFunction):
-            return self.function.sandbox.score(self.function.code, self.name, batch)
+            return self.function.sandbox.score(self.function.code, self.name, batch, self.kind)
         return call_reward(self.name, self.function, batch), ""
 
 
@@ -126,7 +126,8 @@ def load_reward(
         return Reward(origin.rstrip("/").rpartition("/")[2], "outcome", module_function(spec))
     if not callable(spec):
         raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
-    name = type(given).__name__ if hasattr(given, "forward") else getattr(spec, "__name__", type(spec).__name__)
+    model = getattr(given, "__self__", given)
+    name = type(model).__name__ if hasattr(model, "forward") else getattr(spec, "__name__", type(spec).__name__)
     return Reward(name, kind_of(form_of(read_signature(spec, name))), spec, waits=is_async(spec))
 
 
@@ -168,7 +169,7 @@ def _of_config(
             "the code",
             reward=name,
         )
-    function = (worker or shared_sandbox()).function(code, name, spec.folder)
+    function = (worker or shared_sandbox()).function(code, name, spec.folder, kind)
     return Reward(name, kind, function, weight, code, waits=function.concurrent)
 
 

@@ -37,7 +37,7 @@ from workbench.rewards.judges import Judges
 from workbench.rewards.logged import read_prints
 from workbench.rewards.protocol import Batch
 from workbench.sandbox.child import Child, child_environment, is_json
-from workbench.schema import Step
+from workbench.schema import RewardKind, Step
 from workbench.steps import PREVIEW_TIMEOUT, TIMEOUT, Split, StepPattern, unsplit
 
 FILENAME = "<reward>"
@@ -92,8 +92,8 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         self._child: Child | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._importable: list[str] = []
-        self._loaded: OrderedDict[tuple[int | None, str, str], dict[str, Any]] = OrderedDict()
-        """What is loaded, by process, code and name, and what the process said of it."""
+        self._loaded: OrderedDict[tuple[int | None, str, str, RewardKind | None], dict[str, Any]] = OrderedDict()
+        """What is loaded, by process, code, name and kind, and what the process said of it."""
 
     def set_isolated(self, isolate: bool) -> None:
         """Isolate the code from now on, or no longer, in a new process where that is another one."""
@@ -224,8 +224,10 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 
     # -- reward code ---------------------------------------------------------------------------------------------------
 
-    def function(self, code: str, name: str, folder: str | None = None) -> SandboxFunction:
-        """Load the function ``name`` of ``code`` (or the only one, or ``reward``).
+    def function(
+        self, code: str, name: str, folder: str | None = None, kind: RewardKind | None = None
+    ) -> SandboxFunction:
+        """Load the function ``name`` of ``code`` (or the only one, or ``reward``), as a reward of this ``kind``.
 
         It may import modules that lie in ``folder``. Raises RewardCodeError for code that does not compile, fails on
         import or defines no such function, with its line; RewardTimeout for code that does not end.
@@ -234,10 +236,11 @@ class Sandbox(AbstractContextManager["Sandbox"]):
             if folder is not None and folder not in self._importable:
                 self._importable.append(folder)
                 self._end()  # what may be imported is said when the process starts
-            if (self.pid, code, name) not in self._loaded:
-                request, limit = {"do": "load", "code": code, "name": name}, max(self.loading, self.deadline)
-                self._note_loaded(code, name, self._run(request, limit, "loading of reward")[0])
-            about = self._loaded[self.pid, code, name]
+            if (self.pid, code, name, kind) not in self._loaded:
+                request = {"do": "load", "code": code, "name": name, "kind": kind}
+                about, _ = self._run(request, max(self.loading, self.deadline), "loading of reward")
+                self._note_loaded(code, name, about, kind)
+            about = self._loaded[self.pid, code, name, kind]
         parameters = [
             inspect.Parameter(one, inspect._ParameterKind[kind], default=... if has_default else inspect._empty)
             for one, kind, has_default in about["parameters"]
@@ -245,12 +248,12 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         signature = inspect.Signature(parameters, __validate_parameters__=False)
         return SandboxFunction(name, code, signature, self, about["async"])
 
-    def _note_loaded(self, code: str, name: str, about: dict[str, Any]) -> None:
-        self._loaded[self.pid, code, name] = about
+    def _note_loaded(self, code: str, name: str, about: dict[str, Any], kind: RewardKind | None = None) -> None:
+        self._loaded[self.pid, code, name, kind] = about
         if len(self._loaded) > LOADED:
             self._loaded.popitem(last=False)
 
-    def score(self, code: str, name: str, batch: Batch) -> tuple[Any, str]:
+    def score(self, code: str, name: str, batch: Batch, kind: RewardKind | None = None) -> tuple[Any, str]:
         """Return one score a completion, or a list with one a step of each, and what the code printed.
 
         Raises RewardError and the errors under it.
@@ -264,9 +267,9 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         columns = {name: values for name, values in batch.columns.items() if is_json(values)}
         sent = vars(batch) | {"columns": columns, "trainer_state": state, "log": None, "step_ends": None}
         with self._lock:
-            self.function(code, name)  # loads it if the process is another one by now
+            self.function(code, name, kind=kind)  # loads it if the process is another one by now
             try:
-                request = {"do": "score", "code": code, "name": name, "batch": sent}
+                request = {"do": "score", "code": code, "name": name, "kind": kind, "batch": sent}
                 reply, printed = self._run(request, self.deadline, "reward")
             except RewardError as error:
                 error.prints = read_prints(self.output)
@@ -292,7 +295,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         """
         what = f"environment {name!r}"
         with self._lock:
-            if (self.pid, code, what) not in self._loaded:
+            if (self.pid, code, what, None) not in self._loaded:
                 deadline = max(self.loading, deadline)
             sent = {**request, "do": "environment", "code": code, "name": name}
             advice = "make it faster, or raise environment.deadline"

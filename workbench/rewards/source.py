@@ -21,8 +21,8 @@ from workbench.config.reading import read_text
 from workbench.errors import ConfigError, RewardCodeError, RewardError, cut, shown
 from workbench.files import replace_file
 from workbench.rewards.builtin import find_builtin
-from workbench.rewards.others import tool_of
-from workbench.rewards.protocol import form_of, is_prompt_and_step, kind_of
+from workbench.rewards.others import scores_steps, tool_of
+from workbench.rewards.protocol import form_of, kind_of, step_arguments
 from workbench.schema import RewardKind
 
 Functions = tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]
@@ -84,8 +84,10 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
         return wanted or file.stem
     if len(names) == 1 and not wanted:
         return names[0]
-    values = (node.value for node in module.body if isinstance(node, ast.Assign))
-    assigns = any(isinstance(value, ast.Call | ast.Lambda | ast.Name) for value in values)
+    values = (getattr(node, "value", node) for node in module.body if isinstance(node, ast.Assign | ast.ClassDef))
+    assigns = any(
+        isinstance(value, ast.Call | ast.Lambda | ast.Name | ast.Attribute | ast.ClassDef) for value in values
+    )
     if assigns and (wanted or not names):
         return wanted or file.stem  # an object that scores, say: only running the code can tell
     if names:
@@ -126,7 +128,8 @@ def kind_in(code: str, name: str) -> RewardKind | None:
     function = chosen_function(code, name)
     if function is None:  # of verifiers, or a class of one's own that is called so
         return "outcome" if re.search(rf"(?m)^{re.escape(name)}\s*=.*Rubric\(", code) else None
-    return kind_of(form_of(_signature(function)))
+    signature = _signature(function)
+    return "step" if scores_steps(signature, ast.unparse(function)) else kind_of(form_of(signature))
 
 
 def kind_of_reward(name: str, code: str | None) -> RewardKind:
@@ -146,20 +149,24 @@ def reward_functions(code: str) -> list[str]:
         signature = _signature(function)
         names = signature.parameters.keys()
         named = any(names >= some for some in ({"completions"}, {"prompt", "step"}, {"steps"}))
-        if (function.args.kwarg and named) or is_prompt_and_step(signature, by_name=True) or tool_of(signature):
+        if (function.args.kwarg and named) or step_arguments(signature, by_name=True) or tool_of(signature):
             found.append(function.name)
     return found
 
 
 def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> inspect.Signature:
-    """Return the function's parameters by name, and which have a default (an Ellipsis here). Runs none of its code."""
+    """Return the function's parameters by name, which have a default (an Ellipsis here), and what it returns, as text.
+
+    Runs none of its code.
+    """
     given = deepcopy(function.args)
     for parameter in ast.walk(given):
         if isinstance(parameter, ast.arg):
             parameter.annotation = None
     given.defaults = [ast.Constant(...) for _ in given.defaults]
     given.kw_defaults = [default and ast.Constant(...) for default in given.kw_defaults]
-    return inspect.signature(eval(f"lambda {ast.unparse(given)}: 0"))
+    returns = function.returns and ast.unparse(function.returns)
+    return inspect.signature(eval(f"lambda {ast.unparse(given)}: 0")).replace(return_annotation=returns)
 
 
 def chosen_function(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -8,12 +8,12 @@ the patterns stand the presets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import regex as rx
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from workbench.errors import PatternError, PatternSyntaxError, shown
@@ -32,6 +32,7 @@ MAX_BYTES = 10_000
 class StepPattern:
     """``regex`` and what its match is: it ``starts`` a step, ``ends`` one, or ``is`` one.
 
+    The name of a preset alone, ``StepPattern("step-n")``, is that preset's pattern (``PRESETS``).
     With the kind ``turns`` every turn of an episode is a step, whatever the regex; an answer of one turn is one step.
     The kinds ``surprise``, ``entropy`` and ``tokens`` have ``numbers`` for a regex (``split_by_tokens``).
     ``leave_out_thinking`` looks for steps in the answer after a ``<think>`` block alone (``schema.rollouts``).
@@ -49,6 +50,13 @@ class StepPattern:
     (tokens)."""
     leave_out_thinking: Annotated[bool, Field(title="Leave <think> blocks out of steps and rewards")] = False
     """Leave <think> blocks out of the steps, and out of what reward functions read."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, given: Any) -> Any:
+        values = dict(given) if isinstance(given, Mapping) else {**dict(enumerate(given.args)), **(given.kwargs or {})}
+        preset = PRESETS.get(str(values.get(0, values.get("regex")))) if len(values) == 1 else None
+        return given if preset is None else asdict(preset.pattern)
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -86,6 +94,7 @@ class StepPattern:
         return _compiled(_ANY_TEXT if self.kind == "turns" else self.regex)
 
 
+PRESETS: dict[str, Preset] = {}
 _ANY_TEXT = r"(?s).+"
 """Of each turn's text, all of it."""
 _WHITE_SPACE = rx.compile(r"(?:(?:\\[nrtsR]|\s|\[(?:\\[nrts]|\s)+\])(?:[+*?]|\{\d*,?\d*\})?)+")
@@ -280,4 +289,4 @@ _ALL = [
     ),
     Preset("tokens", StepPattern("32", kind="tokens"), "fixed segments: every 32 tokens", ""),
 ]
-PRESETS: dict[str, Preset] = {preset.name: preset for preset in _ALL}
+PRESETS |= {preset.name: preset for preset in _ALL}

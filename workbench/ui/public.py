@@ -37,7 +37,7 @@ from workbench.rewards import BUILTINS, Sandbox
 from workbench.rewards.judges import Judges
 from workbench.rewards.sandbox import SandboxFunction
 from workbench.runs import Run, list_runs
-from workbench.schema import Example, Group
+from workbench.schema import Example, Group, RewardKind
 from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers.fields import tree_leaves
@@ -186,10 +186,12 @@ class _Models(ModelWorker):
 class _Sandbox(Sandbox):
     """Runs patterns, and the built-in functions that have a process of their own."""
 
-    def function(self, code: str, name: str, folder: str | None = None) -> SandboxFunction:
+    def function(
+        self, code: str, name: str, folder: str | None = None, kind: RewardKind | None = None
+    ) -> SandboxFunction:
         if name not in BUILTINS or code != BUILTINS[name].source or folder is not None:
             raise RewardError(f"{name}: a public page runs built-in functions alone; {REMEDY}", reward=name)
-        return super().function(code, name)
+        return super().function(code, name, folder, kind)
 
 
 class _NoFiles(Works):
