@@ -55,7 +55,7 @@ BENCHES = {
     "credit": Bench("assign_credit under every scheme, on 1,024 completions of 4,096 tokens", "benchmarks.credit"),
     "sampler": Bench("sample_group against transformers' generate, on the embedded policy", "benchmarks.sampler"),
     "step": Bench("a training step of the default run against TRL's own GRPOTrainer", "benchmarks.step"),
-    "gpu": Bench("sampling and training on a CUDA GPU, random weights of Qwen2.5-0.5B's size", "benchmarks.gpu"),
+    "gpu": Bench("sampling and steps on a CUDA GPU at Qwen2.5's sizes, against generate and TRL", "benchmarks.gpu"),
     "rewards": Bench("the sandbox: calls, starts, kills", "benchmarks.rewards"),
     "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "benchmarks.ui"),
     "schemes": Bench("the default run under every scheme, with right and wrong step labels", "benchmarks.schemes"),

@@ -22,7 +22,7 @@ from benchmarks import Measure
 from benchmarks.sampler import random_policy
 from workbench.config.run import RunConfig
 from workbench.data import load_task
-from workbench.training.building import load_trained_policy, trainer_arguments
+from workbench.training.building import load_trained_policy, lora_config, trainer_arguments
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.methods import METHODS
 
@@ -112,6 +112,7 @@ def stock(config: RunConfig, folder: Path) -> dict[str, float]:
         args=GRPOConfig(**arguments),
         train_dataset=Dataset.from_list(examples),
         processing_class=policy.tokenizer,
+        peft_config=lora_config(config.policy),
         callbacks=[clock],
     )
     trainer.train()

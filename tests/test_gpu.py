@@ -14,8 +14,12 @@ import pytest
 import torch
 
 import workbench as wb
-from benchmarks.gpu import SIZE, random_policy
+from benchmarks import gpu as bench
+from benchmarks.gpu import SIZES
+from benchmarks.sampler import random_policy
 from workbench.errors import RunError
+from workbench.policies import decoding
+from workbench.policies.decoding import FixedDecoder
 from workbench.policies.load import load_policy
 from workbench.runs import Run
 
@@ -30,7 +34,7 @@ on_a_gpu = pytest.mark.skipif(ON_CPU, reason="says something about CUDA itself")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random policy as large as Qwen2.5-0.5B, but for its vocabulary, which is the embedded policy's."""
     toy = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return random_policy(tmp_path_factory.mktemp("policies") / "large", toy if ON_CPU else SIZE)
+    return random_policy(tmp_path_factory.mktemp("policies") / "large", toy if ON_CPU else SIZES["0.5B"])
 
 
 def begun(
@@ -94,6 +98,36 @@ def test_activations_computed_again_give_the_same_gradients_in_less_memory(tmp_p
     assert [row["grad_norm"] for row in again] == pytest.approx([row["grad_norm"] for row in plain], rel=1e-3)
     if not ON_CPU:
         assert again[-1]["peak_memory_mb"] < plain[-1]["peak_memory_mb"]
+
+
+def test_tokens_are_sampled_by_the_plain_step_in_a_run(tmp_path: Path, folder: Path) -> None:
+    """Also under the autocast of a GPU's run, with an adapter."""
+    run = begun(tmp_path, "it", {"path": str(folder), "lora": {"r": 8, "alpha": 16}})
+    ended(run)
+    said = "float32" if ON_CPU else "bfloat16"
+    assert any(f"sampled by the plain step in {said}" in line for line in run.log_tail(200))
+
+
+def test_a_graph_of_the_step_samples_what_its_operations_would(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, task = load_policy(str(folder), device=DEVICE, dtype="float32"), wb.load_task("chain-arithmetic")
+
+    def group() -> wb.Group:
+        return wb.sample_group(policy, task[0], num_generations=6, max_completion_length=300, seed=3)
+
+    captured = group()
+    monkeypatch.setattr(FixedDecoder, "_stepped", FixedDecoder._step)
+    monkeypatch.setattr(decoding, "PlainDecoder", FixedDecoder)
+    launched = group()
+    assert [row.token_ids for row in captured.rollouts] == [row.token_ids for row in launched.rollouts]
+    for one, other in zip(captured.rollouts, launched.rollouts, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+@on_a_gpu
+def test_the_bench_measures_its_rows(tmp_path: Path) -> None:
+    path = bench.real_policy(tmp_path / "policy", {**SIZES["0.5B"], "num_hidden_layers": 2})
+    rows = [*bench.sampling(path, 1, DEVICE), *bench.training(path, tmp_path, 1, DEVICE)]
+    assert all(row.value > 0 for row in rows)
 
 
 @on_a_gpu

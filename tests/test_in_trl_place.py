@@ -102,6 +102,18 @@ def llama(tokenizer, kind=LlamaForCausalLM, **others):
     return kind(config)
 
 
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")])
+def test_a_run_under_autocast_takes_the_plain_step(tmp_path, tiny, lora):
+    tokenizer = tokenizer_of(tiny)
+    args = ProcessGRPOConfig(**arguments(tmp_path, bf16=True))
+    data = Dataset.from_list(rows(PLAIN))
+    trainer = ProcessGRPOTrainer(llama(tokenizer), [twelve], args, data, None, tokenizer, peft_config=lora)
+    ids = trainer._generate_and_score_completions(rows(PLAIN))["completion_ids"]
+    assert ids.shape[0] == 4
+    assert trainer.decoding == "plain step in bfloat16"
+    assert {one.dtype for one in trainer.model.parameters()} == {torch.float32}
+
+
 def trained(kind, args, tokenizer, prompt, functions, **others):
     """The loss, the gradient of the head and the logged rewards of one generation."""
     trainer = kind(llama(tokenizer), functions, args, Dataset.from_list(rows(prompt)), None, tokenizer, **others)

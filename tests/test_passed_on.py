@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from workbench.config import OptimiserSection
 from workbench.config.run import RunConfig
@@ -109,3 +110,35 @@ def test_epochs_set_the_steps_of_a_run(tmp_path: Path) -> None:
     assert "counted when the run starts" in dict(estimate(stored, None, None))["time"]
     with pytest.raises(ConfigError, match="are 1,250,000,000 steps and the most are 1,000,000"):
         checked(RunConfig.parse({"run": {**run, "epochs": 100_000}, "method": {"name": "sft", "batch_size": 8}}))
+
+
+def test_the_estimate_counts_the_logits_of_a_large_vocabulary():
+    """48 completions of 512 tokens over 151,936 ids, a logit and its gradient: 29.9 GB."""
+    sampling = {"num_generations": 8, "max_completion_length": 512}
+    config = RunConfig.parse({"method": {"prompts_per_step": 6, "sampling": sampling}, "run": {"steps": 4}})
+    assert "29.9 GB" in dict(estimate(config, None, 494_000_000, 151_936))["memory"]
+    assert "logits" not in dict(estimate(config, None, 494_000_000))["memory"]
+    assert "logits" not in dict(estimate(RunConfig.parse({"method": "sft"}), None, 494_000_000, 151_936))["memory"]
+
+
+def test_bfloat16_weights_and_a_rate_they_cannot_follow_are_named():
+    """At 1e-6 a step of Adam moves 2 % of bfloat16 weights in five steps, and all in float32."""
+    moved = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        weight = torch.nn.Parameter((torch.randn(10_000, generator=torch.Generator().manual_seed(0)) * 0.02).to(dtype))
+        before, adam = weight.detach().clone(), torch.optim.AdamW([weight], lr=1e-6, weight_decay=0)
+        for _ in range(5):
+            weight.grad = torch.ones_like(weight)
+            adam.step()
+        moved[dtype] = float((weight != before).float().mean())
+    assert moved[torch.bfloat16] < 0.1
+    assert moved[torch.float32] > 0.99
+
+    def lost(policy, rate):
+        return RunConfig.parse({"policy": policy, "optimiser": {"learning_rate": rate}}).lost_updates
+
+    half = {"path": "tiny", "dtype": "bfloat16"}
+    assert lost(half, 1e-6)
+    assert not lost("tiny", 1e-6)
+    assert not lost(half, 1e-3)
+    assert not lost({**half, "lora": {"r": 4, "alpha": 8}}, 1e-6)

@@ -13,8 +13,18 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from workbench.config import SamplingConfig
-from workbench.policies import sampler
-from workbench.policies.decoding import CHUNK, CachedDecoder, PlainDecoder, decoders, decoding_of, shape_of
+from workbench.policies import decoding, sampler
+from workbench.policies.decoding import (
+    CHUNK,
+    CachedDecoder,
+    FixedDecoder,
+    NotOfThisShape,
+    PlainDecoder,
+    decoders,
+    decoding_of,
+    sampling_copy,
+    shape_of,
+)
 from workbench.policies.sampler import Sampled, sample_rows
 
 SIZES = {
@@ -82,6 +92,66 @@ def test_invariant_a_plain_step_is_the_models_own(
     monkeypatch.setattr(sampler, "decoders_of", lambda model, prompts, pad, most: decoders(model, prompts, pad))
     expected = sampled(model, prompts, top_k=30, repetition_penalty=1.1)
     assert [row.token_ids for row in rows] == [row.token_ids for row in expected]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_step_that_a_gpu_captures_is_the_plain_one(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU: fixed memory under masks, ended rows computed along, the same samples with the right probabilities."""
+    kind, options = SHAPES[shape]
+    model = small(kind, **options)
+    expected = sampled(model, PROMPTS)
+    monkeypatch.setattr(decoding, "PlainDecoder", FixedDecoder)
+    rows = sampled(model, PROMPTS)
+    assert [row.token_ids for row in rows] == [row.token_ids for row in expected]
+    check_log_probabilities(model, PROMPTS, rows)
+
+
+def test_a_copy_for_sampling_has_the_weights_of_the_model() -> None:
+    model, ids = small("qwen2", tie_word_embeddings=True), torch.tensor([ALIKE[0]])
+    same, half = sampling_copy(model, torch.float32), sampling_copy(model, torch.bfloat16)
+    assert torch.equal(same(ids).logits, model(ids).logits)
+    assert {one.data_ptr() for one in same.parameters()} == {one.data_ptr() for one in model.parameters()}
+    assert all(one.requires_grad for one in model.parameters())
+    assert half.lm_head.weight.data_ptr() == half.model.embed_tokens.weight.data_ptr()
+    assert {one.dtype for one in half.parameters()} == {torch.bfloat16}
+    assert (half(ids).logits.float() - model(ids).logits).abs().max() < 0.1
+
+
+def test_a_copy_for_sampling_has_lora_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def adapted(**options: Any) -> Any:
+        model = get_peft_model(small("qwen2"), LoraConfig(r=4, target_modules="all-linear", **options)).eval()
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, 0.0, 0.3)
+        return model
+
+    model, ids = adapted(), torch.tensor([ALIKE[0]])
+    before = model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight.clone()
+    copy = sampling_copy(model, torch.float32)
+    torch.testing.assert_close(copy(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
+    assert torch.equal(model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight, before)
+    with model.disable_adapter():
+        bare = sampling_copy(model, torch.float32)
+        assert torch.equal(bare(ids).logits, model(ids).logits)
+    with pytest.raises(NotOfThisShape):
+        sampling_copy(adapted(use_dora=True), torch.float32)
+    monkeypatch.setattr(decoding, "free_memory", lambda device: 1000)
+    with pytest.raises(NotOfThisShape, match="memory"):
+        sampling_copy(model, torch.float32)
+
+
+def test_a_large_vocabulary_is_drawn_from_by_blocks_as_by_tokens() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for tokens in (7, 1024, 1025, 5000):
+        logits = torch.randn(500, tokens, generator=generator) * 4
+        logits[:, torch.randint(tokens, (tokens // 2,), generator=generator)] = -torch.inf
+        probabilities, uniform = logits.softmax(-1), torch.rand(500, generator=generator, dtype=torch.float64)
+        uniform[0] = 0.0
+        cdf = probabilities.double().cumsum(-1)
+        expected = torch.searchsorted(cdf, (uniform * cdf[:, -1])[:, None], right=True)[:, 0]
+        assert torch.equal(sampler.draw(probabilities, uniform), expected)
+        last = sampler.draw(probabilities, torch.full((500,), 1 - 2**-53, dtype=torch.float64))
+        assert (probabilities.gather(-1, last[:, None]) > 0).all()
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])

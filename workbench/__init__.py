@@ -93,7 +93,12 @@ __all__ = [
 
 # OpenMP reads these when torch is loaded: its threads (GNU's on Linux, LLVM's elsewhere) may wait for each other only
 # briefly in a loop. As they do by default, a step takes ten times as long once anything else uses the machine.
-for _name, _value in {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}.items():
+# cuDNN's attention plans anew for each length on a Hopper GPU, and a sampled answer has a new length at every token.
+for _name, _value in {
+    "GOMP_SPINCOUNT": "1000",
+    "KMP_BLOCKTIME": "1",
+    "TORCH_CUDNN_SDPA_DEPRIORITIZED": "1",
+}.items():
     os.environ.setdefault(_name, _value)
 
 _MODULES = {

@@ -150,6 +150,10 @@ class MethodSection(Section):
         return f"try a smaller run.micro_batch_size (now {config.run.micro_batch_size or 'the whole batch'})"
 
 
+LEAST_BFLOAT16_RATE = 1e-4
+"""bfloat16's half spacing around 0.02, a usual size of a weight, is 3e-5 to 6e-5; smaller updates are rounded off."""
+
+
 class Origin(Section):
     """Which checkpoint of another run a path is, written down when a run is started."""
 
@@ -228,6 +232,20 @@ class SharedConfig(Section):
                 "policy.lora: over merged adapters it is saved as one LoRA with them, which has no dora, bias or "
                 "modules_to_save; leave these out, or train on a model that is exported with --merged"
             )
+
+    @property
+    def lost_updates(self) -> str | None:
+        """Say that the weights' number format loses most updates of a step, if it does.
+
+        bfloat16 has 8 bits: a weight of 0.02 moves by 6e-5 or not at all, and Adam's update is about the rate.
+        """
+        policy, rate = self.policy, self.optimiser.learning_rate
+        if policy.dtype != "bfloat16" or policy.lora or policy.adapter or rate >= LEAST_BFLOAT16_RATE:
+            return None
+        return (
+            f"weights in bfloat16 lose most updates at a learning rate of {rate:g}, so the policy would hardly change; "
+            "set policy.dtype to auto (trains float32 weights, computes in bfloat16 on a GPU) or train a LoRA adapter"
+        )
 
     def to_yaml(self) -> str:
         return write_yaml(self.model_dump(mode="json"))

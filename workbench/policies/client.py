@@ -34,7 +34,7 @@ IsCancelled = Callable[[], bool]
 class PolicyStatus:
     """What the worker is doing: ``seconds`` since it began to, ``message`` the error where it failed.
 
-    Of the policy loaded: its device, how many parameters it has, and how its tokens are decoded.
+    Of the policy loaded: its device, how many parameters and tokens it has, and how its tokens are decoded.
     """
 
     state: Literal["off", "loading", "ready", "sampling", "failed"]
@@ -43,10 +43,11 @@ class PolicyStatus:
     message: str = ""
     device: str = ""
     parameters: int = 0
+    vocabulary: int = 0
     decoding: str = ""
 
 
-_OF_LOADED = ("device", "parameters", "decoding")
+_OF_LOADED = ("device", "parameters", "vocabulary", "decoding")
 """Fields of a status that the worker tells of the policy that it has."""
 
 

@@ -20,6 +20,8 @@ from torch import nn
 from torch.nn import functional
 from transformers import DynamicCache, cache_utils
 
+from workbench.weights import free_memory
+
 Kind = Literal["padded", "by length", "whole"]
 KEYS_AND_VALUES = (
     cache_utils.DynamicLayer,
@@ -214,6 +216,9 @@ class PlainDecoder(Decoder):
     ``most``: the most tokens that will be sampled of any row.
     """
 
+    multiple = 1
+    """The cache has a multiple of so many columns."""
+
     def __init__(
         self,
         model: Any,
@@ -252,7 +257,11 @@ class PlainDecoder(Decoder):
             slots[2 * place + 1].copy_(value.view(heads, -1))
             query = query.view(heads, -1, self._shape.head_size)  # (R K, H / K, D): heads stand in for positions
             layer, keys, values = self._shape.layers[place], filled[2 * place], filled[2 * place + 1]
-            return attention(query, keys, values, mask, layer).view(rows, -1)
+            near = mask
+            if layer.window is not None:
+                keys, values = keys[:, -layer.window :], values[:, -layer.window :]
+                near = None if mask is None else mask[..., -layer.window :]
+            return attention(query, keys, values, near, layer.scaling).view(rows, -1)
 
         position = column - self.padding if self._padded else column
         self.logits = decode(self._shape, tokens, self._turns[position], attend)
@@ -283,7 +292,7 @@ class PlainDecoder(Decoder):
     def _reserve(self, tokens: int) -> None:
         """Make room for so many completion tokens, for the rows still running."""
         shape, before, filled, rows = self._shape, self._cache, self._length, len(self.rows)
-        columns = self._prompt + min(tokens, self._most)
+        columns = -(-(self._prompt + min(tokens, self._most)) // self.multiple) * self.multiple
         self._cache = before.new_empty(len(before), rows * shape.key_heads, columns, shape.head_size)
         self._cache[:, :, :filled] = before[:, : rows * shape.key_heads, :filled]
         ids = self._ids.new_zeros(rows, columns)
@@ -294,6 +303,84 @@ class PlainDecoder(Decoder):
         blank.masked_fill_(places < self.padding[:, None], -torch.inf)
         self._mask = blank.repeat_interleave(shape.key_heads, dim=0)  # (R K, L)
         self._turns = turns(shape, places)
+
+
+class FixedDecoder(PlainDecoder):
+    """The plain step over memory that stays where it is, so that CUDA replays it as one graph.
+
+    A GPU waits for the launches of a step's hundreds of operations; a graph is one launch. Every reserved column is
+    attended to, those not yet filled under a mask. Rows that have ended are computed along until half of the rows are
+    left, since a graph is captured for one number of rows and columns.
+    """
+
+    multiple = 64  # as fused kernels want masks
+    _column: torch.Tensor
+    _places: torch.Tensor
+    _graph: torch.cuda.CUDAGraph | None
+
+    @torch.inference_mode()
+    def advance(self, tokens: torch.Tensor, keep: Sequence[int]) -> None:
+        if len(keep) < len(self.rows):
+            kept = torch.tensor(keep, device=tokens.device)
+            self.rows, tokens = [self.rows[place] for place in keep], tokens[kept]
+            self.padding, self._ids, self._places = self.padding[kept], self._ids[kept], self._places[kept]
+        if self._length == self._ids.shape[1]:
+            self._reserve(2 * (self._length - self._prompt))
+        elif 2 * len(self.rows) <= len(self._tokens):
+            self._reserve(self._ids.shape[1] - self._prompt)
+        self._ids[:, self._length] = tokens
+        self._tokens[self._places] = tokens
+        self._column.fill_(self._length)
+        self._length += 1
+        self.seen = self._ids[:, : self._length]
+        self.logits = self._stepped()[self._places]
+
+    def _stepped(self) -> torch.Tensor:
+        """Return the logits of all rows, by a graph on a GPU, which is captured the first time."""
+        if self._column.device.type != "cuda":
+            return self._step()
+        if self._graph is None:
+            warm = torch.cuda.Stream()
+            warm.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(warm):
+                self._step()
+            torch.cuda.current_stream().wait_stream(warm)
+            graph = self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may use the GPU
+                self._output = self._step()
+        self._graph.replay()
+        return self._output
+
+    def _step(self) -> torch.Tensor:
+        heads, columns = self._mask.shape
+        ahead = self._columns[None] - self._column  # (1, L), above 0 where nothing is yet
+        masks = {
+            window: self._mask.masked_fill(
+                ahead > 0 if window is None else (ahead > 0) | (ahead <= -window), -torch.inf
+            ).view(heads, 1, columns)
+            for window in {layer.window for layer in self._shape.layers}
+        }
+
+        def attend(place: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            layer, keys, values = self._shape.layers[place], self._cache[2 * place], self._cache[2 * place + 1]
+            keys.index_copy_(1, self._column, key.view(heads, 1, -1))
+            values.index_copy_(1, self._column, value.view(heads, 1, -1))
+            query = query.view(heads, -1, self._shape.head_size)
+            return attention(query, keys, values, masks[layer.window], layer.scaling).view(len(self._tokens), -1)
+
+        return decode(self._shape, self._tokens, self._turns[self._column - self._offsets], attend)
+
+    def _reserve(self, tokens: int) -> None:
+        if hasattr(self, "_places"):  # the running rows first, in their order
+            heads = torch.arange(self._shape.key_heads, device=self._places.device)
+            self._cache = self._cache[:, (self._places[:, None] * len(heads) + heads).flatten()]
+        before, filled = self._cache, self._length
+        super()._reserve(max(tokens, 4 * CHUNK))
+        self._cache[:, :, filled:] = 0  # a masked column counts 0 times what it holds
+        self._places = torch.arange(len(self.rows), device=before.device)
+        self._columns = torch.arange(self._cache.shape[2], device=before.device)
+        self._tokens, self._offsets = torch.zeros_like(self._places), self.padding.clone()
+        self._column, self._graph = torch.zeros(1, dtype=torch.long, device=before.device), None
 
 
 def decoding_of(model: Any) -> str:
@@ -312,22 +399,20 @@ def decoders_of(model: Any, prompt_ids: Sequence[Sequence[int]], pad_token_id: i
     except NotOfThisShape:
         yield from decoders(model, prompt_ids, pad_token_id)
     else:
-        yield PlainDecoder(model, shape, prompt_ids, range(len(prompt_ids)), pad_token_id, most)
+        kind = FixedDecoder if model.device.type == "cuda" else PlainDecoder
+        yield kind(model, shape, prompt_ids, range(len(prompt_ids)), pad_token_id, most)
 
 
 def attention(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, layer: Layer
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scaling: float
 ) -> torch.Tensor:
     """Attend from a token's queries (R K, H / K, D) to the positions of keys and values (R K, L, D)."""
-    if layer.window is not None and layer.window < keys.shape[1]:
-        keys, values = keys[:, -layer.window :], values[:, -layer.window :]
-        mask = None if mask is None else mask[..., -layer.window :]
     if query.device.type != "cpu" or query.dtype != torch.float32:
         mask = None if mask is None else mask[None]  # four dimensions, as fused kernels want them
         return functional.scaled_dot_product_attention(
-            query[None], keys[None], values[None], attn_mask=mask, scale=layer.scaling
+            query[None], keys[None], values[None], attn_mask=mask, scale=scaling
         )[0]
-    scores = torch.bmm(query, keys.transpose(1, 2)).mul_(layer.scaling)  # faster on a CPU for one token
+    scores = torch.bmm(query, keys.transpose(1, 2)).mul_(scaling)  # faster on a CPU for one token
     return torch.bmm((scores if mask is None else scores.add_(mask)).softmax(-1), values)
 
 
@@ -479,6 +564,50 @@ def shape_of(model: Any) -> Shape:
     )
 
 
+@torch.no_grad()
+def sampling_copy(model: Any, dtype: torch.dtype) -> Any:
+    """Return a model that samples as ``model`` does now: its weights in ``dtype``, LoRA merged into them.
+
+    Of weights that are in ``dtype`` already nothing is copied. Raises NotOfThisShape for a model without a plain step,
+    an adapter that is more than a sum of weights, and if the copy would take most of the memory that is free.
+    """
+    shape_of(model)
+    base = model.get_base_model() if hasattr(model, "peft_config") else model
+    with torch.device("meta"):
+        copy = type(base)(base.config)
+    weights: dict[str, torch.Tensor] = {}
+    held = dict[int, torch.Tensor]()  # by what they were: tied weights stay one
+    room = free_memory(base.device) / 2
+    for of, module in copy.named_modules():
+        layer = base.get_submodule(of)
+        adapted = type(layer).__module__ == LORA[1]
+        plain = layer.base_layer if adapted else layer
+        if module._parameters and type(plain) is not type(module):
+            raise NotOfThisShape(f"{of} is a {type(plain).__name__}")
+        for name, value in plain.named_parameters(recurse=False) if module._parameters else ():
+            if adapted and name == "weight":
+                made = _merged(layer).to(dtype)
+            else:
+                made = held.setdefault(id(value), value.detach().to(dtype))
+            weights[f"{of}.{name}"] = made
+            room -= made.nbytes if made.data_ptr() != value.data_ptr() else 0
+            if room < 0:
+                raise NotOfThisShape("a copy of its weights would take over half of the free memory")
+    copy.load_state_dict(weights, assign=True)
+    copy.model.rotary_emb = base.model.rotary_emb  # its angles are no weights, and stay in float32
+    return copy.requires_grad_(False).eval()
+
+
+def _merged(layer: Any) -> torch.Tensor:
+    """Return a linear layer's weights with its active adapters of LoRA."""
+    weight = layer.base_layer.weight
+    for name in () if layer.disable_adapters or layer.merged else layer.active_adapters:
+        if name in layer.lora_variant or layer.lora_bias.get(name):
+            raise NotOfThisShape("its LoRA is more than a sum of weights")
+        weight = weight + layer.get_delta_weight(name) if name in layer.scaling else weight
+    return weight
+
+
 def _is_untouched(module: nn.Module) -> bool:
     """Return whether a module has its class's own forward and no hook: its weights say all."""
     return not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
@@ -486,8 +615,10 @@ def _is_untouched(module: nn.Module) -> bool:
 
 def _norm(module: Any) -> Apply:
     weight = module.weight
-    if weight.dtype != torch.float32 or not _is_untouched(module):
+    if not _is_untouched(module):
         return module
+    if weight.dtype != torch.float32 or weight.device.type != "cpu":  # a kernel of its own, of the seven of the module
+        return lambda hidden: functional.rms_norm(hidden, weight.shape, weight, module.variance_epsilon)
     epsilon, size = torch.tensor(module.variance_epsilon, device=weight.device), weight.shape[0]
 
     def normed(hidden: torch.Tensor) -> torch.Tensor:  # fewer operations than functional.rms_norm has on a CPU

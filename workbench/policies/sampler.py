@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn import functional
 from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -323,10 +324,11 @@ def _sample_rows(
             tokens = draw(probabilities, next(numbers)[rows].to(logits.device))  # (R,)
             if put:
                 tokens[list(put)] = torch.tensor(list(put.values()), device=tokens.device)
-            chosen = _of_tokens(logprobs, tokens)
-            raw = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if reshapes else chosen
-            entropies = torch.special.entr(probabilities).sum(-1).tolist()
-            token_list = tokens.tolist()
+            of_tokens = _of_tokens(logprobs, tokens)
+            unshaped = _of_tokens((logits / sampling.temperature).log_softmax(-1), tokens) if reshapes else of_tokens
+            found = (tokens, of_tokens, unshaped, torch.special.entr(probabilities).sum(-1))
+            ids, chosen, raw, entropies = torch.stack([values.double() for values in found]).tolist()  # one wait
+            token_list = [int(token) for token in ids]
         for place in range(len(rows)):
             row, known = sampled[rows[place]], place not in put  # an observation's token has no probabilities
             if known and math.isnan(chosen[place]):
@@ -349,8 +351,8 @@ def _sample_rows(
         decoder.advance(tokens, keep)
 
 
-def _of_tokens(logprobs: torch.Tensor, tokens: torch.Tensor) -> list[float]:
-    return logprobs.gather(-1, tokens[:, None])[:, 0].tolist()
+def _of_tokens(logprobs: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    return logprobs.gather(-1, tokens[:, None])[:, 0]
 
 
 def logits_processors(sampling: SamplingConfig) -> Callable[[torch.Tensor], LogitsProcessorList]:
@@ -408,14 +410,32 @@ def uniform_numbers(seed: int, first_row: int, rows: int, total_rows: int) -> It
         yield torch.rand(total_rows, generator=generator, dtype=torch.float64)[first_row : first_row + rows]
 
 
+BLOCK = 1024
+
+
 def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Inverse-CDF sampling: probabilities (R, V) and uniform numbers (R,) in [0, 1) to token ids (R,) int64.
 
-    In float64, so that a token of probability 0 is never drawn and rounding of the sum does not matter.
+    In float64, so that a token of probability 0 is never drawn and rounding of the sum does not matter. A large
+    vocabulary is summed by blocks of 1,024 first, then token by token in the block that was drawn.
     """
-    cdf = probabilities.double().cumsum(-1)
-    tokens = torch.searchsorted(cdf, (uniform.double() * cdf[:, -1])[:, None], right=True)[:, 0]
-    return tokens.clamp(max=probabilities.shape[-1] - 1)
+    uniform, tokens = uniform.double(), probabilities.shape[-1]
+    if tokens <= BLOCK:
+        return _drawn(probabilities.double(), uniform)[0]
+    blocks = functional.pad(probabilities, (0, -tokens % BLOCK)).unflatten(-1, (-1, BLOCK))  # (R, V / 1024, 1024)
+    block, uniform = _drawn(blocks.sum(-1, dtype=torch.float64), uniform)
+    inside = blocks[torch.arange(len(blocks), device=block.device), block].double()
+    return block * BLOCK + _drawn(inside, uniform)[0]
+
+
+def _drawn(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return which of the weights (R, N) are drawn, (R,), and where in them the numbers lie, in [0, 1)."""
+    cdf = weights.cumsum(-1)
+    target = (uniform * cdf[:, -1])[:, None]
+    place = torch.searchsorted(cdf, target, right=True).clamp(max=weights.shape[-1] - 1)  # of NaN, past the end
+    weight = weights.gather(-1, place)
+    rest = (target - cdf.gather(-1, place) + weight) / weight
+    return place[:, 0], rest[:, 0].clamp(min=0, max=1 - 2**-53)
 
 
 # --- a group's tokens under a reference policy: shares of the KL divergence, and ratios ---------------------------
@@ -448,7 +468,7 @@ def with_reference(policy: Policy, group: Group, *, cancelled: Callable[[], bool
         tokens = torch.tensor([[*ids, *rollout.token_ids]], device=policy.device)
         logits = policy.model(input_ids=tokens).logits[0, len(ids) - 1 : -1].float() / temperature  # (T, V)
         logprobs = _of_tokens(torch.log_softmax(logits, dim=-1), tokens[0, len(ids) :])
-        rows.append(replace(rollout, ref_logprobs=rollout.of_sampled(tuple(logprobs))))
+        rows.append(replace(rollout, ref_logprobs=rollout.of_sampled(tuple(logprobs.tolist()))))
     return replace(group, rollouts=tuple(rows), sampling={**group.sampling, "reference": policy.name})
 
 

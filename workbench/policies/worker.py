@@ -160,6 +160,7 @@ def _loaded(policy: Policy) -> dict[str, Any]:
     return {
         "device": str(policy.device),
         "parameters": policy.model.num_parameters(),
+        "vocabulary": policy.model.get_input_embeddings().weight.shape[0],
         "decoding": decoding_of(policy.model),
     }
 

@@ -46,6 +46,7 @@ from workbench.training.watching import (
     watched_rows,
     watched_sets,
 )
+from workbench.weights import check_memory
 
 AnyTrainer = TypeVar("AnyTrainer", bound=ProcessGRPOTrainer)
 Numbers = Callable[[Any, Mapping[str, torch.Tensor]], Sequence[Any]]
@@ -74,6 +75,11 @@ def load_trained_policy(config: SharedConfig) -> Policy:
         trainable=True,
         **trained_weights(section),
     )
+    device = pick_device(config.run.device)
+    if not is_placed and device.type == "cuda":
+        check_memory(policy.model, None, device)
+    if config.lost_updates:
+        _say(f"warning: {config.lost_updates}")
     if section.lora is not None:
         prepared(policy.model)
     if section.lora is not None and hasattr(policy.model, "peft_config"):

@@ -10,7 +10,8 @@ what it makes of the loss, ``credit.explain`` says.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
@@ -24,6 +25,7 @@ from workbench.config import SamplingConfig, SharedConfig
 from workbench.data import Task
 from workbench.environments import Environment
 from workbench.errors import ConfigError, EpisodeError, RewardError, WorkbenchError
+from workbench.policies.decoding import NotOfThisShape, decoding_of, sampling_copy
 from workbench.policies.load import Policy, context_length, eos_token_ids
 from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
@@ -74,6 +76,29 @@ class PolicySampler:
         self.rows_at_once = None if trainer.accelerator.device.type == "cpu" else rows_at_once
         self._eos_token_ids = eos_token_ids(trainer.accelerator.unwrap_model(trainer.model), self.tokenizer)
 
+    @contextmanager
+    def _copied(self, model: Any) -> Iterator[Any]:
+        """Give what tokens are sampled from: a copy in the 16 bits of the run's autocast, with LoRA merged.
+
+        Both would keep the model from its plain step, or make it twice as long. A model without one is sampled as it
+        is, under autocast.
+        """
+        trainer, accelerator = self._trainer, self._trainer.accelerator
+        half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(accelerator.mixed_precision)
+        how: AbstractContextManager[Any] = nullcontext()
+        decoding = ""
+        if half is not None or hasattr(model, "peft_config"):
+            try:
+                model = sampling_copy(model, half or model.dtype)
+            except NotOfThisShape as reason:
+                how, decoding = accelerator.autocast(), f"transformers' own step ({reason})"
+        with how:
+            if not hasattr(trainer, "decoding"):
+                trainer.decoding = decoding or f"{decoding_of(model)} in {str(model.dtype).removeprefix('torch.')}"
+                if accelerator.is_main_process:
+                    print(f"note: tokens are sampled by the {trainer.decoding}", flush=True)
+            yield model
+
     def encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(self.tokenizer, prompt, self.template_kwargs)
 
@@ -120,8 +145,8 @@ class PolicySampler:
                 accelerator,
                 gather_deepspeed3_params=getattr(trainer.args, "ds3_gather_for_generation", True),
                 gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-            ) as model,
-            accelerator.autocast(),
+            ) as trained,
+            self._copied(trained) as model,
         ):
             episodes, environment = None, self.environment
             if environment is not None:
@@ -395,13 +420,13 @@ class Passes:
         if beside.coef is not None and beside.entropies is not None:  # -coef H / N, N the micro-batch's counted tokens
             counted = mask * trained.get("tool_mask", 1) * trainer.loss_masks.get("get_high_entropy_mask", 1)
             bonus = -beside.coef * beside.entropies.detach() * counted / counted.sum().clamp(min=1.0)
-        seen: dict[int, list[torch.Tensor | None]] = {}
-        for i, row in enumerate(trained[ROW].tolist()):
-            length = int(trained["completion_mask"][i].sum())  # 0 for a masked completion, which adds nothing
-            numbers = (logps, trained.get("old_per_token_logps"), weights, bonus)
-            seen[row] = [None if values is None else values[i, :length].float().cpu() for values in numbers]
-            if not length:
-                seen[row] = [None] * 4
+        numbers = (logps, trained.get("old_per_token_logps"), weights, bonus)
+        stored = [None if values is None else values.detach().float().cpu() for values in numbers]
+        lengths = mask.sum(dim=1).tolist()  # 0 for a masked completion, which adds nothing
+        seen: dict[int, list[torch.Tensor | None]] = {
+            row: [None if values is None or not length else values[i, :length].clone() for values in stored]
+            for i, (row, length) in enumerate(zip(trained[ROW].tolist(), lengths, strict=True))
+        }
         self._rows += [(row, number, seen.get(row, [None] * 4)) for row in inputs[ROW].tolist()]
         self._losses.append(float(loss.detach()))
         self._routers.append(0.0 if beside.router is None else float(beside.router.detach()))

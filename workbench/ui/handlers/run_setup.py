@@ -76,9 +76,9 @@ def estimated(draft: PageState, services: Services) -> list[tuple[str, str]]:
     except WorkbenchError:  # Start says what is wrong
         return []
     status = services.models.status()
-    parameters = status.parameters if status.policy == config.policy.path else None
+    known = (status.parameters, status.vocabulary) if status.policy == config.policy.path else (None, 0)
     stored_path = with_absolute_paths(config).policy.path
-    return estimate(config, measured_pace(services.workspace, config.method.name, stored_path), parameters)
+    return estimate(config, measured_pace(services.workspace, config.method.name, stored_path), *known)
 
 
 def _reward_line(row: RewardRow) -> str:
@@ -127,6 +127,8 @@ ADAPTER_FACTOR = 10
 """How much higher an adapter's rate is than that of all weights (Schulman et al., LoRA Without Regret, 2025)."""
 SUSPICIOUS = 15
 """Times the usual rate that are let be: the recipe ``text-to-sql-dpo`` trains at 10 times TRL's default."""
+LOGITS_BYTES = 8
+"""Of a logit and its gradient, in float32; half of it in 16 bits."""
 COPIES = 4
 """Weights, gradients and Adam's two moments, all in the weights' number format."""
 
@@ -156,14 +158,16 @@ def measured_pace(workspace: Path, method: str, policy: str) -> Pace | None:
     return None
 
 
-def estimate(config: RunConfig, pace: Pace | None, parameters: int | None) -> list[tuple[str, str]]:
-    """(label, value) for time and memory, and for a learning rate far above the usual.
+def estimate(
+    config: RunConfig, pace: Pace | None, parameters: int | None, vocabulary: int = 0
+) -> list[tuple[str, str]]:
+    """(label, value) for time and memory, and for a learning rate that is too high, or too low for bfloat16 weights.
 
-    ``parameters`` of the policy, if it has been loaded.
+    ``parameters`` and ``vocabulary`` of the policy, if it has been loaded.
     """
-    warning = _rate_warning(config, parameters)
-    first = [] if warning is None else [("rate", warning)]
-    return [*first, ("time", _time(config, pace)), ("memory", _memory(config, parameters))]
+    warnings = [_rate_warning(config, parameters), config.lost_updates]
+    rates = [("rate", warning) for warning in warnings if warning is not None]
+    return [*rates, ("time", _time(config, pace)), ("memory", _memory(config, parameters, vocabulary))]
 
 
 def _time(config: RunConfig, pace: Pace | None) -> str:
@@ -178,11 +182,15 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
     return f"about {duration(steps * step)}: {counted(steps, 'step')} of {step:.2g} s, the pace of {pace.run}{scaled}"
 
 
-def _memory(config: RunConfig, parameters: int | None) -> str:
+def _memory(config: RunConfig, parameters: int | None, vocabulary: int) -> str:
     if not parameters:
         return "no estimate yet; known once the policy has been loaded"
+    policy, method = config.policy, config.method
     on_top = f"activations of {_batch(config)} come on top"
-    policy = config.policy
+    if vocabulary and method.rollouts_per_step:
+        rows = min(config.run.micro_batch_size or method.rows_per_step, method.rows_per_step)
+        logits = _size(rows * config.sampled.sampling.max_completion_length * vocabulary * LOGITS_BYTES)
+        on_top = f"logits of {counted(rows, 'completion')} take up to {logits}, and {on_top}"
     quantised = {"8bit": 1, "4bit": 0.5}.get(policy.quantisation)  # and a little more, for their constants
     plain = 2 if policy.dtype in ("bfloat16", "float16") else 4
     weights = (plain if quantised is None else quantised) * parameters
