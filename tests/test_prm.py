@@ -154,8 +154,8 @@ def test_completions_that_cannot_be_read_are_left_out_and_counted(
     rows = [LabelledSteps(PROMPT, (text,), (1.0,)) for text in ("Answer: 9", "Answer: " + "9" * 99, "ки")]
     read = token_rows(words, rows, form=FORMATS["ki"], separator=None, max_length=64)
     assert [row["labels"] for row in read] == [[1.0], [1.0]]  # a mark that the policy wrote is taken out of its text
-    clash = LabelledSteps("What is ки ?", ("a",), (1.0,))
-    assert token_rows(words, [clash], form=FORMATS["ki"], separator=None, max_length=64) == []
+    merged = LabelledSteps(PROMPT, ("Ste",), (1.0,))  # "Step" is one token
+    assert token_rows(words, [merged], form=FORMATS["extra-0"], separator="p", max_length=256) == []
     prm.build(configuration(labelled, folders["token"], batch_size=20, max_length=26), tmp_path)
     assert "9 of 27 labelled completions are left out: they do not fit method.max_length, 26" in capsys.readouterr().out
 

@@ -104,6 +104,24 @@ def test_a_separator_written_by_the_policy_is_not_read(form, mark, folders, mode
     assert models.score(config, [PROMPT], [marked]) == models.score(config, [PROMPT], [plain])
 
 
+@pytest.mark.parametrize(
+    ("form", "separator", "question", "steps", "read"),
+    [
+        ("ki", "ки", "У реки ки?", ["У реки 3 дома. ки", "ки кий 3ки"], ["У реки 3 дома. ки", "\nкий 3 ки"]),
+        ("ki", ".", "7.5. of .", ["3.5*4=14.0", "so 14. ", "1. 2 ."], ["3.5*4=14.0 .", "\nso 14. .", "\n1. 2 ."]),
+        ("extra-0", "<extra_0>", "a<extra_0>?", ["a <extra_0>", "b<extra_0>"], ["a<extra_0>", "b<extra_0>"]),
+        ("extra-0", "ки", "ки", ["реки ки", "ки", "ки b"], ["рекики", "ки", "bки"]),
+    ],
+)
+def test_a_part_of_a_word_and_a_mark_in_the_question_are_no_separators(form, separator, question, steps, read):
+    words = reward_models.tokenizer()
+    [reading] = read_steps(words, FORMATS[form], question, steps, separator)
+    for number, position in enumerate(reading.positions, 1):
+        before = words.decode(reading.ids[: position + 1])
+        assert before.endswith(f"{question} {''.join(read[:number])}" if form == "ki" else "".join(read[:number]))
+    assert len(reading.positions) == len(steps)
+
+
 def test_a_template_that_rewrites_earlier_turns_is_read_step_by_step(tmp_path, models):
     config = ModelConfig(
         path=reward_models.save("causal", tmp_path / "m", template=reward_models.FORGETFUL), format="turns"

@@ -13,6 +13,8 @@ implicit    the policy's own prompt, then steps and separators as in stepwise   
 
 Steps are shown without the white space around them, as the public models were trained; text outside every step is not
 shown. A separator that the policy wrote itself is taken out first: it is the judge's mark, no way to be scored twice.
+As a part of a word or a number (``реки``, ``3.5``) it is no mark. Scores stand where the format put a separator,
+whatever question and steps say.
 
 Sources: TRL's ``prm_trainer.py`` (``tokenize_row``; gone from TRL 1.16, its data format is not); the model card of
 peiyi9979/math-shepherd-mistral-7b-prm; that of Qwen/Qwen2.5-Math-PRM-7B; RLHFlow/RLHF-Reward-Modeling,
@@ -23,9 +25,11 @@ tokenizers only by what it calls on them, and no torch.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,10 +70,12 @@ class Format:
 def read_steps(
     tokenizer: Any, form: Format, prompt: Prompt, steps: Sequence[str], separator: str | None = None
 ) -> list[Reading] | None:
-    """What the model reads of one completion; None where its separators cannot be told apart from its text."""
+    """What the model reads of one completion; None if the tokenizer merges a separator with the text around it."""
     separator = form.separator if separator is None else separator
     mark = separator.strip()
-    clean = [(step.replace(mark, "") if mark else step).strip() for step in steps]
+    beside = r"[^\W\d_]" if mark.isalpha() else r"(?!)" if re.search(r"\w", mark) else r"\S"
+    alone = re.compile(rf"(?<!{beside}){re.escape(mark)}(?!{beside})" if mark else r"(?!)")
+    clean = [alone.sub("", step).strip() for step in steps]
     if not clean:
         return []
     readings = form.encode(tokenizer, prompt, clean, separator)
@@ -115,23 +121,31 @@ def _stepwise(
 
 
 def _ki(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
-    text = f"{question_of(prompt).strip()} " + "\n".join(f"{step} {separator}" for step in steps)
-    return [_find_marks(tokenizer, tokenizer(text)["input_ids"], f" {separator}")]
+    written = f" {separator}"
+    question, parts = f"{question_of(prompt).strip()} ", [step + written for step in steps]
+    return [_find_marks(tokenizer, written, question + "\n".join(parts), len(question), parts, between=1)]
 
 
 def _extra_0(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if not any(message["role"] == "system" for message in messages):
         messages.insert(0, {"role": "system", "content": QWEN_SYSTEM})
-    answer = {"role": "assistant", "content": "".join(step + separator for step in steps)}
-    text = _template(tokenizer, [*messages, answer], tokenize=False)
-    return [_find_marks(tokenizer, tokenizer(text)["input_ids"], separator)]
+    parts = [step + separator for step in steps]
+    text = _template(tokenizer, [*messages, {"role": "assistant", "content": "".join(parts)}], tokenize=False)
+    return [_find_marks(tokenizer, separator, text, text.rfind("".join(parts)), parts)]
 
 
-def _find_marks(tokenizer: Any, ids: Sequence[int], written: str) -> Reading:
-    """Scores stand where the separator's id does: the last id of what is written after a step."""
+def _find_marks(tokenizer: Any, written: str, text: str, start: int, parts: Sequence[str], between: int = 0) -> Reading:
+    """Scores stand on the last id of ``written``, the separator, at the end of each part.
+
+    The parts begin at ``start`` of ``text``, with so many characters ``between`` two of them.
+    """
     mark = tokenizer(written, add_special_tokens=False)["input_ids"][-1]
-    return Reading(tuple(ids), tuple(i for i, token_id in enumerate(ids) if token_id == mark))
+    ends = {start + end - between for end in accumulate(len(part) + between for part in parts)}
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    found = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    positions = tuple(i for i, (token_id, (_, end)) in enumerate(found) if token_id == mark and end in ends)
+    return Reading(tuple(encoded["input_ids"]), positions)
 
 
 def _turns(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> list[Reading]:

@@ -41,7 +41,7 @@ class PRMSection(StoredSection):
 
     @property
     def why_left_out(self) -> str:
-        return f"{super().why_left_out}, or the separator of format {self.format} stands in their text, too"
+        return f"{super().why_left_out}, or the tokenizer merges the separator of format {self.format} with their text"
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)
