@@ -142,6 +142,12 @@ def test_a_preset_cuts_its_sample(name: str) -> None:
             ["1. See Eq. 2 and 3.5 of \\begin{align} a. b \\end{align} ok. ", "Next $$x. y$$ too?\n ", "2. Done."],
         ),
         # Paragraphs end at blank lines outside code and mathematics.
+        (
+            "numbered",
+            "So:\n(1) Add.\n  (2) Double.\n3. Done (4) times",
+            ["(1) Add.\n", "  (2) Double.\n", "3. Done (4) times"],
+        ),
+        ("numbered", "（1）加\n2、乘", ["（1）加\n", "2、乘"]),
         ("paragraph", "one\n\ntwo", ["one\n\n", "two"]),
         ("paragraph", "one\r\n\r\ntwo", ["one\r\n\r\n", "two"]),
         ("paragraph", "one\n \t\ntwo", ["one\n \t\n", "two"]),
@@ -168,7 +174,19 @@ def test_what_a_preset_cuts(preset: str, text: str, expected: list[str]) -> None
         *("**Step 1**", "**Step 1:** x", "### Step 1:", "## Step 1", "#### **Step 1: Add**", "__Step 1__"),
         *("Step 1.", "Step 1:", "STEP 1)", "step 1：", "Step 1", "- **Step 1**", "  Step 1: x"),
         *("步骤1：", "步骤 一:", "**步骤1**", "第2步，", "第一步：", "Thought:", "Thought 1:", "**Thought**:"),
-        *("<step>", "<step_1>", "<step 1>"),
+        *("<step>", "<step_1>", "<step 1>", '<step id="1">', "<Step number='1'>"),
+        *("Step 1 - Add", "Step 1 – Add", "Step One:", "**Step Two**", "Step #1:", "Step#1", "## Step #1"),
+        *(
+            "Paso 1:",
+            "Passo 1.",
+            "Schritt 1:",
+            "Étape 1 :",
+            "Шаг 1:",
+            "**Paso 1**",
+            "ステップ1：",
+            "단계 1:",
+            "步驟1：",
+        ),
     ],
 )
 def test_any_label_finds_the_ways_to_write_a_steps_start(label: str) -> None:
@@ -177,7 +195,13 @@ def test_any_label_finds_the_ways_to_write_a_steps_start(label: str) -> None:
     assert cut(text, pattern.regex) == [f"{label}\n7 + 5 = 12\n", f"{label}\r\nso 12"]
 
 
-@pytest.mark.parametrize("text", ["Step 1 was easy", "as in Step 1: this", "Step 1.5 mm", "Thought of it", "steps: 3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Step 1 was easy", "as in Step 1: this", "Step 1.5 mm", "Thought of it", "steps: 3", "Step 1-2: add"),
+        *("Step one by one", "Step onerous:", "<steps>", "Step by step:", "Paso a paso:"),
+    ],
+)
 def test_any_label_takes_no_running_text(text: str) -> None:
     pattern = PRESETS["any-label"].pattern
     assert not any(step.matched for step in split_steps(text, pattern))

@@ -150,16 +150,20 @@ _SENTENCE = rf"""{_WHOLE}
 _PARAGRAPH = rf"""{_WHOLE}
     | \r?\n (?: [ \t]*+ \r?\n )+
 """
-_ANY_LABEL = r"""(?xm)
+_STEP = r"""
+    (?i: step | paso | passo | schritt | étape | etape | stap | krok | шаг | bước | ステップ | 단계 ) [ \t]* \#? [ \t]*
+    (?: \d+ | (?i: one | two | three | four | five | six | seven | eight | nine | ten ) \b )
+"""
+_ANY_LABEL = rf"""(?xm)
     ^ [ \t]* (?: [-*•] [ \t]+ )? (?:
         # A heading or bold text may go on; a plain label ends in a mark or with its line.
-        (?: \#{1,6} [ \t]+ (?: \*\* | __ )? | \*\* | __ ) (?i: step ) [ \t]* \d+
-        | (?i: step ) [ \t]* \d+ [ \t]* (?: [:.)：] (?! \d ) | \r? $ )
-        | (?: \#{1,6} [ \t]+ )? (?: \*\* )?
-            (?: 步骤 [ \t]* [\d一二三四五六七八九十]+ | 第 [\d一二三四五六七八九十]+ 步 )
+        (?: \#{{1,6}} [ \t]+ (?: \*\* | __ )? | \*\* | __ ) {_STEP}
+        | {_STEP} [ \t]* (?: [:.)：] (?! \d ) | [-–—] [ \t] | \r? $ )
+        | (?: \#{{1,6}} [ \t]+ )? (?: \*\* )?
+            (?: 步[骤驟] [ \t]* [\d一二三四五六七八九十]+ | 第 [\d一二三四五六七八九十]+ 步 )
         | (?: \*\* )? Thought (?: [ \t]+ \d+ )? (?: \*\* )? [:：]
     )
-    | (?i: <step (?: [ _-]? \d+ )? > )
+    | (?i: <step (?: [ _-]? \d+ | \s [^<>]* )? > )
 """
 
 _ALL = [
@@ -190,13 +194,13 @@ _ALL = [
     Preset(
         "any-label",
         StepPattern(_ANY_LABEL),
-        "chat models: **Step 1**, ### Step 1, Step 1., 步骤1：, Thought:, <step>",
+        "chat models: **Step 1**, ### Step 1, Step 1., Step One:, Step 1 -, Paso 1:, 步骤1：, Thought:, <step>",
         "**Step 1**\nRead.\n### Step 2: Add\n7 + 5\nStep 3. Double.\n步骤4：写下 24\nThought: done.\n<step>24</step>",
     ),
     Preset(
         "numbered",
-        StepPattern(r"(?m)^[ \t]*\d+[.)]\s"),
-        "chat models",
+        StepPattern(r"(?m)^[ \t]*(?:\d+[.)]|\(\d+\))\s|^[ \t]*(?:\d+、|（\d+）)"),
+        "chat models: 1., 1), (1)",
         "Let us see.\n1. Add 5 to 7.\n2) Double the 12.\n  3. It is 24.",
     ),
     Preset(
