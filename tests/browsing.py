@@ -260,6 +260,25 @@ def expect_rollouts(page: Page, count: int, holder: str = "#heatmap") -> None:
     )
 
 
+WRAPPED = """() => [...document.querySelectorAll(".wh .rollout:not([hidden]) .text .step > .tokens")].filter((node) => {
+  const lines = node.textContent.replace(/\\n$/, "").split("\\n").length;
+  return Math.round(node.getBoundingClientRect().height / parseFloat(getComputedStyle(node).lineHeight)) > lines;
+}).length"""
+WIDTHS = (1280, 1366, 1440, 1600, 1920, 2560)
+
+
+def expect_no_wrapped_steps(page: Page) -> None:
+    """On every usual screen each line of a step is one line of its card, and nothing scrolls sideways."""
+    assert page.locator(".wh .step .tokens").count() > 0
+    found = {}
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 860})
+        page.wait_for_function("width => innerWidth === width", arg=width)
+        found[width] = (page.evaluate(WRAPPED), page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+    assert found == dict.fromkeys(WIDTHS, (0, 0))
+    page.set_viewport_size({"width": 1280, "height": 860})
+
+
 def expect_no_sideways_scroll(page: Page, shown: str) -> None:
     """Neither the page nor Inspect's column of controls, with what is shown in it, is wider than its place, on a desk
     and on a phone."""

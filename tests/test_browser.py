@@ -14,6 +14,7 @@ from tests.browsing import (
     add_own_reward,
     choose,
     close_editor,
+    expect_no_wrapped_steps,
     expect_rollouts,
     stopped,
     visit,
@@ -218,6 +219,7 @@ def test_groups_are_sampled_cancelled_and_refused(page: Page, browser: Browser, 
         "tab", name="Train"
     ).click()  # at which the app imports what runs need: the next test's starts warm
     page.get_by_role("tab", name="Inspect").click()
+    no_step_wraps_and_each_group_is_explained(page)
     two_tabs_do_not_touch_each_other(page, browser, app)
     sampling_streams_a_new_group_in(page, app)
     a_group_sampled_while_a_reward_fails_is_shown_without_scores(page)
@@ -236,6 +238,20 @@ def two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> 
         assert page.locator(CHIPS).count() == before
 
 
+def no_step_wraps_and_each_group_is_explained(page: Page) -> None:
+    """As the page opens and after Sample & score, where the panel was closed before."""
+    where = page.locator(".details .where")
+    expect(where).to_contain_text("rollout 7 · step 2")
+    expect_no_wrapped_steps(page)
+    page.locator(".details .close").click()
+    expect(where).to_have_count(0)
+    page.locator("#sample").click()
+    expect(page.locator("#title .about")).to_contain_text("seed 1")
+    g, k = page.evaluate("document.querySelector('#heatmap').heatmap.data.opens")
+    expect(where).to_contain_text(f"rollout {g + 1} · step {k + 1}")
+    expect_no_wrapped_steps(page)
+
+
 def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
     page.locator("#example-next").click()
     expect(page.locator("#example input")).to_have_value("2")
@@ -246,9 +262,9 @@ def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
         page.locator("#prompt textarea").press("Control+Enter")
         expect(page.locator("#drawing .busy")).to_be_visible()
     expect(page.locator("#title .about")).to_contain_text(prompt.strip())
-    expect(page.locator("#title .about")).to_contain_text("seed 1")
+    expect(page.locator("#title .about")).to_contain_text("seed 2")
     expect_rollouts(page, 8)
-    expect(page.locator("#seed input")).to_have_value("2")
+    expect(page.locator("#seed input")).to_have_value("3")
     expect(page.locator("#cancel")).to_be_disabled()
 
 

@@ -19,6 +19,7 @@ from tests.browsing import (
     add_reward,
     children,
     close_editor,
+    expect_no_wrapped_steps,
     expect_rollouts,
     serious,
     share,
@@ -164,6 +165,7 @@ def files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -
     with visit(browser, files["html"].as_uri()) as alone:
         expect_rollouts(alone, 8, ".wh")
         expect(alone.locator(".legend")).to_be_visible()
+        expect_no_wrapped_steps(alone)
 
 
 def the_picture_is_of_the_drawing(page: Page, tmp_path: Path) -> None:

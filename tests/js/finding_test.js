@@ -1,5 +1,5 @@
 import { asksForSearch } from "../../workbench/views/drawing/finder.js";
-import { arranged, filtersOf, isShort, judge, missed } from "../../workbench/views/drawing/finding.js";
+import { arranged, filtersOf, judge, missed } from "../../workbench/views/drawing/finding.js";
 import { placesOf } from "../../workbench/views/drawing/marking.js";
 import { moved } from "../../workbench/views/drawing/overview.js";
 import { equal } from "./assert.js";
@@ -81,17 +81,6 @@ Deno.test("what is shown, with a copy on its original's card and counted", () =>
   equal(show(data, { places: [0, 1, 2, 3, 4], text: "abc" }).shown, [1, 3]);
   equal(missed({ filter: "right", text: "xyz" }), "No rollout is “right” and contains “xyz”. ");
   equal(missed({ filter: "", text: "xyz" }), "No rollout contains “xyz”. ");
-});
-
-Deno.test("answers of short lines take a third of the width", () => {
-  const data = group();
-  data.rollouts[4].twin = null;
-  equal(isShort(data), true);
-  equal(isShort({ rollouts: data.rollouts.slice(0, 2) }), false);
-  data.rollouts[0].texts[0] = "0123456789".repeat(4);
-  equal(isShort(data), false);
-  data.rollouts[0].texts[0] = "0123456789\n".repeat(4);
-  equal(isShort(data), true);
 });
 
 Deno.test("arrows in the overview stay inside it", () => {

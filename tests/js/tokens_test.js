@@ -1,5 +1,5 @@
 import { laterOf } from "../../workbench/views/drawing/cards.js";
-import { Cuts, partsOf, prepare, runsOf } from "../../workbench/views/drawing/tokens.js";
+import { Cuts, lineWidth, partsOf, prepare, runsOf } from "../../workbench/views/drawing/tokens.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 
@@ -7,6 +7,22 @@ Deno.test("tokens know their offsets and their step", () => {
   const { offsets, stepOf } = rollout();
   equal([...offsets], [0, 3, 5, 9, 10]);
   equal([...stepOf], [0, 0, 1, 1]);
+});
+
+Deno.test("a card is as wide as the longest line of a step, and no wider than can be read", () => {
+  const widthOf = (...texts) => lineWidth({ rollouts: [rollout({ ids: [1, 2, 3, 4], texts })] });
+  equal(widthOf("Step", " one", "two", "\n34"), 9); // two steps of two tokens; the line's end has a sign
+  equal(widthOf("a\nbcd", "e", "f", ""), 5);
+  equal(widthOf("値段", "🎈", "", ""), 7); // six columns of three wide characters
+  equal(widthOf("x".repeat(80), "", "", ""), 81);
+  equal(widthOf("x".repeat(200), "", "", ""), 57);
+  const turns = [{ role: "tool", sampled: false, start: 0, end: 2 }, {
+    role: "assistant",
+    sampled: true,
+    start: 2,
+    end: 4,
+  }];
+  equal(lineWidth({ rollouts: [rollout({ turns, texts: ["x".repeat(70), "", "ab", "c"] })] }), 4);
 });
 
 Deno.test("a token is cut where a step and where a match begin inside it", () => {

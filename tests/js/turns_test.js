@@ -1,6 +1,6 @@
 import { filtersOf, fits, missed, ordered } from "../../workbench/views/drawing/finding.js";
 import { MEASURES, rangeOf } from "../../workbench/views/drawing/measures.js";
-import { isLong, observationAt, sampledLength, secondsOf, turnSaid } from "../../workbench/views/drawing/turns.js";
+import { isLong, observationAt, sampledLength, timeSaid, turnSaid } from "../../workbench/views/drawing/turns.js";
 import { facts } from "../../workbench/views/drawing/why.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
@@ -52,7 +52,8 @@ Deno.test("a chip says the turn, its call, its error and its note", () => {
     "environment · cut",
     "turn 2 · error: no reply",
   ]);
-  equal(secondsOf(turns), [1.5, 0.25]);
+  equal(timeSaid({ turns }), "Sampling took 1.50 s, the environment 0.25 s");
+  equal(timeSaid({ turns: [turn("assistant", 0, 4)] }), "");
 });
 
 Deno.test("observations of more than three lines are folded", () => {

@@ -48,7 +48,7 @@ class StepPattern:
     """What a match is: it starts a step, ends one, or is one. Without a regex every turn of an episode is a step
     (turns), or steps end before improbable tokens (surprise) or uncertain ones (entropy), or have so many tokens
     (tokens)."""
-    leave_out_thinking: Annotated[bool, Field(title="Leave <think> blocks out of steps and rewards")] = False
+    leave_out_thinking: Annotated[bool, Field(title="Leave out <think> blocks")] = False
     """Leave <think> blocks out of the steps, and out of what reward functions read."""
 
     @model_validator(mode="before")

@@ -169,7 +169,7 @@ def build_inspect(form: Form, services: Services) -> None:
 def _build_example(form: Form, first: PageState) -> None:
     heading("Task")
     with gr.Row(elem_classes=["fields", "example-row"]):
-        label = "Task: built-in, file or hub:dataset"
+        label = "Built-in, file or hub:dataset"
         form.task = field("task", str, label, first.task, choices=list(TASKS), allow_custom_value=True)
         form.example = field("example", int, "Example", first.index, precision=0)
         form.previous = gr.Button("‹", elem_id="example-previous", min_width=0, elem_classes=["small"])

@@ -9,7 +9,7 @@ import { copyMarks, equalTo, named } from "./copies.js";
 import { stepSaid, stepText, tint } from "./measures.js";
 import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
 import { Cuts, TOKEN_CHARACTERS, tokenElement } from "./tokens.js";
-import { errorMark, lane, OBSERVED_TITLE, sampledLength, turnCount, turnElements } from "./turns.js";
+import { errorMark, OBSERVED_TITLE, sampledLength, timeSaid, turnCount, turnElements } from "./turns.js";
 
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
 export const WRONG = "✕";
@@ -46,9 +46,8 @@ export function card(data, g, measure, { whole = false, folded = false, plain = 
       ...copyMarks(data, g, folded),
       ...factsOf(rollout),
       ...marksOf(rollout),
-      rollout.steps?.length ? columnTitles(data, rollout, measure) : null,
+      rollout.twin ? null : columnTitles(data, rollout, measure),
     ),
-    lane(data, g),
     plain ? el("pre", { class: "text" }, plainText(rollout, drawn)) : textElements(data, rollout, drawn, measure),
     left ? el("button", more, `Draw ${left} more tokens`) : null,
     left || rollout.texts.some((text) => text.length > TOKEN_CHARACTERS) ? fullText(rollout, g) : null,
@@ -88,7 +87,7 @@ function factsOf({ steps, outcome, texts, facts, right, remark, turns, extracted
     steps && !facts && !isJudged && (outcome ?? null) !== null ? fact("R", score(outcome), "outcome reward") : null,
     remark ? el("b", { class: "remark-on" }, isJudged ? remark : remark.replace(/^yet /, "")) : null,
     extracted?.startsWith("no answer") ? el("span", { class: "fact read" }, extracted) : null,
-    turns ? fact("", count(turnCount({ turns }), "turn")) : null,
+    turns ? fact("", count(turnCount({ turns }), "turn"), timeSaid({ turns })) : null,
     observed ? fact("", `${observed} observed`, OBSERVED_TITLE) : null,
   ];
 }
@@ -110,6 +109,7 @@ export function inNumbers({ rollouts }, g) {
 
 /** @param {Prepared} data @param {Credited} rollout @param {Measure} measure What stands in the columns beside the steps. */
 function columnTitles(data, rollout, measure) {
+  if (!rollout.steps?.length) return null;
   return el(
     "span",
     { class: "cols", "aria-hidden": "true" },
@@ -164,7 +164,10 @@ function textElements(data, rollout, drawn, measure) {
     /** @type {string} */ name,
     /** @type {string | undefined} */ of,
     /** @type {Element} */ text,
-  ) => el("div", { class: `pane ${place}` }, el("h4", {}, `${name} `, el("span", {}, of)), text);
+  ) => {
+    const head = el("h4", {}, el("b", {}, name), el("span", {}, of), columnTitles(data, rollout, measure));
+    return el("div", { class: `pane ${place}` }, head, text);
+  };
   const twins = data.rollouts.map(({ twin }) => twin ?? {});
   const second = textElement({ ...rollout.twin, twin: rollout }, drawn, { measure, later: hasLater(twins) });
   second.classList.add("second");
@@ -258,8 +261,7 @@ const stepNumbers = (steps, most, rest) => {
 
 /** @param {Element} article @param {Credited} rollout @param {Measure} measure Labels a drawn card for another measure. */
 export function relabel(article, rollout, measure) {
-  const title = article.querySelector(".cols .measure");
-  if (title) title.textContent = measure.short;
+  for (const title of article.querySelectorAll(".cols .measure")) title.textContent = measure.short;
   for (const node of /** @type {NodeListOf<HTMLElement>} */ (article.querySelectorAll(".step"))) {
     const k = Number(node.dataset.k);
     if (!node.closest(".second")) node.setAttribute("aria-label", stepLabel(rollout, rollout.steps ?? [], k, measure));

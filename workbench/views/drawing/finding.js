@@ -19,7 +19,6 @@ import { sampledLength, turnCount } from "./turns.js";
 
 const MOST_TURNS = 6; // numbers of turns, and tools below, that have a filter
 const MOST_TOOLS = 6;
-const SHORT_LINE = 36; // characters: an answer of such lines needs a third of the width
 
 /** @type {Filter[]} */
 const FILTERS = [
@@ -168,8 +167,3 @@ export function arranged(data, places, order, wish) {
   const fitting = data.rollouts.flatMap((rollout, g) => (fits(rollout, wish) ? [g] : []));
   return { places: sorted, shown, fitting };
 }
-
-/** @param {Pick<Prepared, "rollouts">} data Whether every line of every answer is short. */
-export const isShort = ({ rollouts }) =>
-  rollouts.length > 2 &&
-  rollouts.every(({ texts, twin }) => !twin && texts.join("").split("\n").every((line) => line.length <= SHORT_LINE));

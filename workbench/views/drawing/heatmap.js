@@ -11,7 +11,7 @@ import { el } from "../dom.js";
 import { card, colourTokens, isFolded, rank, relabel, STEPS } from "./cards.js";
 import { drawn, equalTo, firstOf, keyOf } from "./copies.js";
 import { asksForSearch, Finder } from "./finder.js";
-import { arranged, fits, isShort, judge, missed } from "./finding.js";
+import { arranged, fits, judge, missed } from "./finding.js";
 import { focusedStep, focusStep, nextStep, refocus, scrollTo, stepNode } from "./focus.js";
 import { makeLegend } from "./legend.js";
 import { Lens } from "./lens.js";
@@ -25,7 +25,7 @@ import { beginStreams, showTexts } from "./stream.js";
 import { boxesOf, isInSight, replaceCards, rolloutOf } from "./replacing.js";
 import { factElement, sentence } from "./said.js";
 import { makeTip } from "./tip.js";
-import { prepare } from "./tokens.js";
+import { lineWidth, prepare } from "./tokens.js";
 import { toggleFold } from "./turns.js";
 
 const EMPTY = { rollouts: [], prompt: "" };
@@ -122,7 +122,9 @@ export class Heatmap {
   /** @param {GroupPayload | string} payload */
   draw(payload) {
     const focused = focusedStep(this.cards);
+    const { prompt } = this.data;
     this.data = prepare(typeof payload === "string" ? JSON.parse(payload) : payload);
+    if (this.data.prompt !== prompt) this.forgetPin();
     this.streams = null;
     rank(this.data.rollouts);
     this.judgedBy = judge(this.data);
@@ -185,7 +187,7 @@ export class Heatmap {
     );
     this.cards.classList.toggle("two", Boolean(data.other || data.measures));
     this.cards.classList.toggle("pair", Boolean(data.measures && data.rollouts.length > 1));
-    this.cards.classList.toggle("short", isShort(data));
+    this.cards.parentElement?.style.setProperty("--wh-longest", `${lineWidth(data)}`);
   }
 
   /** @param {number | null} focused the rollout that has the focus. Draws the texts of the first cards token by token. */
@@ -269,8 +271,7 @@ export class Heatmap {
 
   /** @param {number} total */
   beginStream(total) {
-    this.unpin();
-    this.pinning.details.hidden = true;
+    this.forgetPin();
     this.legend.node.hidden = this.finder.node.hidden = true;
     this.finder.sayNothing("");
     this.overview.hide();
@@ -345,6 +346,14 @@ export class Heatmap {
     if (!place) return;
     const k = this.data.rollouts[place.g]?.stepOf[place.t];
     if (this.pinning.clear() && k !== undefined) focusStep(this.cards, stepNode(this.cards, { g: place.g, k }));
+    if (isOwn) this.onPin?.(null);
+  }
+
+  /** Forgets the pin of another group: what surprises in the next one is explained, also where the panel was closed. */
+  forgetPin() {
+    const { isOwn } = this.pinning;
+    this.pinning.clear();
+    this.pinning.isClosed = false;
     if (isOwn) this.onPin?.(null);
   }
 

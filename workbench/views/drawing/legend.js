@@ -27,8 +27,7 @@ const END_TITLE = "Where the colours end; empty: at the 98th percentile of what 
 const MATCH_TITLE = "What the step pattern found: where a step starts or ends, or the step itself";
 const STRADDLES_TITLE =
   "A token that holds the end of one step and the start of the next; it counts for the first of the two";
-const TURN_TITLE =
-  "Where a turn of the policy's begins; a framed turn is a call of a tool, and below it stands its answer";
+const TURN_TITLE = "Where a turn of the policy begins; the answer to a call stands below it";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */
@@ -149,7 +148,7 @@ class Legend {
             "p",
             { title: TURN_TITLE },
             el("span", { class: "says", "data-said": "turn 1" }),
-            "a turn; framed: a call",
+            "a turn",
           ),
           el(
             "p",

@@ -18,6 +18,9 @@ export const INVISIBLE =
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/;
 const SPECIAL = new RegExp(`[\\n\\r\\t\\ufffd]|[\\ud800-\\udfff]|${INVISIBLE.source}`);
 const FOREIGN = /[\u0300-\uffff]/; // may run from right to left: it is kept from reordering its neighbours
+const WIDE = /[\u2e80-\uffef]|\p{Extended_Pictographic}/gu; // about as wide as two letters
+const LONGEST_LINE = 80; // characters that a card is made wide enough for
+const READABLE_LINE = 56;
 const SURROGATE = /^[\ud800-\udfff]$/;
 const NAMED = { "\n": "nl", "\t": "tab", "\ufffd": "bad" };
 
@@ -53,6 +56,26 @@ function wrongBy({ rewards, judges }) {
     const score = rewards === undefined ? reward : name === null ? null : scores[name] ?? null;
     return score !== null && score <= 0;
   };
+}
+
+/**
+ * How many characters wide a card's text is: as its longest line, or a width to read at where no card could hold that.
+ * @param {Pick<Prepared, "rollouts">} data
+ */
+export function lineWidth({ rollouts }) {
+  let longest = 0;
+  for (const { texts, stepOf, observed } of rollouts) {
+    let line = 0;
+    for (let t = 0; t < texts.length; t++) {
+      if (observed?.[t]) continue; // folds, or wraps
+      if (stepOf[t] !== stepOf[t - 1]) line = 0;
+      texts[t].replace(WIDE, "  ").replaceAll("\t", "     ").split("\n").forEach((part, i) => {
+        line = (i ? 0 : line) + part.length;
+        longest = Math.max(longest, line);
+      });
+    }
+  }
+  return 1 + (longest > LONGEST_LINE ? READABLE_LINE : longest); // the sign at its end
 }
 
 /** @param {TurnPayload[]} turns @param {number} length */

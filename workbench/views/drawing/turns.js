@@ -1,10 +1,10 @@
-// The turns of an episode on its card: a chip where each begins, observations in grey, and a lane of the time they took.
+// The turns of an episode on its card: a chip where each begins, observations in grey.
 //
 // A chip and a fold's button have no text of their own: the style sheet draws it, so that the <pre> has exactly the
 // completion as its textContent.
 
 /** @import { TurnPayload } from "../payloads.d.ts" */
-/** @import { Credited, Prepared } from "./payload.js" */
+/** @import { Credited } from "./payload.js" */
 /** @typedef {{ node: HTMLElement, holder: HTMLElement, start: number, end: number }} TurnElement */
 
 import { el } from "../dom.js";
@@ -42,7 +42,7 @@ const short = (text) => text.length > SAID ? `${text.slice(0, SAID)}…` : text;
 export function turnElements({ turns = [], offsets, texts }) {
   const whole = texts.join("");
   return turns.map((turn, i) => {
-    const { sampled, error, note, seconds, isCall, start, end } = turn;
+    const { sampled, error, note, seconds, start, end } = turn;
     const said = turnSaid(turns, i);
     const chip = el("span", {
       class: error === null && !note ? "says" : "says noted",
@@ -54,8 +54,12 @@ export function turnElements({ turns = [], offsets, texts }) {
     const long = !sampled && isLong(whole.slice(offsets[start], offsets[end]));
     const holder = el("span", { class: long ? "seen folded" : "seen" });
     const fold = long ? foldButton(whole.slice(offsets[start], offsets[end])) : null;
-    const kind = sampled ? (isCall ? "turn call" : "turn") : "turn observation";
-    return { node: el("span", { class: kind }, chip, holder, fold), holder, start, end };
+    return {
+      node: el("span", { class: sampled ? "turn" : "turn observation" }, chip, holder, fold),
+      holder,
+      start,
+      end,
+    };
   });
 }
 
@@ -106,43 +110,11 @@ export function errorMark(turns) {
   return errors.length ? el("mark", { title: errors.join("\n") }, "error") : null;
 }
 
-/** @param {TurnPayload[]} turns @returns {[number, number]} Seconds of generation and of the environment. */
-export function secondsOf(turns) {
-  const of = (/** @type {boolean} */ mine) =>
-    turns.reduce((sum, { sampled, seconds }) => sum + (sampled === mine ? seconds : 0), 0);
-  return [of(true), of(false)];
-}
-
-/** @param {number} seconds */
-const shortSeconds = (seconds) => seconds > 0 && seconds < 0.01 ? "< 0.01 s" : `${number(seconds, 2)} s`;
-
-/** @param {HTMLElement} node @param {number} seconds A part of a bar. */
-function sized(node, seconds) {
-  node.style.flexGrow = String(seconds);
-  return node;
-}
-
-/**
- * The time of an episode, turn by turn, as long as its share of the group's longest; nothing where none was measured.
- * @param {Prepared} data @param {number} g
- */
-export function lane({ rollouts }, g) {
-  const { turns = [] } = rollouts[g];
-  const [generation, environment] = secondsOf(turns);
-  if (!(generation + environment > 0)) return null;
-  const longest = Math.max(...rollouts.map(({ turns: of = [] }) => secondsOf(of)[0] + secondsOf(of)[1]));
-  const whole = `generation ${shortSeconds(generation)}, environment ${shortSeconds(environment)}`;
-  const each = turns.flatMap(({ seconds }, i) =>
-    seconds > 0 ? [`${turnSaid(turns, i).split(" · ")[0]} ${shortSeconds(seconds)}`] : []
+/** @param {Pick<Credited, "turns">} rollout What its turns took, where that was measured. */
+export function timeSaid({ turns = [] }) {
+  const [generation, environment] = [true, false].map((mine) =>
+    turns.reduce((sum, { sampled, seconds }) => sum + (sampled === mine ? seconds : 0), 0)
   );
-  const bars = turns.flatMap(({ sampled, seconds }) =>
-    seconds > 0 ? [sized(el("i", { class: sampled ? "" : "of-environment" }), seconds)] : []
-  );
-  const rest = sized(el("i", { class: "rest" }), longest - generation - environment);
-  return el(
-    "div",
-    { class: "lane", role: "img", "aria-label": `Time: ${whole}: ${each.join(", ")}`, title: each.join(" · ") },
-    el("span", { class: "bar" }, ...bars, rest),
-    el("span", { class: "seconds" }, whole),
-  );
+  if (!(generation + environment > 0)) return "";
+  return `Sampling took ${number(generation, 2)} s, the environment ${number(environment, 2)} s`;
 }
