@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import subprocess
 import sys
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trl
+from trl import GRPOTrainer
 
 from workbench.checks import ALL_EDITS
 from workbench.cli import COMMANDS
 from workbench.cli.arguments import read_arguments
 from workbench.config import Section
-from workbench.config.run import METHODS
+from workbench.config.run import METHODS, RunConfig
+from workbench.config.section import leaves
 from workbench.credit import SCHEMES
 from workbench.metrics import METRICS
 from workbench.rewards import BUILTINS
+from workbench.training.config import ProcessGRPOConfig
+from workbench.training.ppo import ProcessPPOConfig
+from workbench.training.trainer import ProcessGRPOTrainer
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"^ *(?:OMP_NUM_THREADS=1 )?python -m workbench ([a-z].*)$", re.MULTILINE)
@@ -82,6 +90,37 @@ def test_what_the_public_functions_give_is_in_the_reference_and_every_section_of
         sections |= set() if below else {section.__name__}
     assert {"RunConfig", "LoraConfig", *(method.section.__name__ for method in METHODS.values())} < sections
     assert [name for name in sections if f"\n{name}¶" not in text] == []
+
+
+ARTICLES = (ROOT / "docs" / "articles.md").read_text(encoding="utf-8")
+
+
+def test_names_of_today_are_there_and_former_ones_are_not():
+    tables = re.findall(r"\n\| (?:in the article|`PPOConfig`) .*?\n\n", ARTICLES, re.DOTALL)
+    methods = [METHODS["grpo"].section, METHODS["ppo"].section]
+    of_a_run = {f"method.{leaf.name}" for section in methods for leaf in leaves(section)} | {"method.rewards"}
+    of_a_run |= {leaf.name for leaf in leaves(RunConfig)}
+    trainer = inspect.signature(ProcessGRPOTrainer).parameters.keys() | inspect.signature(GRPOTrainer).parameters.keys()
+    for table, config in zip(tables, (ProcessGRPOConfig, ProcessPPOConfig), strict=True):
+        rows = [re.findall(r"`([\w.]+)`", cell) for line in table.splitlines()[3:] for cell in line.split("|")[1:4]]
+        known = inspect.signature(config).parameters.keys() | trainer | {"Dataset.from_list", "train"}
+        for former, today, path in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+            assert known >= set(today), today
+            assert of_a_run >= set(path), path
+            assert former
+            assert config is ProcessPPOConfig or not (set(former) - set(today)) & known, former
+    assert not hasattr(trl, "PPOConfig")
+
+
+@pytest.mark.training
+def test_the_script_of_an_article_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", ARTICLES, re.DOTALL):
+        exec(code, names)
+    first = names["scored"].scored[0]
+    assert first.rewards[0] == pytest.approx(0.01 * (first.steps[0].end - first.steps[0].start))
+    assert names["trainer"].state.global_step == 2
 
 
 def test_the_commands_of_the_documentation_are_read_by_the_command_line():

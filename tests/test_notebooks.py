@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
@@ -15,6 +17,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).resolve().parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TRAINING = (
+    "00_from_regex_to_loss",
     "04_train_and_watch",
     "06_your_model_and_data",
     "07_process_against_outcome",
@@ -101,7 +104,7 @@ def first_code(path: Path) -> str:
 
 
 def test_ones_own_answers_are_a_coloured_heatmap_in_under_ten_lines():
-    lines = [line for line in first_code(PATHS[0]).splitlines() if line.strip()]
+    lines = [line for line in first_code(ROOT / "notebooks" / "01_first_look.ipynb").splitlines() if line.strip()]
     assert len(lines) < 10
     body, last = "\n".join(lines[:-1]), lines[-1]
     names: dict[str, object] = {}
@@ -111,3 +114,21 @@ def test_ones_own_answers_are_a_coloured_heatmap_in_under_ten_lines():
     # wrong -1.2907. A token of a first step gets both steps' sum.
     assert [round(float(credit.of(i)[0]), 4) for i in range(3)] == [1.2907, -0.6454, -0.6454]
     assert [round(float(credit.of(i)[-1]), 4) for i in range(3)] == [0.6454, 0.6454, -1.2907]
+
+
+@pytest.mark.training
+def test_the_loss_by_hand_is_trls_and_tokens_with_room_move_as_all_with_their_beginning_push():
+    names: dict[str, Any] = {}
+    for cell in code_cells(nbformat.read(ROOT / "notebooks" / "00_from_regex_to_loss.ipynb", as_version=4)):
+        exec(cell.source, names)
+    # 22 of 32 sums are right; the first tokens of an answer whose four are right get all four.
+    assert names["mean"] == 0.6875
+    assert names["advantages"].max() == pytest.approx(4 * (1 - 0.6875) / ((22 * 10 / 32 / 31) ** 0.5 + 1e-4))
+    assert np.array_equal(names["credits"][0].advantages, names["credit"].advantages)
+    assert names["by_hand"] == pytest.approx(names["of_trl"], abs=5e-7)
+    assert names["of_trl"][0] == pytest.approx(-names["advantages"].sum() / names["mask"].sum())
+    assert names["ratio"].min() < 0.8  # so that the second pass is another loss than the first
+    own, with_room, shared = names["moves"]["moved with their colour"]
+    assert own < with_room < shared
+    assert shared > 0.8
+    assert names["moves"]["correlation"].iloc[2] > 0.5

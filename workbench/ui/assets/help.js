@@ -12,6 +12,9 @@ import { address } from "./address.js";
 import { answerOf, follow } from "./widget.js";
 
 const NOTHING = "Nothing is scored on Inspect right now; score a group there and come back.";
+const FOLLOWED =
+  "notebooks/00_from_regex_to_loss.ipynb follows one group with every number, from the step pattern to TRL's loss and " +
+  "one optimiser step; docs/articles.md starts from an article's script.";
 const NO_ANSWER = "The workbench did not answer; the numbers come back when it does.";
 const STANDARDISED =
   "z(x) = (x − mean) / (std + 0.0001) over the group's scored values, std with ddof = 1; an unscored step is in " +
@@ -109,7 +112,7 @@ export function termCells(term) {
 /** @param {GuidePayload} value @param {HTMLElement} numbers */
 function sectionsOf(value, numbers) {
   return [
-    section("help-formulas", "The numbers on screen", numbers),
+    section("help-formulas", "The numbers on screen", numbers, el("p", { class: "muted" }, FOLLOWED)),
     section("help-schemes", "Credit schemes", ...schemes(value)),
     section("help-metrics", "Metrics of a run", ...glossary(value)),
     section("help-keys", "Keys", terms(value.shortcuts.map(([key, what]) => [el("kbd", {}, key), what]))),
