@@ -14,15 +14,17 @@ from workbench.schema.rollouts import Group, Rollout, Step
 EXTRACTED = "extracted_answer"
 """The column in which a reward function logs what it took for the final answer, "" if it found none."""
 RewardKind = Literal["step", "outcome"]
-JUDGES = frozenset(
-    {"step_correctness", "calculator_notes", "given_labels", "answer_correctness", "gsm8k_answer", "math_equality"}
-)
+SHARES = frozenset({"sums_hold"})
+"""Built-in rewards that say how much of a step is right."""
+JUDGES = SHARES | {
+    "step_correctness", "calculator_notes", "given_labels", "answer_correctness", "gsm8k_answer", "math_equality"
+}  # fmt: skip
 """Built-in rewards that say right or wrong: 1, 0 and -1 of any other may say something else."""
 
 
 def to_verdict(score: float | None) -> bool | None:
-    """What the score of a reward that judges says: right above 0, else wrong; None where it gave none."""
-    return None if score is None else score > 0
+    """What the score of a reward that judges says: right at 1, else wrong; None where it gave none."""
+    return None if score is None else score >= 1
 
 
 @dataclass(frozen=True)
@@ -156,16 +158,17 @@ class ScoredGroup:
         return f"{counted(len(self.group), 'rollout')}, {counted(steps, 'step')}"
 
     def judge(self, kind: RewardKind) -> str | None:
-        """Return the name of the reward that says which steps or which answers are right (score > 0) and wrong.
+        """Return the name of the reward that says which steps or which answers are right (score 1) and wrong.
 
-        It scores nothing but 1, 0 and -1: one of ``JUDGES``, or else the first that tells some apart from others.
+        It scores nothing but 1, 0 and -1, or shares: one of ``JUDGES``, or else the first that tells some apart from
+        others.
         """
         scores = {
             reward.name: {score for score in self.scores(reward) if score is not None}
             for reward in self.rewards
             if reward.kind == kind
         }
-        two_valued = [name for name, values in scores.items() if values and values <= {-1, 0, 1}]
+        two_valued = [name for name, values in scores.items() if values and (name in SHARES or values <= {-1, 0, 1})]
         known = [name for name in two_valued if name in JUDGES]
         apart = [name for name in two_valued if kind == "outcome" or (1 in scores[name] and len(scores[name]) > 1)]
         return next(iter([*known, *apart]), None)

@@ -4,7 +4,7 @@
 
 A built-in stands alone: its source, shown in the page's editor, runs when pasted anywhere where the workbench is
 installed. So imports and helpers live inside the functions, annotations use only names that are always there, and of
-the workbench only ``workbench.answers`` is imported. Their signatures are those of a user's own
+the workbench only ``workbench.answers`` and ``workbench.sums`` are imported. Their signatures are those of a user's own
 functions (see ``protocol``); keyword-only parameters with a default are options.
 
 The functions of ``trl.rewards`` are built-ins, too, as ``trl:accuracy_reward``. TRL is not imported here: the few lines
@@ -51,6 +51,7 @@ from workbench.rewards.builtin.steps import (
     length_and_mistake,
     observation_used,
     step_correctness,
+    sums_hold,
     tag_format,
     turns_penalty,
 )
@@ -378,6 +379,9 @@ BUILTINS: dict[str, Builtin] = {
             0,
             1,
             _COBBE,
+        ),
+        Builtin(
+            "sums_hold", "step", sums_hold, "the share of a step's equations that hold", 0, 1, "equations in prose"
         ),
         Builtin("call_parses", "step", call_parses, "1 if a turn's calls can be read, else 0", 0, 1, _TURNS),
         Builtin(

@@ -279,7 +279,7 @@ def _told_apart(scored: ScoredGroup, name: str) -> str:
     """Say how often a step reward puts a right step above a wrong one, or without labels a right answer's step."""
     judge, of_steps = scored.judge("step") or scored.judge("outcome"), scored.judge("step") is not None
     pairs = [
-        (score, label > 0)
+        (score, label >= 1)
         for one in scored.scored
         for k, score in enumerate(one.scores[name])
         if judge is not None and score is not None

@@ -53,8 +53,9 @@ export function prepare(payload) {
 function wrongBy({ rewards, judges }) {
   const name = judges?.step ?? null;
   return ({ reward, scores }) => {
-    const score = rewards === undefined ? reward : name === null ? null : scores[name] ?? null;
-    return score !== null && score <= 0;
+    if (rewards === undefined) return reward !== null && reward <= 0;
+    const score = name === null ? null : scores[name] ?? null;
+    return score !== null && score < 1;
   };
 }
 
