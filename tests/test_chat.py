@@ -73,6 +73,39 @@ def test_a_prompt_is_put_as_its_section_says_and_twice_is_as_once() -> None:
         assert section.of(section.of(prompt)) == wanted  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("text", "system", "wanted"),
+    [
+        ("2 + 2?", "", "user"),
+        ("Write a poem.", "", "user"),
+        ("Find $x$.", "Work in steps.", "system user"),
+        ("What is 2 + 2", "Work in steps.", "system user"),
+        ("What is 2 + 2", "", "text"),
+        ("2 + 2 =", "Work in steps.", "text"),
+        ("A long post.\nTL;DR:", "", "text"),
+        ("Once upon a time, ", "", "text"),
+        ("User: 2 + 2?\nAssistant: <think>", "Work in steps.", "text"),
+        ("<|im_start|>user\n2 + 2?<|im_end|>", "", "text"),
+    ],
+)
+def test_auto_puts_questions_through_the_template_and_leaves_texts_to_continue(text, system, wanted) -> None:
+    prompt = PromptSection().of(text, has_template=True, system=system)
+    assert ("text" if isinstance(prompt, str) else " ".join(message["role"] for message in prompt)) == wanted
+    assert PromptSection().of(text, system=system) == text
+    assert PromptSection(system="").of("Hi!", has_template=True, system="Work.") == [{"role": "user", "content": "Hi!"}]
+
+
+def test_a_task_s_system_message_is_put_before_its_questions_where_the_policy_has_a_template(
+    chat: Policy, plain: Policy
+) -> None:
+    example = wb.load_task("gsm8k")[0]
+    messages = sample_group(chat, example, **SHORT).prompt
+    assert [message["role"] for message in messages] == ["system", "user"]
+    assert (messages[0]["content"], messages[1]["content"]) == (example.system, example.prompt)
+    assert sample_group(plain, example, **SHORT).prompt == example.prompt
+    assert prompted(wb.load_task("gsm8k"), PromptSection(), has_template=True)[0].prompt == messages
+
+
 def test_an_argument_that_the_template_does_not_read_is_refused() -> None:
     marked = "{% generation %}" + TEMPLATE + "{%- endgeneration -%}{% set inner = outer %}{{ inner }}"
     assert arguments_of(marked) == {"messages", "add_generation_prompt", "enable_thinking", "outer"}

@@ -43,7 +43,7 @@ def test_check_reward_prints_what_the_function_says(capsys):
 
 def test_a_tasks_own_rewards_are_checked_unless_others_are_given(capsys):
     checks = json.loads(run(capsys, "check-reward", "gsm8k", "--limit", "20", "--json"))["checks"]
-    assert [check["reward"] for check in checks] == ["calculator_notes", "gsm8k_answer"]
+    assert [check["reward"] for check in checks] == ["sums_hold", "answer_correctness"]
 
 
 def test_code_from_a_file_runs_in_the_worker_and_its_worst_are_listed(capsys, tmp_path):

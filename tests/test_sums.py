@@ -91,7 +91,9 @@ def _sums(draw, depth=2):
     if depth == 0 or (depth < 2 and draw(st.booleans())):
         number = draw(_NUMBERS)
         written = draw(st.sampled_from([f"{float(number):,}" if "." in number else f"{int(number):,}", number]))
-        return number, draw(st.sampled_from(["{}", "${}", "{} apples", "{} miles/hour", "{}", "**{}**"])).format(written)
+        return number, draw(st.sampled_from(["{}", "${}", "{} apples", "{} miles/hour", "{}", "**{}**"])).format(
+            written
+        )
     sign = draw(st.sampled_from("*/+-"))
     (left, left_text), (right, right_text) = draw(_sums(depth=depth - 1)), draw(_sums(depth=depth - 1))
     return f"({left}){sign}({right})", f"({left_text}){draw(st.sampled_from(_SPELT[sign]))}({right_text})"

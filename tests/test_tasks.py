@@ -95,8 +95,8 @@ def test_a_file_is_a_task_whose_last_rows_are_held_out(tmp_path, rows, held_out,
     assert [(row.prompt, row.columns) for row in task.examples] == [("1 + 1 =", {"answer": "2"})]
     assert [(row.prompt, row.columns.get("answer")) for row in task.held_out] == held_out
     assert task.can_check == can_check
-    assert [reward.name for reward in task.rewards] == ["answer_correctness"] * can_check
-    assert task.scheme == ("outcome" if can_check else "process")  # which needs step rewards
+    assert [reward.name for reward in task.rewards] == ["sums_hold", "answer_correctness"] * can_check
+    assert (task.scheme, task.outcome_weight) == ("process", float(can_check))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_data_set_of_the_hub_is_a_task(hub):
     assert (task.name, len(task), len(task.held_out)) == ("hub:owner/sums", 27, 3)  # the last tenth
     assert (task[2].prompt, task[2].columns) == ("2 + 1 =", {"answer": "3", "level": 1.0})
     assert [example.prompt for example in task.held_out] == ["27 + 1 =", "28 + 1 =", "29 + 1 ="]
-    assert [reward.name for reward in task.rewards] == ["answer_correctness"]
+    assert [reward.name for reward in task.rewards] == ["sums_hold", "answer_correctness"]
 
 
 def test_answers_worked_as_gsm8ks_bring_its_rewards_and_the_split_of_the_hub_is_kept(hub):

@@ -79,7 +79,8 @@ def test_problems_of_other_columns_open_as_a_task_that_runs_find_again(tmp_path)
     assert view.note.text == "Opened 12 problems: Problem Text is the prompt, gold_value is the right answer."
     draft = with_opened(draft_of(), view)
     assert (draft.task, draft.text, draft.columns["answer"]) == (str(tmp_path / "data" / "mine.jsonl"), "0 + 1?", "1")
-    assert (draft.credit["scheme"], draft.group) == ("outcome", None)  # answers are sampled at once
+    assert draft.credit == {"scheme": "process", "outcome_weight": 1.0}
+    assert draft.group is None  # answers are sampled at once
     config = draft.config()
     assert config.task.columns == {"prompt": "Problem Text", "answer": "gold_value"}
     assert opened(tmp_path, "uploads/ab12/mine.jsonl")[-1].section == view.section  # the same file is kept once

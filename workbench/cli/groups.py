@@ -117,7 +117,7 @@ def sampled_group(config: RunConfig, index: int, held_out: bool, text: str | Non
             raise TaskError(f"--index {index}: {config.task.name} has examples 0 to {len(examples) - 1}")
         example = examples[index]
     policy = load_configured(config.policy)
-    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example.prompt):
+    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example):
         say(f"note: {note}")
     options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
     group = sample_group(policy, example, **options, environment=config.environment, seed=config.seed)

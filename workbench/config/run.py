@@ -103,7 +103,10 @@ def fill_from_task(data: dict[str, Any]) -> None:
         # Without answers this one is refused when a run starts, by the row that lacks one.
         rewards = task.rewards or (RewardConfig(name="answer_correctness", kind="outcome"),)
         settings["rewards"] = [reward.model_dump() for reward in rewards]
-        _offer(settings, "credit", "scheme", task.scheme if task.rewards else "outcome")
+        credit = settings.setdefault("credit", {})
+        if isinstance(credit, dict) and "scheme" not in credit:
+            scheme = task.scheme if task.rewards else "outcome"
+            settings["credit"] = {"scheme": scheme, "outcome_weight": task.outcome_weight} | credit
     if "sampling" in fields:
         _offer(settings, "sampling", "max_completion_length", task.max_completion_length)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -125,11 +126,11 @@ _SWITCHES = {"true": True, "false": False}
 
 class PromptSection(Section):
     system: str | None = Field(default=None, title="System message")
-    """A system message before each prompt that has none; a plain prompt becomes the user's message after it."""
+    """A system message before each prompt that has none, in place of the task's own; an empty one leaves that out."""
     template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict, title="Template arguments")
     """Arguments of the policy's chat template, by name: `enable_thinking: false`, say."""
     apply_template: Literal["auto", "always", "never"] = Field(default="auto", title="Chat template")
-    """The chat template: auto for conversations, always for plain prompts too, never to join messages as plain text."""
+    """The chat template: auto for conversations and questions, always for texts to continue too, never for none."""
 
     @field_validator("template_kwargs", mode="before")
     @classmethod
@@ -152,22 +153,44 @@ class PromptSection(Section):
             )
         return self
 
-    def of(self, prompt: Prompt) -> Prompt:
-        """The prompt as the policy gets it: text, or messages that its chat template writes. Twice is as once."""
+    def of(self, prompt: Prompt, *, has_template: bool = False, system: str = "") -> Prompt:
+        """Return a prompt as the policy gets it: text, or messages that its chat template writes. Twice is as once.
+
+        Args:
+            prompt: text or messages.
+            has_template: the policy has a chat template, which ``auto`` uses for questions (``is_question``), too.
+            system: the task's own system message before a plain prompt (``Example.system``).
+        """
         if self.apply_template == "never":
             return prompt if isinstance(prompt, str) else joined(prompt)
+        told = self.system
         if isinstance(prompt, str):
-            if self.system is None and self.apply_template == "auto":
+            asks = has_template and is_question(prompt, expects_answer=bool(system))
+            if self.apply_template == "auto" and not (asks or told):
                 return prompt
             prompt = [{"role": "user", "content": prompt}]
-        if self.system is None or any(message["role"] == "system" for message in prompt):
+            told = system if told is None else told
+        if not told or any(message["role"] == "system" for message in prompt):
             return prompt
-        return [{"role": "system", "content": self.system}, *prompt]
+        return [{"role": "system", "content": told}, *prompt]
 
     @property
     def recorded(self) -> dict[str, Any]:
         """What a group's record needs beside its prompt, so that the prompt can be encoded again."""
         return {"template_kwargs": dict(self.template_kwargs)} if self.template_kwargs else {}
+
+
+_CONTINUED = re.compile(r"(?:[:=,(<]|<think>)\s*\Z|\s\Z|<\|im_start\|>|\[INST\]|^(?:Assistant|User):", re.MULTILINE)
+_ENDED = re.compile(r"[.?!…。？！][\"'”’)\]$}*]*\Z")
+
+
+def is_question(text: str, *, expects_answer: bool = False) -> bool:
+    """Return whether a plain prompt asks for something, rather than being a text to continue.
+
+    It ends as a sentence does, or anyhow where the task ``expects_answer``; not in a colon, an equals sign or blank
+    space, and it holds no turns of a conversation.
+    """
+    return _CONTINUED.search(text) is None and (expects_answer or _ENDED.search(text) is not None)
 
 
 def joined(messages: Prompt) -> str:

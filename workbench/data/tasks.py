@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from workbench.answers import golds_of, read_number
 from workbench.assets import GSM8K
 from workbench.config import PromptSection, RewardConfig, TaskSection
 from workbench.config.task import DRAWN, joined
@@ -62,6 +63,7 @@ class Task:
     pattern: StepPattern = field(default_factory=StepPattern)
     rewards: tuple[RewardConfig, ...] = ()
     scheme: str = "process"
+    outcome_weight: float = 0.0
     max_completion_length: int = 128
     environment: str | None = None
     policy: str | None = None
@@ -192,18 +194,32 @@ def _calculator() -> Task:
     )
 
 
-def worked_answers(name: str, examples: Sequence[Example], held_out: Sequence[Example]) -> Task:
-    """Return a task whose answers are worked as GSM8K's are: a line a step, sums in ``<<…>>``, and ``#### result``."""
+SYSTEM = (
+    "Solve the problem step by step, each step on a line of its own with its calculation, like 3 * 4 = 12. "
+    "Write the final answer on the last line after ####."
+)
+"""What chat policies are told before a question whose answer is a number."""
+
+
+def answers_in_numbers(
+    name: str, examples: Sequence[Example], held_out: Sequence[Example], checker: str = "answer_correctness"
+) -> Task:
+    """Return a task whose right answers are numbers: a line is a step, its sums and the final answer are judged."""
+
+    def told(rows: Sequence[Example]) -> Sequence[Example]:
+        if isinstance(rows, list):
+            return [replace(row, system=SYSTEM) for row in rows]
+        return Lazy(len(rows), lambda i: replace(rows[i], system=SYSTEM))
+
     return Task(
         name=name,
-        examples=examples,
-        held_out=held_out,
+        examples=told(examples),
+        held_out=told(held_out),
         pattern=PRESETS["line"].pattern,
-        rewards=(
-            RewardConfig(name="calculator_notes", kind="step"),
-            RewardConfig(name="gsm8k_answer", kind="outcome"),
-        ),
+        rewards=(RewardConfig(name="sums_hold", kind="step"), RewardConfig(name=checker, kind="outcome")),
+        outcome_weight=1.0,
         max_completion_length=256,
+        checker=checker,
     )
 
 
@@ -213,7 +229,7 @@ def _gsm8k() -> Task:
     for file in ("train-1500.jsonl", "test-300.jsonl"):
         rows = map(json.loads, (GSM8K / file).read_text(encoding="utf-8").split("\n")[:-1])
         splits.append([Example(row["question"], {"question": row["question"], **answer_columns(row)}) for row in rows])
-    return worked_answers("gsm8k", *splits)
+    return answers_in_numbers("gsm8k", *splits)
 
 
 def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -404,7 +420,6 @@ def _task(
     golds = [[row.columns.get("answer") for row in rows] for rows in looked_at]
     is_countdown = all(isinstance(gold, dict) and {"target", "numbers"} <= gold.keys() for of in golds for gold in of)
     unchecked = "" if is_countdown else next(filter(None, map(_unchecked, (training, measured), golds)), "")
-    worked = not unchecked and "answer" in training.row(0).values and "####" in str(training.row(0).values["answer"])
     if not lazy:
         examples, held = looked_at
     checker = "math_equality" if "\\" in str(golds) else "answer_correctness"
@@ -420,8 +435,9 @@ def _task(
         unchecked=unchecked,
         checker=checker,
     )
-    if worked:
-        task = worked_answers(name, examples, held)
+    is_plain = not unchecked and not is_countdown
+    if is_plain and all(read_number(gold) for of in golds for answer in of for gold in golds_of(answer)):
+        task = answers_in_numbers(name, examples, held, checker)
     task = replace(
         task, layout=recognised(train[0].values)[0], skipped=dict(skipped), checker=section.checker or task.checker
     )
@@ -523,13 +539,15 @@ def _shown(task: Task, row: Any, i: int) -> Mapping[str, Any]:
     }
 
 
-def prompted(task: Task, section: PromptSection) -> Task:
+def prompted(task: Task, section: PromptSection, has_template: bool = False) -> Task:
     """Return the task with its prompts, those of demonstrations and pairs too, put as ``section`` says.
+
+    ``has_template``: the policy has a chat template.
 
     Labelled steps stay: they are read by a reward model, in a format of its own.
     """
 
-    if section == PromptSection(template_kwargs=section.template_kwargs):
+    if section == PromptSection(template_kwargs=section.template_kwargs) and not has_template:
         return task
     answers = ("completion", "chosen", "rejected") if section.apply_template == "never" else ()
 
@@ -541,7 +559,8 @@ def prompted(task: Task, section: PromptSection) -> Task:
             if isinstance(row, LabelledSteps):
                 return row
             texts = {name: joined(getattr(row, name)) for name in answers if hasattr(row, name)}
-            return replace(row, prompt=section.of(row.prompt), **texts)
+            system = getattr(row, "system", "")
+            return replace(row, prompt=section.of(row.prompt, has_template=has_template, system=system), **texts)
 
         return Lazy(len(rows), change)
 

@@ -111,6 +111,7 @@ class ModelWorker:
             "loading": dict(loading or {}),
             "prompt": example.prompt,
             "columns": dict(example.columns),
+            "system": example.system,
             "sampling": sampling.model_dump(),
             "seed": seed,
             "prompting": (prompting or PromptSection()).model_dump(),

@@ -177,12 +177,13 @@ def arguments_of(template: str) -> frozenset[str] | None:
         return None
 
 
-def plain_prompt_note(template: Any, section: PromptSection, prompt: Prompt) -> str:
-    """Warn of a plain prompt to a policy with a chat template; "" if that is meant."""
-    if not template or section.apply_template != "auto" or not isinstance(section.of(prompt), str):
+def plain_prompt_note(template: Any, section: PromptSection, example: Example) -> str:
+    """Warn of a text to continue to a policy with a chat template; "" if that is meant."""
+    prompt = section.of(example.prompt, has_template=bool(template), system=example.system)
+    if not template or section.apply_template != "auto" or not isinstance(prompt, str):
         return ""
     return (
-        "the prompt is plain text and the policy has a chat template: it goes to the policy without one. Set "
+        "the prompt is a text to continue, so it goes to the policy without its chat template. Set "
         "prompt.apply_template to always to put it as a user's message, or to never where plain text is meant"
     )
 

@@ -124,7 +124,9 @@ def sample_group(
     prompting = PromptSection.parse(
         {"system": system, "template_kwargs": template_kwargs or {}, "apply_template": apply_template}
     )
-    asked = Example(prompting.of(example.prompt), example.columns)
+    has_template = policy.tokenizer.chat_template is not None
+    prompt = prompting.of(example.prompt, has_template=has_template, system=example.system)
+    asked = Example(prompt, example.columns)
     return next(
         sample_groups(
             policy,

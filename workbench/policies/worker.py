@@ -116,7 +116,7 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
         shared_sandbox().set_isolated(arguments.get("isolate", False))
         group = sample_group(
             policy,
-            Example(arguments["prompt"], arguments["columns"]),
+            Example(arguments["prompt"], arguments["columns"], arguments.get("system", "")),
             **arguments["sampling"],
             **arguments.get("prompting", {}),
             environment=arguments.get("environment"),

@@ -187,7 +187,7 @@ def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) ->
     """Sample a group for each of the task's training prompts from ``first`` on. Raises TaskError for no such prompt."""
     from workbench.policies.sampler import sample_groups
 
-    task = prompted(load_task(config.task), config.prompt)
+    task = prompted(load_task(config.task), config.prompt, policy.tokenizer.chat_template is not None)
     if not 0 <= first < len(task):
         raise TaskError(f"first {first}: {config.task.name} has training prompts 0 to {len(task) - 1}")
     examples = [task[i] for i in range(first, min(first + count, len(task)))]

@@ -101,10 +101,14 @@ def prompt_text(prompt: Prompt) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """One row of a task: a prompt and the row's other columns, which reward functions receive by name."""
+    """One row of a task: a prompt and the row's other columns, which reward functions receive by name.
+
+    ``system`` is the task's message before a plain prompt that is put to a policy through its chat template.
+    """
 
     prompt: Prompt
     columns: Mapping[str, Any] = field(default_factory=dict)
+    system: str = ""
 
 
 @dataclass(frozen=True, slots=True)

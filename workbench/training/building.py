@@ -421,7 +421,8 @@ def measure_rows(
 def _held_out_accuracy(trainer: Any, config: SharedConfig, policy: Policy, listeners: Listeners) -> list[Measure]:
     """The measure of accuracy, and of answers in steps, where the run measures and the task can check answers."""
     sampling: SamplingConfig = config.method.sampling  # type: ignore[attr-defined]  # of methods with a policy
-    task = within_context(prompted(load_task(config.task), config.prompt), policy, config, sampling, 0)
+    has_template = policy.tokenizer.chat_template is not None
+    task = within_context(prompted(load_task(config.task), config.prompt, has_template), policy, config, sampling, 0)
     if not config.run.eval_steps or not task.can_check or not len(task.held_out):
         return []
     rows_at_once = trainer.args.per_device_train_batch_size
@@ -450,14 +451,15 @@ def sampled_trainer(
     """
     method = section_of(config)
     policy = load_trained_policy(config)
-    task = prompted(load_task(config.task), config.prompt)
+    task = load_task(config.task)
+    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0]):
+        _say(f"note: {note}")
+    task = prompted(task, config.prompt, policy.tokenizer.chat_template is not None)
     wanted = method.rows_wanted(config)
     task = replace(task, examples=task.some("prompts", wanted, config.seed))
     task = within_context(task, policy, config, method.sampling, wanted)
     if names := columns_left_out(task[0].columns):
         _say(f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out")
-    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0].prompt):
-        _say(f"note: {note}")
     worker = Sandbox(method.reward_deadline, isolate=method.isolate_rewards)
     models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
     values: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": method.pattern}

@@ -26,6 +26,7 @@ from workbench.credit import SHARED
 from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
 from workbench.policies.find import is_adapter, policy_path
+from workbench.policies.prompts import known_chat_template
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
 from workbench.schema import CLOSE, EXTRACTED, OPEN, answer_span
@@ -314,7 +315,8 @@ def _rows(config: SharedConfig) -> str:
 
     method = config.method
     assert isinstance(method, GRPOSection)
-    task = prompted(load_task(config.task), config.prompt)
+    has_template = known_chat_template(config.policy.path) is not None
+    task = prompted(load_task(config.task), config.prompt, has_template)
     rows = method.rows_of(config, task).to_pylist()
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 

@@ -16,6 +16,7 @@ from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfi
 from workbench.data import HUB, Kind, Task, load_rows, load_task, prompted
 from workbench.errors import ConfigError
 from workbench.places import check_language_model
+from workbench.policies.prompts import known_chat_template
 from workbench.rewards.protocol import RESERVED
 from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows, counted
 from workbench.steps import StepPattern
@@ -305,5 +306,5 @@ class StoredSection(MethodSection):
 
 
 def _rows(config: SharedConfig) -> Task:
-
-    return prompted(load_rows(config.task), config.prompt)
+    has_template = known_chat_template(config.policy.path) is not None
+    return prompted(load_rows(config.task), config.prompt, has_template)

@@ -165,10 +165,18 @@ def parse_prompt(text: str) -> Prompt:
 def edited_example(draft: PageState) -> tuple[Example, str]:
     """The example to sample, and what to say where its prompt is no longer the one its columns belong to."""
     prompt = parse_prompt(draft.text)
-    example = Example(prompt, draft.columns)
+    example = Example(prompt, draft.columns, _system(draft))
     if prompt == draft.prompt or not draft.columns:
         return example, ""
     return example, f"The prompt was edited; {', '.join(draft.columns)} are still those of example {draft.index}."
+
+
+def _system(draft: PageState) -> str:
+    """The task's own system message, if the prompt is of the task."""
+    with suppress(WorkbenchError, IndexError):
+        of_task = find_task(draft.task_section())[draft.index]
+        return of_task.system if of_task.prompt == draft.prompt else ""
+    return ""
 
 
 def columns_text(columns: Any) -> str:
@@ -311,7 +319,7 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     except (ConfigError, TaskError) as error:
         yield View.of_error(error, message())
         return
-    plain = plain_prompt_note(known_chat_template(draft.policy), prompting, example.prompt)
+    plain = plain_prompt_note(known_chat_template(draft.policy), prompting, example)
     began = time.monotonic()
     options = {**draft.policy_options, "prompting": prompting}
     if environment is not None:

@@ -21,7 +21,7 @@ from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import kind_in, reward_in_file, save_reward, saved_rewards
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup, counted, two_places, whole_percent
-from workbench.ui.handlers.fields import for_scheme, with_path
+from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, code_row, row_of
 from workbench.ui.handlers.reward_forms import free_name
 from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
@@ -143,6 +143,8 @@ def with_task(draft: PageState, task: Task) -> PageState:
     kinds = {row.kind for row in draft.rows if row.on}
     if kinds == {"outcome"} and draft.credit["scheme"] == "outcome":
         draft = draft.but(credit=for_scheme(draft.credit, task.scheme))
+    if draft.credit["scheme"] == task.scheme and draft.credit.get("outcome_weight", 0) in (0, 1):
+        draft = draft.but(credit=with_settings(draft.credit, {"outcome_weight": task.outcome_weight}))
     tree = with_path(draft.tree, "method.sampling.max_completion_length", task.max_completion_length)
     tree = with_path(tree, "environment", EnvironmentSection(name=task.environment).model_dump())
     if draft.policy in EMBEDDED:
