@@ -85,7 +85,7 @@ def find_equations(text: str) -> Iterator[Equation]:
         if not is_chain:
             continue
         try:
-            holds = _holds(*sides, exactly=blank[sign] == "=")
+            holds = are_equal(*sides, exactly=blank[sign] == "=")
         except (ValueError, ZeroDivisionError):
             is_chain = False
             continue
@@ -119,21 +119,24 @@ def _unmatched(text: str) -> list[int]:
     """Return the places of parentheses that are not closed or not opened."""
     opened, closed = list[int](), list[int]()
     for place, character in enumerate(text):
-        if character == "(":
-            opened.append(place)
-        elif character == ")":
-            _ = opened.pop() if opened else closed.append(place)
+        if character == ")" and opened:
+            opened.pop()
+        elif character in "()":
+            (opened if character == "(" else closed).append(place)
     return [*opened, *closed]
 
 
-def _holds(left: str, right: str, exactly: bool) -> bool:
-    """Return whether two sides are equal. Raises ValueError and ZeroDivisionError as ``work_out`` does."""
+def are_equal(left: str, right: str, *, exactly: bool = True) -> bool:
+    """Return whether two sums are equal, as ``find_equations`` compares them; not ``exactly``: up to a rounded result.
+
+    Raises ValueError and ZeroDivisionError as ``work_out`` does, and ValueError for a sum that is too long.
+    """
     if max(len(left), len(right)) > LONGEST_SIDE:
         raise ValueError("a side is too long")
     values, others = ((work_out(side), work_out(side.replace("%", ""))) for side in (left, right))
     allowed = abs(values[0]) / 10**9 if "." in left + right else Fraction(0)  # a calculator's floating point
     for side in (left, right):
-        if (plain := _PLAIN.fullmatch(side)) and (plain[1] or not exactly):
+        if (plain := _PLAIN.fullmatch(side.strip())) and (plain[1] or not exactly):
             allowed = max(allowed, Fraction(1, 2 * 10 ** (len(plain[1] or "") + 2 * len(plain[2]))))
     pairs = (values[0], others[0]), (values[0], others[1]), (values[1], others[0])
     return any(abs(a - b) <= allowed for a, b in pairs)

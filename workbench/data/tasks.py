@@ -229,7 +229,7 @@ def _gsm8k() -> Task:
     for file in ("train-1500.jsonl", "test-300.jsonl"):
         rows = map(json.loads, (GSM8K / file).read_text(encoding="utf-8").split("\n")[:-1])
         splits.append([Example(row["question"], {"question": row["question"], **answer_columns(row)}) for row in rows])
-    return answers_in_numbers("gsm8k", *splits)
+    return answers_in_numbers("gsm8k", splits[0], splits[1])
 
 
 def answer_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
