@@ -65,7 +65,6 @@ def presets(page: Page) -> None:
     _unfold(page)
     page.get_by_role("button", name="Try all presets on these answers").click()
     expect(page.locator("#preset-table tbody tr").first).to_be_visible()
-    page.locator("#regex").scroll_into_view_if_needed()
 
 
 def reward_error(page: Page) -> None:

@@ -76,9 +76,15 @@ def typing_a_pattern_splits_anew(page: Page) -> None:
 
 def a_preset_is_chosen_by_what_it_finds(page: Page) -> None:
     page.get_by_role("button", name="Try all presets on these answers").click()
-    page.locator("#preset-table tr", has_text="GRPO tutorials").filter(has_text="5 steps").click()
+    rows = page.locator("#preset-table tbody tr")
+    rows.last.click()
+    expect(page.locator("#preset input")).to_have_value(str(rows.last.locator("td").first.text_content()))
+    rows.filter(has_text="GRPO tutorials").click()  # the table stays for the next one to be tried
     expect(page.locator("#regex textarea")).to_have_value(r"(?m)^Step \d+:")
-    expect(page.locator("#preset-table table")).to_be_visible()  # for the next one to be tried
+    page.locator("#preset-table").get_by_role("button", name="Close").click()
+    expect(rows).to_have_count(0)
+    page.get_by_role("button", name="Try all presets on these answers").click()
+    expect(rows.first).to_be_visible()
     set_regex(page, PATTERN)
     expect(page.locator("#pattern-note")).to_contain_text("finds 6 steps per answer")
 

@@ -25,6 +25,7 @@ from tests.browsing import (
     share,
     stopped,
     visit,
+    write_reward,
 )
 from workbench.schema import Group
 
@@ -165,6 +166,11 @@ def files_hold_what_is_on_screen(page: Page, browser: Browser, tmp_path: Path) -
     with visit(browser, files["html"].as_uri()) as alone:
         expect_rollouts(alone, 8, ".wh")
         expect(alone.locator(".legend")).to_be_visible()
+        expect(alone.locator(".prompt")).to_have_text("Start with 7, add 3, multiply by 8, add 8, subtract 7, add 7.")
+        loaded = (
+            "document.fonts.ready.then((all) => [...all].filter((f) => f.status === 'loaded').map((f) => f.family))"
+        )
+        assert {"Inter", "JetBrains Mono"} <= {name.strip('"') for name in alone.evaluate(loaded)}
         expect_no_wrapped_steps(alone)
 
 
@@ -212,6 +218,8 @@ def test_everybody_can_use_every_part(browser: Browser, app: App, workspace: Pat
         every_control_can_be_reached_by_keyboard_and_shows_its_focus(page)
         add_reward(page, "Your own step function")
         expect(page.locator("#reward-code .cm-content[tabindex='0']")).to_be_visible()
+        write_reward(page, "# read in the dark, too\ndef mine(prompt, step, **columns):\n    return 1.0")
+        expect(page.locator("#reward-on-2")).to_contain_text("mine")
         assert serious(page) == []
         page.locator("#editor-done").click()  # the editor stands where the cards do
         page.set_viewport_size({"width": 390, "height": 844})

@@ -112,7 +112,7 @@ def a_run_is_text(page: Page, run: RunDir) -> None:
     tokens = page.locator("#run-heatmap .rollout").first.locator(".text i[data-t]").all_text_contents()
     assert "".join(tokens) == run.rollouts.read(1)[0].scored.group.rollouts[0].text
     expect(page.locator("#run-log")).to_contain_text("<script>")
-    expect(page.locator("#live .rollouts .about")).to_contain_text("</textarea><script>")
+    expect(page.locator("#live .rollouts .prompt")).to_contain_text("</textarea><script>")
     page.locator("#run-settings > summary").click()
     expect(page.locator("#run-settings dl")).to_contain_text("<svg onload")
     for token in (0, 2, 8, 23, 24):  # the tip beside the pointer

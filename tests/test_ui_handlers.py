@@ -23,7 +23,7 @@ from workbench.schema import Group, Step
 from workbench.steps import Split, pattern
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
 from workbench.ui.handlers import sharing as imports
-from workbench.ui.handlers.example import adopt, first_group, pattern_note, read_as, sample
+from workbench.ui.handlers.example import adopt, first_group, pattern_note, read_as, sample, try_presets
 from workbench.ui.handlers.page_state import AS_INSPECT, PageState, RewardRow, builtin_row
 from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
 from workbench.ui.handlers.session import Services
@@ -41,6 +41,19 @@ def test_a_rollout_without_a_step_is_not_one_without_a_match():
     note = scoring._no_match([Split([], []), Split([Step(0, 3, matched=False)], [])])
     assert note is not None
     assert note.text.startswith("no match in rollout 2")
+
+
+def test_presets_are_listed_by_what_they_find():
+    """Those that match in every answer come first, and of these the ones with most steps in each."""
+    rollouts = [make_rollout(["Step 1: a\n", "Step 2: b\n", "end"]), make_rollout(["Step 1: c\n", "\nd", "end"])]
+    rows, others = try_presets(draft_of().but(group=Group("q", tuple(rollouts))))
+    found = {name: (finds, first, last) for name, finds, first, last, _ in rows}
+    assert found["step-n"] == ("1 to 2 steps", "Step 1: a", "Step 2: b")
+    assert found["paragraph"] == ("2 steps in 1 of 2", "Step 1: c", "d")
+    names = [name for name, *_ in rows]
+    assert names.index("line") < names.index("step-n") < names.index("paragraph")
+    assert {"numbered", "ki", "entropy"} <= set(others)
+    assert not set(names) & set(others)
 
 
 def form(*rows: RewardRow, regex: str = PATTERN, kind: str = "starts", **more) -> PageState:

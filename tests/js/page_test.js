@@ -1,7 +1,8 @@
 import { choiceOf, linkIn, pinAsked, placeOf } from "../../workbench/ui/assets/address.js";
 import { byGain, gainText, remedyOf, verdict } from "../../workbench/ui/assets/checks.js";
 import { isAbout, sumText, termCells } from "../../workbench/ui/assets/help.js";
-import { askedIn, sameAnswers } from "../../workbench/ui/assets/inspect.js";
+import { sameAnswers } from "../../workbench/ui/assets/inspect.js";
+import { askedIn } from "../../workbench/views/drawing/said.js";
 import { policyText } from "../../workbench/ui/assets/page.js";
 import { scaleOf } from "../../workbench/ui/assets/picture.js";
 import { barsOf } from "../../workbench/ui/assets/rewards.js";

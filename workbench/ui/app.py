@@ -82,7 +82,7 @@ def files() -> dict[str, Path]:
     """The style sheets, typefaces and Plotly, which the page may fetch, by name; no other path is served."""
     assets = Path(__file__).parent / "assets"
     sheets = [path for folder in (VIEWS, VIEWS / "drawing", assets) for path in folder.glob("*.css")]
-    return {path.name: path for path in (*sheets, *(assets / "fonts").glob("*.woff2"), VIEWS / "plotly" / PLOTLY)}
+    return {path.name: path for path in (*sheets, *(VIEWS / "fonts").glob("*.woff2"), VIEWS / "plotly" / PLOTLY)}
 
 
 def build(services: Services, *, mcp: bool = False) -> gr.Blocks:

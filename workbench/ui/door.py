@@ -36,10 +36,12 @@ COOKIE_SECONDS = 30 * 24 * 3600
 PENALTY = 0.5
 """Seconds that a wrong password takes to be answered, one after the other."""
 # Gradio compiles scripts with `new Function` and has some in its page; it sets styles from script and draws check marks
-# from data: images; Plotly's pictures are blob: images. Nothing may come from or go to another machine.
+# from data: images; Plotly's pictures are blob: images; a group's picture has data: typefaces. Nothing may come from or
+# go to another machine.
 _CSP = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors {frames}"
+    "img-src 'self' data: blob:; font-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'; "
+    "frame-ancestors {frames}"
 )
 _LOCKED = "Open the link that the terminal printed, or send its token as 'Authorization: Bearer <token>'.\n"
 

@@ -84,7 +84,7 @@ VARIABLES = {
     "input_padding": "4px 8px",
     "input_shadow": "none",
     "input_shadow_focus": "none",
-    "input_text_size": "13px",
+    "input_text_size": "12px",
     "button_border_width": "1px",
     "button_transition": "none",
     "button_primary_background_fill": "#1c2026",
@@ -113,7 +113,7 @@ VARIABLES = {
     "checkbox_label_background_fill_dark": "transparent",
     "checkbox_label_border_width": "0px",
     "checkbox_label_padding": "0px",
-    "checkbox_label_text_size": "13px",
+    "checkbox_label_text_size": "12px",
     "link_text_color": "*primary_600",
     "link_text_color_dark": "*primary_400",
 }

@@ -11,6 +11,7 @@ import json
 import re
 import secrets
 import unicodedata
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -251,14 +252,26 @@ def fragment(kind: str, entry: str, call: str, payload: Any, *, style: str, word
 
 def page(body: str, *, title: str, kind: str) -> str:
     """A whole HTML document, which its own content policy keeps from asking the network for anything."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title></head>"
+        f"<title>{escape(title)}</title><style>{_typefaces()}</style></head>"
         f'<body class="{kind}-page">{body}</body></html>\n'
+    )
+
+
+@cache
+def _typefaces() -> str:
+    """The style sheet of the page's typefaces, with their files in it."""
+    return re.sub(
+        r'"(\S+\.woff2)"',
+        lambda match: f"data:font/woff2;base64,{b64encode((FOLDER / 'fonts' / match[1]).read_bytes()).decode()}",
+        asset("fonts.css"),
     )
 
 

@@ -580,8 +580,8 @@ class Figure {
       hovermode: "x unified",
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: style.fontFamily, size: 10.5, color: ink("muted") },
-      hoverlabel: { bgcolor: ink("page"), bordercolor: ink("line"), font: { size: 11, color: ink("text") } },
+      font: { family: style.fontFamily, size: 12, color: ink("muted") },
+      hoverlabel: { bgcolor: ink("page"), bordercolor: ink("line"), font: { size: 12, color: ink("text") } },
       xaxis: {
         ...axis,
         ...cross,

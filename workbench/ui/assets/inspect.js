@@ -12,6 +12,7 @@
 
 import { el, say } from "../../views/dom.js";
 import { mount } from "../../views/drawing/heatmap.js";
+import { showPrompt } from "../../views/drawing/said.js";
 import { address } from "./address.js";
 import { checkFacts } from "./checks.js";
 import { HandLabels } from "./labels.js";
@@ -33,17 +34,12 @@ export function inspect(handles) {
   follow(handles, (root, /** @type {DrawingMessage | null} */ message) => view.update(root, message ?? {}));
 }
 
-const USER =
-  /(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>)user(?:<\|end_header_id\|>)?\s([^]*?)(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>)/g;
-
-/** @param {string} prompt What the user asked last, where a log has the prompt with a chat template's marks. */
-export const askedIn = (prompt) => ([...prompt.matchAll(USER)].at(-1)?.[1] ?? prompt).trim();
-
 /** @param {Pick<GroupPayload, "prompt">} payload @param {string} [columns] The prompt as a title, and what it is of. */
-const titleOf = ({ prompt }, columns) => [
-  el("h2", { tabindex: 0, title: prompt }, askedIn(prompt)), // a long one is scrolled through
-  ...(columns ? [el("p", {}, columns)] : []),
-];
+function nameGroup({ prompt }, columns) {
+  const title = el("h2", { tabindex: 0 });
+  heading().replaceChildren(title, ...(columns ? [el("p", {}, columns)] : []));
+  showPrompt(title, prompt);
+}
 
 /** @typedef {{ prompt: string, rollouts: { texts: string[] }[] }} Answers */
 
@@ -127,7 +123,7 @@ class InspectView {
       else this.draw(group);
     } else if (stream) {
       this.heatmap.stream(stream.texts, stream.finished);
-      heading().replaceChildren(...titleOf(stream));
+      nameGroup(stream);
       this.shown = false;
     } else if (busy) this.heatmap.dim(true);
     else if (empty) heading().textContent = empty;
@@ -136,7 +132,7 @@ class InspectView {
   /** @param {GroupPayload} payload @param {string} [columns] */
   draw(payload, columns) {
     this.heatmap.draw(payload);
-    heading().replaceChildren(...titleOf(payload, columns));
+    nameGroup(payload, columns);
     this.shown = true;
   }
 }

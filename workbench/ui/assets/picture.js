@@ -7,18 +7,14 @@ const LARGEST_AREA = 120e6;
 const MARGIN = 16;
 const NOT_XML = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
 const NO_PICTURE = ".details, .hand, .tip, [hidden], .popover, .act, .finder";
-// An image has no fonts but the system's.
-const WHOLE = ".wh.wh :is(.rollout, .step) { content-visibility: visible; } .wh .overview { max-height: none; }" +
-  " .wh.wh { --wh-sans: system-ui, sans-serif; --wh-mono: monospace; }";
+const WHOLE =
+  ".wh.wh :is(.rollout, .step) { content-visibility: visible; } .wh :is(.overview, .prompt) { max-height: none; }";
 
 /** @param {HTMLElement} drawing @returns {Promise<Blob>} a PNG */
 export async function picture(drawing) {
   const width = Math.ceil(drawing.getBoundingClientRect().width);
   const copy = still(drawing);
-  const sheet = [...document.styleSheets].find(({ href }) => href?.includes("heatmap.css"));
-  // The text itself: rules read from a sheet lose a font that is said by a variable.
-  const rules = sheet?.href ? await (await fetch(sheet.href)).text() : "";
-  const box = boxed(copy, width, rules);
+  const box = boxed(copy, width, await rulesOf("fonts.css") + await rulesOf("heatmap.css"));
   const [w, h] = [width + 2 * MARGIN, await heightOf(box, width + 2 * MARGIN)];
   const foreign = svg("foreignObject", { width: "100%", height: "100%" }, box);
   const image = await rasterised(svg("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}` }, foreign));
@@ -28,6 +24,18 @@ export async function picture(drawing) {
   context.scale(scale, scale);
   context.drawImage(image, 0, 0);
   return pngOf(canvas, "the group is too large for a picture; take the HTML file");
+}
+
+/** @param {string} name The text of a style sheet (rules that are read lose a font said by a variable), typefaces in it. */
+async function rulesOf(name) {
+  const href = [...document.styleSheets].find(({ href }) => href?.includes(name))?.href ?? location.href;
+  let rules = await (await fetch(href)).text();
+  for (const [url] of rules.matchAll(/"\S+\.woff2"/g)) {
+    const bytes = new Uint8Array(await (await fetch(new URL(url.slice(1, -1), href))).arrayBuffer());
+    const text = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+    rules = rules.replace(url, `data:font/woff2;base64,${btoa(text)}`);
+  }
+  return rules;
 }
 
 /** @param {HTMLElement} box @param {number} width How high it is in a document of its own, as it will be in the image. */
@@ -42,6 +50,8 @@ async function heightOf(box, width) {
   document.body.append(frame);
   await loaded;
   frame.contentDocument?.body.append(box);
+  box.getBoundingClientRect(); // asks for the typefaces
+  await frame.contentDocument?.fonts.ready;
   const { height } = box.getBoundingClientRect();
   document.adoptNode(box);
   frame.remove();

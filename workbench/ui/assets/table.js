@@ -6,7 +6,8 @@
 /** @typedef {{ column: number, down: boolean } | null} Order */
 
 import { el } from "../../views/dom.js";
-import { follow } from "./widget.js";
+import { count } from "../../views/numbers.js";
+import { follow, link } from "./widget.js";
 
 /** @param {string} text The first number of a text, NaN where there is none. */
 const numberIn = (text) => parseFloat(/-?\d[\d.]*/.exec(text)?.[0] ?? "");
@@ -38,6 +39,43 @@ export function table(handles, spec) {
   const choose = () => drawn.choose(Number(handles.props.chosen ?? -1));
   handles.watch("chosen", choose);
   choose();
+}
+
+/**
+ * The presets that find steps in the group on screen, and behind a count the names of the others.
+ * @param {Handles<any>} handles @param {string[]} headings
+ */
+export function presets(handles, headings) {
+  const spec = {
+    name: "Presets on these answers",
+    picks: true,
+    headings: headings.map((title) => ({ title, numeric: false })),
+  };
+  const table = new Table(spec, (row, name) => handles.trigger("apply", { row, name }));
+  follow(handles, (root, /** @type {{ rows: string[][], others: string[] } | null} */ found) => {
+    root.replaceChildren();
+    if (!found) return;
+    const { rows, others } = found;
+    const close = link("Close", () => root.replaceChildren());
+    table.draw(rows);
+    root.append(
+      el(
+        "header",
+        {},
+        el("b", {}, spec.name),
+        ` ${rows.length ? "Click a row to use it." : "None finds a step."}`,
+        close,
+      ),
+      table.node,
+      el(
+        "details",
+        { hidden: !others.length },
+        el("summary", {}, `${count(others.length, "other")} without a match`),
+        others.join(", "),
+      ),
+    );
+    root.scrollIntoView({ block: "nearest" }); // the button that asked may stand below it
+  });
 }
 
 class Table {

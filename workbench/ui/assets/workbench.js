@@ -23,7 +23,7 @@ export {
   saveFile,
   watch,
 } from "./rewards.js";
-export { table } from "./table.js";
+export { presets, table } from "./table.js";
 export { taskRows } from "./rows.js";
 export { runs } from "./runs/runs.js";
 export { train } from "./train/train.js";

@@ -28,7 +28,6 @@ from workbench.errors import (
     ChildDied,
     ConfigError,
     PatternError,
-    PatternTooSlow,
     TaskError,
     WorkbenchError,
     cut,
@@ -38,21 +37,20 @@ from workbench.files import encode
 from workbench.places import is_of_run, local_path
 from workbench.policies.client import PolicyStatus
 from workbench.policies.prompts import known_chat_template, plain_prompt_note
-from workbench.rewards import Sandbox
+from workbench.rewards import split_group
 from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
 from workbench.ui.handlers.fields import label_of, task_form, with_path
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import with_task
-from workbench.ui.handlers.scoring import Note, ScoringView, View, message, split
+from workbench.ui.handlers.scoring import Note, ScoringView, View, message
 from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
 from workbench.ui.payloads import Pairs, RowsPayload
 from workbench.views.heatmap import to_json
 
 CUSTOM = "custom"
 _MOST_FILES = 1000  # of a folder, looked at for changes
-PRESET_HEADINGS = {"preset": False, "finds": False, "first step": False, "last step": False, "used by": False}
-"""Of the table of presets; none is a column of plain numbers."""
+PRESET_HEADINGS = ("preset", "finds", "first step", "last step", "used by")
 SHOWN_CHARACTERS = 20
 """Characters of a step."""
 SHOWN_ROWS = 3
@@ -222,25 +220,23 @@ def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
     return Note(found, level="plain")
 
 
-def preset_rows(draft: PageState, worker: Sandbox) -> list[list[str]]:
-    """A row a preset, those that match first: what it finds in the draft's group, or why it finds nothing there."""
-    if draft.group is None:
-        return []
-    rows = []
+def try_presets(draft: PageState) -> tuple[list[list[str]], list[str]]:
+    """Return a row for each preset that finds steps in the draft's group, and the names of the other presets.
+
+    First come those that match in most answers, and of these the ones that find most steps there.
+    """
+    assert draft.group is not None
+    rows, others = [], []
     for name, preset in PRESETS.items():
-        pattern = draft.with_pattern(preset.pattern.regex, preset.pattern.kind).pattern()
-        rows.append([name, *_found(draft.group, pattern, worker), preset.used_by])
-    return sorted(rows, key=lambda row: not row[2])  # only one that matches has a first step
-
-
-def _found(group: Group, pattern: StepPattern, worker: Sandbox) -> tuple[str, str, str]:
-    try:
-        splits = split(group, pattern, worker)
-    except PatternTooSlow:
-        return "too slow", "", ""
-    except PatternError:
-        return "not on this group", "", ""
-    return (_counts(splits), *_ends(group, splits)) if any(cut.matched for cut in splits) else ("no match", "", "")
+        pattern, splits = draft.with_pattern(preset.pattern.regex, preset.pattern.kind).pattern(), []
+        with suppress(PatternError):  # of token probabilities that the group lacks
+            splits = split_group(draft.group, pattern)
+        if steps := [len(cut.steps) for cut in splits if cut.matched]:
+            row = [name, _counts(splits), *_ends(draft.group, splits), preset.used_by]
+            rows.append(((len(steps), min(steps)), row))
+        else:
+            others.append(name)
+    return [row for _, row in sorted(rows, key=lambda found: found[0], reverse=True)], others
 
 
 def _counts(splits: Sequence[Split], each: str = "") -> str:

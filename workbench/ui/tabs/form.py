@@ -66,7 +66,7 @@ def drawn(
     classes: Sequence[str] = (),
     server_functions: list[Callable[..., Any]] | None = None,
     visible: bool = True,
-    constant: Mapping[str, Any] | None = None,
+    constant: Any = None,
     head: bool = True,
     **props: str,
 ) -> gr.HTML:

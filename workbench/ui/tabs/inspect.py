@@ -27,11 +27,11 @@ from workbench.ui.handlers.example import (
     adopt,
     in_page_words,
     pattern_note,
-    preset_rows,
     preview,
     read_as,
     refused,
     sample,
+    try_presets,
 )
 from workbench.ui.handlers.fields import (
     COMPARE,
@@ -83,8 +83,6 @@ from workbench.ui.tabs.form import (
     served,
     shown,
     start_and_cancel,
-    table,
-    table_value,
     wire_cancel,
     wire_share,
 )
@@ -127,7 +125,6 @@ def build_inspect(form: Form, services: Services) -> None:
             _build_pattern(form, first)
             form.pattern = DrawnForm(tab, lambda draft: pattern_form())
             form.pattern_note = note("pattern-note")
-            form.presets = table("preset-table", "presets on this group", PRESET_HEADINGS, picks=True)
             heading("Rewards")
             form.rewards = build_reward_list()
             build_model_status(services)
@@ -160,6 +157,7 @@ def build_inspect(form: Form, services: Services) -> None:
             form.share = build_share(services)
             form.strip = drawn("preflight-strip", "strip")
             form.probes, form.clinic = build_probes(services), build_clinic()
+            form.presets = drawn("preset-table", "presets", constant=PRESET_HEADINGS)
             asked = [*served([why]), *served(LABELLING, services.workspace)]
             form.drawing = drawn("drawing", "inspect", server_functions=asked)
             with gr.Column(elem_id="editor", min_width=0) as form.rewards.editor:
@@ -381,10 +379,12 @@ def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[An
 
     def list_presets(request: gr.Request, held: Tab) -> Any:
         draft = read(held)
-        if _is_separator(draft):
+        if _is_separator(draft) or draft.group is None:
             return gr.skip()
-        services.listed[request.session_hash or ""] = draft.group
-        return table_value(preset_rows(draft, services.reward_worker(request.session_hash or "")))
+        tab = request.session_hash or ""
+        services.listed[tab] = draft.group
+        rows, others = try_presets(draft)
+        return message(rows=rows, others=others, asked=secrets.token_hex(4))  # drawn again where it was closed
 
     form.pattern_note.apply(list_presets, form.inputs, form.presets, queue=False, **PRIVATE)
 

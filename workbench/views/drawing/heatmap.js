@@ -23,7 +23,7 @@ import { Pin } from "./pin.js";
 import { measuresOf, rowSummary } from "./rows.js";
 import { beginStreams, showTexts } from "./stream.js";
 import { boxesOf, isInSight, replaceCards, rolloutOf } from "./replacing.js";
-import { factElement, sentence } from "./said.js";
+import { factElement, sentence, showPrompt } from "./said.js";
 import { makeTip } from "./tip.js";
 import { lineWidth, prepare } from "./tokens.js";
 import { toggleFold } from "./turns.js";
@@ -68,6 +68,7 @@ export class Heatmap {
     this.ends = new Map();
     /** @type {Stream[] | null} */
     this.streams = null;
+    this.prompt = el("h2", { class: "prompt", tabindex: 0 });
     this.said = el("div", { class: "sentences" });
     this.about = el("div", { class: "summary" });
     this.notices = el("div", { class: "notices" });
@@ -100,7 +101,7 @@ export class Heatmap {
     const side = el("div", { class: "side" }, about, legend.node, lens.node, finder.node);
     const head = el("div", { class: "lead" }, overview.node, side);
     const board = el("div", { class: "board" }, el("div", {}, cards, pinning.details));
-    root.replaceChildren(said, notices, head, finder.nothing, board, this.source, tip.node);
+    root.replaceChildren(this.prompt, said, notices, head, finder.nothing, board, this.source, tip.node);
     this.listen();
     Object.assign(root, { heatmap: this });
   }
@@ -175,6 +176,8 @@ export class Heatmap {
   /** What is said of the group: sentences, facts and notices. */
   drawHead() {
     const { data } = this;
+    this.prompt.hidden = !data.prompt;
+    showPrompt(this.prompt, data.prompt);
     // A group without spread has a notice, which says why and what would change it.
     const said = (data.said ?? []).slice(0, data.noSpread ? 1 : undefined);
     const follow = (/** @type {string} */ target) => this.follow(target);
@@ -183,7 +186,9 @@ export class Heatmap {
     this.about.replaceChildren(...(data.facts ? rowSummary(data.facts) : facts), ...(data.glance ? this.facts : []));
     this.notices.replaceChildren(...noticesOf(data, this.onRemedy));
     this.source.replaceChildren(
-      ...(data.source ?? []).map(([name, text]) => el("span", {}, el("em", {}, name), ` ${text}`)),
+      ...(data.source ?? []).filter(([name]) => name !== "prompt").map(([name, text]) =>
+        el("span", {}, el("em", {}, name), ` ${text}`)
+      ),
     );
     this.cards.classList.toggle("two", Boolean(data.other || data.measures));
     this.cards.classList.toggle("pair", Boolean(data.measures && data.rollouts.length > 1));

@@ -24,6 +24,19 @@ export function sentence(parts, follow) {
   });
 }
 
+const USER =
+  /(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>)user(?:<\|end_header_id\|>)?\s([^]*?)(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>)/g;
+
+/** @param {string} prompt What the user asked last, where a log has the prompt with a chat template's marks. */
+export const askedIn = (prompt) => ([...prompt.matchAll(USER)].at(-1)?.[1] ?? prompt).trim();
+
+/** @param {HTMLElement} node @param {string} prompt Of one that is longer than its place the end is in sight: the question. */
+export function showPrompt(node, prompt) {
+  node.textContent = askedIn(prompt);
+  node.title = prompt;
+  node.scrollTop = node.scrollHeight;
+}
+
 /** @param {string} text */
 const withCode = (text) => text.split("`").map((part, i) => i % 2 ? el("code", {}, part) : part);
 

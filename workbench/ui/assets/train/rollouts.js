@@ -197,7 +197,6 @@ export class Rollouts {
     });
     this.beside = new BesideFirst(server, () => this.fetch());
     this.controls.pointed.before(this.beside.label);
-    this.prompt = el("p", { class: "about" });
     this.message = el("p", { class: "muted", role: "status" });
     this.shares = el("details", { class: "shares", hidden: true });
     const holder = el("div", { id: "run-heatmap" });
@@ -206,7 +205,6 @@ export class Rollouts {
       "section",
       named,
       this.controls.node,
-      this.prompt,
       this.message,
       this.shares,
       this.beside.node,
@@ -251,7 +249,7 @@ export class Rollouts {
     this.heatmap.unpin();
     this.heatmap.draw({ rollouts: [], prompt: "" });
     const { stepText, groupText } = this.controls;
-    for (const node of [this.prompt, stepText, groupText, this.message]) node.textContent = "";
+    for (const node of [stepText, groupText, this.message]) node.textContent = "";
     this.node.hidden = true;
   }
 
@@ -411,7 +409,6 @@ export class Rollouts {
     this.drawn = step;
     this.awaited = answer.awaited;
     this.controls.groupText.textContent = `${this.noun} ${group + 1} of ${groups}`;
-    this.prompt.replaceChildren(el("code", {}, payload.prompt.trim()));
     this.shares.replaceChildren(...sharesOf(answer.shares));
     this.shares.hidden = !answer.shares.length;
     const asked = { run: this.run ?? "", step, group, watched: this.watched };
