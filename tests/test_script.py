@@ -102,6 +102,24 @@ def test_a_script_by_trl_alone_gives_the_metrics_of_the_run_where_it_is_given_it
     assert any(not torch.equal(saved[name], given[name]) for name in given)
 
 
+@pytest.mark.parametrize("micro", [None, 1, 4, 12])
+def test_a_script_samples_as_many_completions_on_any_number_of_ranks_or_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, micro: int | None
+) -> None:
+    config = config_of(**OUTCOME, prompts_per_step=6)
+    config.run.micro_batch_size = micro
+    folder = write_script(config, tmp_path / "script").folder
+    monkeypatch.syspath_prepend(folder)
+    share_of = runpy.run_path(str(folder / "train.py"))["share_of"]
+    for ranks in (1, 2, 4, 12):
+        size, passes = share_of(ranks)
+        assert ranks * size * passes == 12
+        assert size <= (micro or 12)
+    for ranks in (5, 8, 16):
+        with pytest.raises(SystemExit, match="1, 2, 3, 4, 6, 12"):
+            share_of(ranks)
+
+
 def trained_arguments(config: RunConfig) -> Any:
     from workbench.training.building import trainer_arguments
     from workbench.training.config import ProcessGRPOConfig

@@ -59,7 +59,17 @@ HERE = Path(__file__).resolve().parent
 POLICY = {policy}
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 COMPLETIONS = {completions}  # of one generation, over all ranks
-MICRO_BATCH = {micro}  # completions in one forward and backward pass of a rank
+MICRO_BATCH = {micro}  # the most completions in one forward and backward pass of a rank; None for all of its share
+
+
+def share_of(ranks: int) -> tuple[int, int]:
+    # Completions in one pass of a rank, and its passes in one update, which has COMPLETIONS over all ranks.
+    if COMPLETIONS % ranks:
+        fitting = ", ".join(str(n) for n in range(1, COMPLETIONS + 1) if COMPLETIONS % n == 0)
+        raise SystemExit(f"{{COMPLETIONS}} completions do not divide over {{ranks}} ranks; start {{fitting}} of them")
+    share = COMPLETIONS // ranks
+    size = next(n for n in range(min(MICRO_BATCH or share, share), 0, -1) if share % n == 0)
+    return size, share // size
 
 
 def main() -> GRPOTrainer:
@@ -68,7 +78,7 @@ def main() -> GRPOTrainer:
     model = AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32{trust})
     rows = [json.loads(line) for line in (HERE / "data.jsonl").read_text(encoding="utf-8").split("\\n") if line]
     gpu = torch.cuda.is_available()
-    micro_batch = MICRO_BATCH or COMPLETIONS // RANKS
+    size, passes = share_of(RANKS)
     args = GRPOConfig(
         output_dir=str(HERE / "output"),
         run_name={name!r},
@@ -76,8 +86,8 @@ def main() -> GRPOTrainer:
         report_to={report_to!r},
         use_cpu=not gpu,
         bf16={bf16},
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=COMPLETIONS // RANKS // micro_batch,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=passes,
         reward_weights={weights!r},
 {arguments}
     )
