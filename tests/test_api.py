@@ -67,6 +67,14 @@ def test_the_script_of_the_help_page_runs_as_it_is_printed(app: App, capsys: pyt
     assert len(names["scored"]["rollouts"]) == 4
 
 
+def test_ones_own_answers_are_scored_without_tokens(client: Client) -> None:
+    answers = [{"completion": "Step 1: 7 + 5 = 12\nAnswer: 12"}, {"completion": "Step 1: 7 + 5 = 13\nAnswer: 13"}]
+    group = {"prompt": "7 + 5?", "rollouts": answers, "columns": {"answer": "12"}}
+    scored = client.predict(group=group, rewards=["answer_correctness"], scheme="outcome", api_name="/score")
+    assert [rollout["outcome"] for rollout in scored["rollouts"]] == [1.0, 0.0]
+    assert [rollout["advantages"][0] for rollout in scored["rollouts"]] == pytest.approx([0.70701, -0.70701], abs=1e-4)
+
+
 def test_credit_is_the_functions_own(client: Client) -> None:
     asked = {"step_rewards": WORKED_REWARDS, "step_ends": WORKED_ENDS, "lengths": [10, 9, 9]}
     advantages = client.predict(**asked, api_name="/assign_credit")
@@ -103,6 +111,7 @@ def test_runs_and_their_metrics_are_read(client: Client, workspace: Path) -> Non
         ),
         ("/sample", {"prompt": "a", "policy": "/no/such"}, "there is no folder '/no/such'"),
         ("/score", {"group": {}, "rewards": ["tag_format"]}, "not a group as sample gives it"),
+        ("/score", {"group": {"prompt": "p", "rollouts": [{"text": "a"}]}, "rewards": ["tag_format"]}, "'completion'"),
         ("/score", {"group": {}, "rewards": ["os.system"]}, "there is no built-in reward 'os.system'"),
         ("/assign_credit", {"step_rewards": [[1.0]], "step_ends": [], "lengths": []}, ""),
         ("/read_metrics", {"run": "../../etc"}, "cannot be a run's name"),

@@ -37,7 +37,7 @@ from workbench.policies.decoding import Decoder, decoders_of
 from workbench.policies.load import Policy, context_length
 from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record
 from workbench.rewards.sandbox import shared_sandbox
-from workbench.schema import Example, Group, Rollout, Turn
+from workbench.schema import Example, Group, Prompt, Rollout, Turn
 from workbench.steps import token_texts
 
 OnTokens = Callable[[list[tuple[int, int]]], None]
@@ -76,7 +76,7 @@ AnyEnvironment = str | type[TextEnvironment] | Mapping[str, Any] | EnvironmentSe
 
 def sample_group(
     policy: Policy,
-    example: Example,
+    example: Example | Prompt,
     *,
     num_generations: int = 8,
     max_completion_length: int = 128,
@@ -94,7 +94,7 @@ def sample_group(
     on_tokens: OnTokens | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Group:
-    """Sample the G rollouts of one prompt; the same arguments give the same group.
+    """Sample the G rollouts of one prompt, which may be a task's row; the same arguments give the same group.
 
     ``stop`` are texts that end a completion; ``system``, ``template_kwargs`` and ``apply_template`` say how the prompt
     is put to the policy (``PromptSection``): the group's prompt is what comes of them. With an ``environment`` each
@@ -124,9 +124,10 @@ def sample_group(
     prompting = PromptSection.parse(
         {"system": system, "template_kwargs": template_kwargs or {}, "apply_template": apply_template}
     )
+    row = example if isinstance(example, Example) else Example(example)
     has_template = policy.tokenizer.chat_template is not None
-    prompt = prompting.of(example.prompt, has_template=has_template, system=example.system)
-    asked = Example(prompt, example.columns)
+    prompt = prompting.of(row.prompt, has_template=has_template, system=row.system)
+    asked = Example(prompt, row.columns)
     return next(
         sample_groups(
             policy,

@@ -2,7 +2,8 @@
 
     from gradio_client import Client
     client = Client("http://127.0.0.1:7860/", headers={"Authorization": "Bearer <token>"})
-    group = client.predict(prompt="Start with 7, add 5.\n", num_generations=4, api_name="/sample")
+    prompt = "Start with 7, add 5, multiply by 2, subtract 4, add 9.\n"
+    group = client.predict(prompt=prompt, num_generations=4, api_name="/sample")
     scored = client.predict(group, rewards=["step_correctness"], api_name="/score")
 
 The token is the one in the link that the terminal printed, and in the workspace's ``.token``. Plain JSON values in and
@@ -21,6 +22,7 @@ import gradio as gr
 from workbench import credit as credits
 from workbench.config import RewardConfig, Section
 from workbench.config.run import RunConfig
+from workbench.data import group_of
 from workbench.data.conversations import is_conversation
 from workbench.errors import ConfigError, RewardError, did_you_mean, redact_known, shown
 from workbench.rewards import BUILTINS, score_group
@@ -130,7 +132,7 @@ class Api:
         """Split a group's answers into steps, score each with built-in rewards and credit every token.
 
         Args:
-            group: A group as sample gives it.
+            group: A group as sample gives it, or your own answers: {"prompt": "…", "rollouts": [{"completion": "…"}]}.
             rewards: Names of built-in reward functions.
             regex: The step pattern, in the syntax of Python's regex package.
             kind: What a match is: it "starts" a step, "ends" one, or "is" one; by "turns" every turn is a step;
@@ -249,7 +251,12 @@ def _check(name: str, value: Any, kind: type, wanted: str) -> None:
 
 def _group(data: dict[str, Any]) -> Group:
     try:
+        if any("token_ids" not in rollout for rollout in data["rollouts"]):
+            answers = [rollout["completion"] for rollout in data["rollouts"]]
+            return group_of(data["prompt"], answers, tokenizer="tiny", **data.get("columns") or {})
         return Group.from_json(data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = redact_known(f"{type(error).__name__}: {error}")[:200]
-        raise ConfigError(f"that is not a group as sample gives it ({what})") from error
+        raise ConfigError(
+            f"that is not a group as sample gives it, nor one of rollouts with a 'completion' each ({what})"
+        ) from error

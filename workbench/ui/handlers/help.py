@@ -47,7 +47,8 @@ from gradio_client import Client
 
 token = Path({token!r}).read_text().strip()  # also in the link that the terminal printed
 client = Client("{url}", headers={{"Authorization": f"Bearer {{token}}"}})
-prompt, columns = "Start with 7, add 5.\\n", {{"start": 7, "operations": [["+", 5]], "answer": "12"}}
+prompt = "Start with 7, add 5, multiply by 2, subtract 4, add 9.\\n"
+columns = {{"start": 7, "operations": [["+", 5], ["*", 2], ["-", 4], ["+", 9]], "answer": "29"}}
 group = client.predict(prompt=prompt, columns=columns, num_generations=4, api_name="/sample")
 scored = client.predict(group, rewards=["step_correctness"], api_name="/score")
 print(scored["rollouts"][0]["advantages"])
