@@ -289,12 +289,16 @@ export function colourTokens(article, rollout, measure, limit) {
 }
 
 /** @param {Credited} rollout @param {number} g The whole of a long text, as a file that never leaves the browser. */
-function fullText({ texts, offsets }, g) {
-  const characters = offsets[texts.length].toLocaleString("en");
+function fullText(rollout, g) {
+  const { texts, offsets, finished } = rollout;
+  const characters = offsets[texts.length - (finished ? 1 : 0)].toLocaleString("en");
   const attributes = { class: "more", href: "#", download: `rollout-${g + 1}.txt` };
   const link = el("a", attributes, `Full text, ${characters} characters`);
   link.addEventListener("click", () => {
-    link.setAttribute("href", objectUrl(new Blob(texts, { type: "text/plain;charset=utf-8" })));
+    link.setAttribute(
+      "href",
+      objectUrl(new Blob([plainText(rollout, texts.length)], { type: "text/plain;charset=utf-8" })),
+    );
   });
   return link;
 }
