@@ -52,6 +52,26 @@ def write(folder: Path, *rows: dict[str, Any]) -> Path:
             {"prompt": "prompt"},
             {},
         ),
+        (
+            {"question": "1 + 1?", "model_answer": "3", "extracted_answer": "3", "gold_answer": "2", "answer_id": "7"},
+            "problems",
+            {"prompt": "question", "answer": "gold_answer"},
+            {"answer": "gold_answer"},
+        ),
+        (
+            {"problem": "1 + 1?", "solution": "One more than 1.", "final_answer": "2", "answer_type": "Numerical"},
+            "problems",
+            {"prompt": "problem", "answer": "final_answer"},
+            {"answer": "final_answer"},
+        ),
+        ({"problem": "1 + 1?", "solution": "One more than 1. " * 20}, "problems", {"prompt": "problem"}, {}),
+        ({"problem": "1 + 1?", "gold_answer": "2", "target": "3"}, "problems", {"prompt": "problem"}, {}),  # asked
+        (
+            {"question": "1 + 1?", "reply": "2", "score_a": 1, "score_b": 0},
+            "rollouts",
+            {"prompt": "question", "completion": "reply"},
+            {"prompt": "question", "completion": "reply"},
+        ),
         ({"prompt": "1 + 1?", "completion": "2"}, "problems", {"prompt": "prompt"}, {}),  # of a prompt each: to learn
         ({"instruction": "add", "input": "1 and 1", "output": "2"}, "problems", {}, {}),
         ({"prompt": "a", "chosen": "b", "rejected": "c"}, "problems", {"prompt": "prompt"}, {}),

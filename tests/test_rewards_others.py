@@ -134,10 +134,12 @@ def test_the_answer_is_the_column_asked_for_or_what_else_holds_one() -> None:
         {"label": ["7"]},
         {"answer": ["1"], "ground_truth": ["7"]},
         {"answer": ["1"], "reward_model": [{"ground_truth": "7"}]},  # verl's own rows
+        {"gold_answer": ["7"], "model_answer": ["1"], "solution": ["in words"], "answer_id": ["1"]},
     ):
         assert reward.score(Batch(["p"], ["c"], columns))[0] == [7.0]
-    with pytest.raises(RewardError, match="the data has the columns gold"):
-        reward.score(Batch(["p"], ["c"], {"gold": ["7"]}))
+    for others in ({"model_answer": ["7"]}, {"gold": ["7"], "expected": ["1"]}):  # none, and either
+        with pytest.raises(RewardError, match=f"the data has the columns {', '.join(others)}"):
+            reward.score(Batch(["p"], ["c"], others))
 
 
 def test_messages_and_texts_are_what_a_function_takes() -> None:

@@ -201,9 +201,9 @@ TOKENS = {"token_ids": [1, 2], "texts": ["a", "b"]}
         ({"prompt": "p", "completion": "x", "logprobs": [1.0]}, "'logprobs' has 1 values for 0 tokens"),
         ({"question": "q", "m": {"solution": 7}}, "'m.solution' .*not 7"),
         ({"prompt": "p", "rollouts": [{"token_ids": [1], "texts": []}]}, "rollout 1: 'texts' must"),
-        ({"prompt": "p", "rollouts": ["x"]}, "rollout 1: .* must be objects"),
+        ({"prompt": "p", "rollouts": ["x"]}, "rollout 1: .*an object"),
         ({"prompt": "p", "rollouts": [{"reward": 1.0}]}, "rollout 1: 'completion' is missing"),
-        ({"prompt": "p", "columns": [1], "rollouts": [{"completion": "x"}]}, "rollout 1: .*'columns' must be objects"),
+        ({"prompt": "p", "columns": [1], "rollouts": [{"completion": "x"}]}, "rollout 1: .*'columns' are named"),
         ({"prompt": "p", "rollouts": [TOKENS | {"entropies": [0.0]}]}, "rollout 1: 'entropies' .*2 tokens"),
         ({"prompt": "p", "rollouts": [TOKENS | {"entropies": ["x", "y"]}]}, "rollout 1: 'entropies' .*2 tokens"),
         ({"prompt": "p", "rollouts": [TOKENS | {"mask": [1, 2]}]}, "rollout 1: 'mask' .*not 2"),
@@ -364,11 +364,24 @@ def test_groups_are_packed_and_one_is_unpacked_at_a_time(tmp_path):
     assert found[1] is not found[1]
 
 
-def test_progress_is_heard_and_reading_can_be_cancelled():
+def test_a_group_is_tokenised_when_it_is_asked_for(tmp_path):
+    tokens = lower_case_words()
+    rows = [{"prompt": f"p{n // 2}", "completion": "Two  words"} for n in range(6)]
+    found = read_groups(jsonl(tmp_path, *rows), tokenizer=tokens)
+    assert [len(draft.rollouts) for draft in found.drafts] == [2, 2, 2]
+    assert not any("cannot give back" in note for note in found.facts.notes)
+    for _ in range(2):
+        assert found.groups[1].prompt == "p1"  # made once
+    assert found.facts.notes[0].startswith("of the 1 group looked at, 2 completions that tokenizer")
+    assert [group.prompt for group in found.groups] == ["p0", "p1", "p2"]
+    assert found.facts.notes[0].startswith("6 completions that tokenizer")
+
+
+def test_progress_is_heard_and_reading_can_be_cancelled(tmp_path):
     heard: list[dict[str, Any]] = []
-    found = read_groups("gsm8k", on_event=heard.append)
-    assert {"phase": "reading"} in heard
-    assert heard[-1] == {"done": 300, "of": 300}
-    assert len(found) == 300
-    some = read_groups("gsm8k", on_event=heard.append, cancelled=lambda: {"phase": "loading the tokenizer"} in heard)
-    assert len(some) < 300
+    rows = [{"prompt": f"p{n}", "completion": "1"} for n in range(2500)]
+    file = jsonl(tmp_path, *rows)
+    assert len(read_groups(file, on_event=heard.append)) == 2500
+    phases = ["reading", "reading, 1,000 rows", "reading, 2,000 rows", "loading the tokenizer"]
+    assert [event["phase"] for event in heard] == phases
+    assert len(read_groups(file, cancelled=lambda: True)) == 999

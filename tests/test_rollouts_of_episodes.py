@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -64,22 +66,26 @@ def test_openais_messages_with_tool_calls_are_episodes_by_the_chat_template():
     assert (format, [message["role"] for message in group.prompt]) == ("messages", ["system", "user"])
     think, start = "<think>\n\n</think>\n\n", "<|im_start|>assistant\n"
     assert stretches(group.rollouts[0]) == [
-        ("assistant", f"{think}{add(2, 3)}\n{add(4, 5)}<|im_end|>"),
+        ("environment", think),  # the template adds it
+        ("assistant", f"{add(2, 3)}\n{add(4, 5)}<|im_end|>"),
         (
             "tool",
             "\n<|im_start|>user\n<tool_response>\n5\n</tool_response>\n<tool_response>\n9\n</tool_response><|im_end|>\n"
-            + start,
+            + start
+            + think,
         ),
-        ("assistant", f"{think}5 and 9.<|im_end|>"),
+        ("assistant", "5 and 9.<|im_end|>"),
     ]
-    assert [role for role, _ in stretches(group.rollouts[1])] == ["assistant", "tool", "assistant", "tool", "assistant"]
+    roles = [role for role, _ in stretches(group.rollouts[1])]
+    assert roles == ["environment", "assistant", "tool", "assistant", "tool", "assistant"]
     assert group.rollouts[1].finished
     assert [rollout.columns["reward"] for rollout in group.rollouts] == [1.0, 0.5]
     assert REWRITTEN not in notes
 
 
 def test_the_mask_is_the_one_that_transformers_makes_of_a_template_with_marks():
-    """Of one rendering of the whole, but for the line's end behind an end-of-sequence token: no policy samples that."""
+    """Of one rendering of the whole, but for what no policy samples: the line's end behind an end-of-sequence token,
+    and an empty thought."""
     tokenizer = tokenizer_with("qwen3_training.jinja")
     for line in (DATA / "openai.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -96,9 +102,14 @@ def test_the_mask_is_the_one_that_transformers_makes_of_a_template_with_marks():
         end = first + len(rollout)
         assert list(rollout.token_ids) == whole["input_ids"][first:end]
         ended = [0, *(int(token == tokenizer.eos_token_id) for token in rollout.token_ids[:-1])]
+        thoughts = [match.span() for match in re.finditer(r"<think>\s*</think>\s*", "".join(rollout.texts))]
+        assert len(thoughts) == len(rollout.turn_spans)
+        places = list(accumulate(map(len, rollout.texts), initial=0))[:-1]
+        added = [any(a <= place < b for a, b in thoughts) for place in places]
         marked = whole["assistant_masks"][first:end]
-        assert list(rollout.mask) == [mark & ~end for mark, end in zip(marked, ended, strict=True)]
-        assert sum(marked) - sum(rollout.mask) == len(rollout.turn_spans) - 1
+        assert list(rollout.mask) == [
+            int(mark and not out and not thought) for mark, out, thought in zip(marked, ended, added, strict=True)
+        ]
 
 
 def test_a_template_that_writes_earlier_turns_anew_is_pointed_out_and_each_turn_stands_as_it_was_written():
@@ -106,7 +117,10 @@ def test_a_template_that_writes_earlier_turns_anew_is_pointed_out_and_each_turn_
     tokenizer = tokenizer_with("qwen3.jinja")
     [group], _, notes = read("openai", tokenizer)
     assert f"2 episodes {REWRITTEN}" in notes
-    assert stretches(group.rollouts[0])[0][1] == f"<think>\n\n</think>\n\n{add(2, 3)}\n{add(4, 5)}<|im_end|>"
+    assert stretches(group.rollouts[0])[:2] == [
+        ("environment", "<think>\n\n</think>\n\n"),
+        ("assistant", f"{add(2, 3)}\n{add(4, 5)}<|im_end|>"),
+    ]
     said = [
         {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm <|im_end|> hm", "tool_calls": [CALL]},
         {"role": "tool", "content": "5"},
@@ -121,9 +135,43 @@ def test_a_template_that_writes_earlier_turns_anew_is_pointed_out_and_each_turn_
         (
             "tool",
             "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n<|im_start|>user\nSure? Yes.<|im_end|>"
-            "<|im_end|>\n<|im_start|>assistant\n",
+            "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("call", "written"),
+    [
+        ({"function": {"name": "add", "arguments": '{"a": 2, "b'}}, r'{"name": "add", "arguments": "{\"a\": 2, \"b"}'),
+        ({"function": {"name": "add", "arguments": [2, 3]}}, '{"name": "add", "arguments": "[2, 3]"}'),
+        ({"id": "a"}, r'{"name": "", "arguments": "{\"id\": \"a\"}"}'),
+        ('{"name": "add", "argu', r'{"name": "", "arguments": "{\"name\": \"add\", \"argu"}'),
+    ],
+)
+def test_an_episode_with_a_malformed_call_stands_as_plain_text_and_is_counted(call: Any, written: str):
+    def asks(call: Any) -> dict[str, Any]:
+        said = [{"role": "assistant", "content": "Hm.", "tool_calls": [call]}, {"role": "tool", "content": "5"}]
+        return {"messages": [USER, *said, {"role": "assistant", "content": "It is 5."}]}
+
+    [group], _, notes = read([asks(call), asks(CALL)], tokenizer_with("qwen3_training.jinja"))
+    malformed, whole = group.rollouts
+    assert stretches(malformed) == [
+        ("assistant", f"Hm.\n<tool_call>\n{written}\n</tool_call>"),
+        ("tool", "\n5\n"),
+        ("assistant", "It is 5.<|im_end|>"),
+    ]
+    assert stretches(whole)[1] == ("assistant", f"Hm.\n{add(2, 3)}<|im_end|>")
+    assert "1 episode with a malformed tool call" in notes
+
+
+@pytest.mark.parametrize("arguments", ["", None, "null", {}, "{}"])
+def test_a_call_without_arguments_is_well_formed(arguments: Any):
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": arguments}}]}
+    [group], _, notes = read([{"messages": [USER, call, TOOL, ANSWER]}], tokenizer_with("qwen3_training.jinja"))
+    wanted = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call><|im_end|>'
+    assert stretches(group.rollouts[0])[1] == ("assistant", wanted)
+    assert "malformed" not in notes
 
 
 def test_verifiers_results_are_episodes_and_one_that_was_cut_off_ends_with_what_was_observed():
@@ -180,7 +228,7 @@ def test_verls_outputs_are_parted_at_the_tools_answers():
         ("assistant", "It is 5."),
     ]
     assert first.text == "".join(text for _, text in stretches(first))
-    assert "1 episode whose observations were told by <tool_response>" in notes
+    assert "1 completion whose observations were told by <tool_response>" in notes
 
 
 def test_trls_log_of_its_tool_loop_is_episodes(tmp_path):
@@ -212,16 +260,9 @@ TOOL = {"role": "tool", "content": "5"}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"messages": [USER, ANSWER, TOOL]}, "message 3 is a tool's answer to a call that the assistant's turn before"),
-        ({"messages": [USER, CALLING, TOOL, TOOL]}, "message 4 is a tool's answer to a call that the assistant's turn"),
-        (
-            {"messages": [USER, {**CALLING, "tool_calls": [{"id": "a", **CALL}]}, {**TOOL, "tool_call_id": "b"}]},
-            "message 3 is a tool's answer to a call 'b' that the assistant's turn before it does not make",
-        ),
         ({"messages": [CALLING, TOOL, ANSWER]}, "'messages' begins with the assistant's message"),
         ({"messages": [USER, TOOL]}, "'messages' has no message of the assistant"),
         ({"messages": [USER, CALLING, ANSWER]}, "messages 2 and 3 are both the assistant's, with no answer between"),
-        ({"messages": [USER, {**CALLING, "tool_calls": [{"id": "a"}]}]}, "message 2 of 'messages': a call in 'tool_"),
         ({"messages": [USER, {**CALLING, "content": 3}]}, "message 2 of 'messages' has a part of type int"),
         ({"prompt": "p", "token_ids": [5, 6], "mask": [1]}, "'mask' has 1 values for 2"),
         ({"prompt": "p", "token_ids": [5], "mask": [2]}, "'mask' .*not 2"),

@@ -16,6 +16,7 @@ from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
 from workbench.schema import Group
 
+CASES = Path(__file__).parent / "data" / "cases"
 USER = {"role": "user", "content": "1 + 1?"}
 
 
@@ -173,6 +174,80 @@ def test_lm_evals_samples_are_groups_of_each_filter() -> None:
         read({**row, "resps": [[["-1.5", "False"]]]})
 
 
+COOK = "A cook fills 3 pots with 4 litres each. How many litres?"
+CALL = '<tool_call>\n{"name": "mul", "arguments": {"a": 3, "b": 4}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "prompt", "turns", "logged", "rewards"),
+    [
+        (
+            "nemo-gym-rollouts",
+            "nemo-gym",
+            [{"role": "system", "content": "Use the tool."}, {"role": "user", "content": COOK}],
+            [f"<think>\nthree fours\n</think>\n\n{CALL}", "\n12\n", "Answer: 12"],
+            [None, None],
+            [1.0, 0.0],
+        ),
+        (
+            "agent-r1-dump",
+            "agent-r1",
+            f"user\n{COOK}\nassistant\n",
+            ["<tool_call>mul 3*4</tool_call>", "\nuser\n12\nassistant\n", "The answer is 12."],
+            [None, None],
+            [1.1, 0.0],
+        ),
+        (
+            "torchtitan-rollouts",
+            "torchtitan",
+            [{"role": "user", "content": COOK}],
+            [CALL, "\n12\n", "Answer: 12"],
+            [0.5, -0.5],
+            [1.0, 0.0],
+        ),
+        (
+            "art-trajectories",
+            "art",
+            [{"role": "user", "content": COOK}],
+            [CALL, "\n12\n", "Answer: 12"],
+            [None, None],
+            [1.0, 0.0],
+        ),
+    ],
+)
+def test_logs_of_turns_are_groups_with_every_turn(
+    name: str, format: str, prompt: Any, turns: list[str], logged: list[Any], rewards: list[float]
+) -> None:
+    found = read_groups(CASES / f"{name}.jsonl")
+    [group] = found.groups
+    first, second = group.rollouts
+    assert (found.facts.format, group.prompt) == (format, prompt)
+    assert ["".join(first.texts[turn.start : turn.end]) for turn in first.turns] == turns
+    assert [turn.role for turn in first.turns] == ["assistant", "tool", "assistant"]
+    assert [rollout.columns["reward"] for rollout in group.rollouts] == rewards
+    assert [rollout.columns.get("logged_advantage") for rollout in group.rollouts] == logged
+    assert (first.finished, second.finished) == (True, format != "art")  # whose second one the length cut off
+    assert second.text.endswith("7." if format == "agent-r1" else "7")
+    assert not any("list of objects" in note for note in found.facts.notes)
+
+
+def test_a_column_of_turns_that_no_reader_takes_is_noted() -> None:
+    steps = [{"said": "I think of it", "score": 1}]
+    row = {"prompt": "1 + 1?", "completion": "2", "steps": steps, "tools": [{"description": "two words"}]}
+    _, _, notes = read(row, {**row, "steps": [{"n": 1}]}, {**row, "steps": [{"inner": steps}]})
+    assert [note for note in notes if "objects" in note] == [
+        "2 completions with a list of objects in 'steps', whose text is not shown"
+    ]
+
+
+def test_a_reader_claims_a_row_only_if_its_answer_is_there() -> None:
+    with pytest.raises(TaskError, match="no known format"):
+        read({"input": "1 + 1?", "output": [{"n": 1}], "score": 1.0})
+    moved = {"input": "p", "output": "b", "score": 1.0, "steps": [{"input": "p", "output": "a"}] * 2}
+    with pytest.raises(TaskError, match="does not go on from the step before"):
+        read(moved)
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -203,7 +278,7 @@ def test_rlhflows_turns_are_labelled_steps_to_look_at_and_to_train_on() -> None:
     ("row", "message"),
     [
         ({"input": 3, "output": "2", "score": 1.0}, "line 1: 'input' is of type int"),
-        ({"input": "a", "output": None, "score": 1.0}, "line 1: 'output' must be text"),
+        ({"input": "a", "output": None, "score": 1.0}, "line 1: 'output' is missing"),
         ({"input": "a", "output": "b", "score": "good"}, "line 1: 'score' .*'good'"),
         (
             {"example_id": 0, "prompt": "a", "completion": [USER], "reward": 0},

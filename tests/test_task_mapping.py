@@ -58,12 +58,8 @@ def numbered(count: int) -> list[dict[str, Any]]:
         ({"conversations": [{"from": "human", "value": "1 + 1?"}]}, "sharegpt", {"prompt": [USER]}),
         ({"conversations": [USER, ASSISTANT]}, "sharegpt", {"messages": [USER, ASSISTANT]}),
         ({"messages": [USER], "answer": "2"}, "messages", {"prompt": [USER], "answer": "2"}),
-        ({"input": "1 + 1?", "label": "2"}, "input", {"prompt": "1 + 1?", "answer": "2"}),
-        (
-            {"input": "1 + 1?", "output": "2", "gts": "2", "score": 1.0, "step": 3},
-            "input",
-            {"prompt": "1 + 1?", "completion": "2", "answer": "2"},
-        ),
+        ({"input": "1 + 1?", "label": "2"}, "input", {"prompt": "1 + 1?"}),
+        ({"input": "1 + 1?", "output": "2", "score": 1.0}, "input", {"prompt": "1 + 1?", "completion": "2"}),
         (
             {"question": "1 + 1?", "options": ["A)1", "B)2"], "rationale": "Add.", "correct": "B"},
             "choices",

@@ -88,6 +88,37 @@ def test_a_target_with_numbers_is_judged_by_its_equation(tmp_path: Path) -> None
     assert not task.answer_is_right("<answer>6</answer>", task[0].columns)
 
 
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        ({"gold_answer": "2", "model_answer": "3", "extracted_answer": "3"}, "2"),
+        ({"solution": "One more than 1.", "final_answer": ["2"], "answer_type": "Numerical"}, ["2"]),
+        ({"solution": "One more than 1, so \\boxed{2}"}, "One more than 1, so \\boxed{2}"),
+        ({"label": 2}, "2"),
+        ({"meta": {"ground_truth": 2}}, "2"),
+        ({"gold_answer": "2", "target": "3"}, None),
+        ({"extracted_answer": "3", "response": {"id": "r1"}}, None),
+    ],
+)
+def test_the_right_answer_is_told_by_the_columns_names(row: dict[str, Any], gold: Any) -> None:
+    task = wb.load_task([{"problem": "1 + 1?", **row}] * 2)
+    assert (task[0].columns.get("answer"), task.can_check) == (gold, gold is not None)
+    assert gold is None or task.answer_is_right(r"\boxed{2}", task[0].columns)
+    none = wb.load_task([{"problem": "1 + 1?", **row}] * 2, columns={"answer": ""})
+    assert (none[0].columns["answer"], none.can_check) == (None, False)
+
+
+def test_completions_labelled_false_are_no_demonstrations() -> None:
+    rows = [{"prompt": f"{n} + 1?", "completion": str(n + n % 2), "label": n % 2 == 1} for n in range(8)]
+    task = wb.load_task(rows, held_out_rows=1, sample_seed=None)
+    assert [row.prompt for row in task.rows("demonstrations")] == ["1 + 1?", "3 + 1?", "5 + 1?"]
+    assert task.skipped == {"label": 4}
+    assert "4 left out by label" in preview_of(task).said
+    with pytest.raises(TaskError, match="none of the 4 rows"):
+        wb.load_task(rows[::2])
+    assert len(wb.load_task([{**row, "label": "2"} for row in rows])) == 7  # of another kind
+
+
 def test_a_row_without_an_answer_is_named_and_no_other_tasks_reward_is_taken(tmp_path: Path) -> None:
     path = put(tmp_path / "mixed.jsonl", [OWN[0], {"problem": "2?"}, *OWN])
     with pytest.raises(WorkbenchError, match="line 2 has no 'answer'") as caught:

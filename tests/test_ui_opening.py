@@ -8,13 +8,14 @@ from contextlib import closing
 import pytest
 
 from tests.drafts import draft_of, own_row
+from workbench.data.rollouts import Builder
 from workbench.rewards import Sandbox
 from workbench.ui.handlers import opening as opening_handlers
 from workbench.ui.handlers.checks import check_rewards
 from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import BackgroundWork, Services
 
 ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
 LINES = {"regex": r"\n+", "kind": "ends"}
@@ -68,6 +69,27 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     drawn = json.loads(view.drawing)
     assert (drawn["other"], drawn["about"]) == ("", "read from model-solutions-300.jsonl, tokenizer tiny")
     assert [rollout["outcome"] for rollout in drawn["show"]["rollouts"]] == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_the_first_group_is_tokenised_and_another_when_it_is_asked_for(tmp_path, monkeypatch):
+    rows = [{**row, "prompt": f"{n} + 2?", "reward": 1.0} for n in range(50) for row in ROWS]
+    made = []
+    build = Builder.build
+    monkeypatch.setattr(Builder, "build", lambda self, draft: made.append(draft.prompt) or build(self, draft))
+    view = opened(tmp_path, write(tmp_path, *rows))[-1]
+    assert "50 groups (100 answers)" in view.note.text
+    assert (len(group_rows(view.imported)), made) == (50, ["0 + 2?"])
+    draft, _ = choose_group(with_opened(draft_of(), view), view.imported, 0, by=-1)
+    assert (draft.group.prompt, made) == ("49 + 2?", ["0 + 2?", "49 + 2?"])
+
+
+def test_of_many_reports_few_are_passed_on():
+    def work(report, cancelled):
+        for n in range(10_000):
+            report(n)
+
+    with BackgroundWork(work, -1, pause=3600.0) as running:
+        assert len(list(running)) <= 2
 
 
 def test_problems_of_other_columns_open_as_a_task_that_runs_find_again(tmp_path):

@@ -46,14 +46,12 @@ def rollouts(
     imported = read_groups(
         data, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
     )
-    facts = imported.facts
-    notes = [f"note: {visible(note)}" for note in facts.notes]
     if show is not None:
         if not 0 <= show < len(imported):
             raise TaskError(f"--show {show}: {data} has groups 0 to {len(imported) - 1}")
-        for note in notes:
-            say(note)
         group = imported.groups[show].to_json()
+        for note in imported.facts.notes:
+            say(f"note: {visible(note)}")
         return Result(group, lambda: encode(group).decode())
     rows = [
         {
@@ -64,6 +62,7 @@ def rollouts(
         }
         for number, group in enumerate(imported.groups)
     ]
+    facts = imported.facts
     listed = []
     for row in rows:
         prompt: Any = row["prompt"]
@@ -73,7 +72,7 @@ def rollouts(
     lines = [
         table(("group", "rollouts", "tokens", "prompt"), listed),
         f"{read}, format {facts.format}, tokenizer {facts.tokenizer}",
-        *notes,
+        *(f"note: {visible(note)}" for note in facts.notes),
     ]
     return Result({"facts": asdict(facts), "groups": rows}, lambda: "\n".join(lines))
 

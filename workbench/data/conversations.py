@@ -10,14 +10,15 @@ calls and a tool's messages. What has no place (an image) is named in ``left_out
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any, TypeGuard
 
-from workbench.errors import TaskError, shown
-from workbench.schema import ASSISTANT, ENVIRONMENT, TOOL
+from workbench.errors import TaskError
+from workbench.schema import ASSISTANT, CLOSE, ENVIRONMENT, OPEN, TOOL
 
 Message = dict[str, Any]
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
@@ -43,6 +44,12 @@ class Conversation:
     def turns(self) -> list[int]:
         """Where the policy's turns stand among the messages."""
         return [i for i, message in enumerate(self.messages) if i >= self.opening and message["role"] == ASSISTANT]
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether the arguments of some call are no object, as where the length cut them off."""
+        calls = (call for message in self.messages for call in message.get("tool_calls", ()))
+        return any(isinstance(call["function"]["arguments"], str) for call in calls)
 
 
 def is_messages(value: Any) -> TypeGuard[list[Message]]:
@@ -107,6 +114,19 @@ def read_messages(where: str, name: str, value: Iterable[Any]) -> list[Message]:
     return [message for messages in read for message in messages]
 
 
+def messages_of_items(items: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """Return the items of OpenAI's Responses as messages; thoughts, texts and calls of one turn are parts of one."""
+    messages: list[Message] = []
+    for item in items:
+        role = TOOL if "output" in item else item.get("role", ASSISTANT)
+        part = {**item, "reasoning": item.get("content") or item.get("summary")}
+        said = item.get("output", item["content"] if "role" in item else part)
+        if role != ASSISTANT or not messages or messages[-1]["role"] != ASSISTANT:
+            messages.append({"role": role, "content": [], "tool_call_id": item["call_id"] if role == TOOL else None})
+        messages[-1]["content"] += said if isinstance(said, list) else [said]
+    return messages
+
+
 def notes_of(messages: Sequence[Message], *, in_text: bool = False) -> tuple[str, ...]:
     """Return what an import has to say of messages: what was left out, and that thoughts are ``in_text`` now."""
     left_out = dict.fromkeys(name for message in messages for name in message.get("left_out", ()))
@@ -121,8 +141,7 @@ def conversation_of(
 ) -> Conversation:
     """Join prompt and completion; messages before the assistant's first belong to the prompt.
 
-    Raises TaskError for a completion without a turn of the assistant's, two such turns with nothing between them, and
-    a tool's answer that no call asked for.
+    Raises TaskError for a completion without a turn of the assistant's, and two such turns with nothing between them.
     """
     first = next((i for i, message in enumerate(completion) if message["role"] == ASSISTANT), None)
     if first is None:
@@ -130,18 +149,13 @@ def conversation_of(
     opening, whole = len(prompt) + first, (*prompt, *completion)
     if not opening:
         raise TaskError(f"{where}: {name!r} begins with the assistant's message; put what was asked before it")
-    calls: list[Mapping[str, Any]] = []
-    for i in range(opening, len(whole)):
-        message = whole[i]
-        if message["role"] == ASSISTANT:
-            if i > opening and whole[i - 1]["role"] == ASSISTANT:
-                raise TaskError(
-                    f"{where}: messages {i} and {i + 1} are both the assistant's, with no answer between them; make "
-                    "them one, or leave the row out"
-                )
-            calls = list(message.get("tool_calls", ()))
-        elif message["role"] == TOOL:
-            _answered(f"{where}: message {i + 1}", message, calls)
+    roles = [message["role"] for message in whole]
+    for i in range(opening, len(whole) - 1):
+        if roles[i] == roles[i + 1] == ASSISTANT:
+            raise TaskError(
+                f"{where}: messages {i + 1} and {i + 2} are both the assistant's, with no answer between them; make "
+                "them one, or leave the row out"
+            )
     listed = tools if isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools) else ()
     return Conversation(whole, opening, tuple(listed))
 
@@ -187,7 +201,7 @@ def _messages(where: str, values: Mapping[str, Any]) -> list[Message]:
     role = TOOL if values["role"] == "function" else values["role"]
     message: Message = {"role": role, "content": "".join(parts.texts)}
     if calls:
-        message["tool_calls"] = [_call(where, call) for call in calls]
+        message["tool_calls"] = [_call(call) for call in calls]
     if thoughts := list(dict.fromkeys([*thoughts, *parts.thoughts])):
         message["reasoning_content"] = "\n".join(thoughts)
     for name in ("tool_call_id", "name"):
@@ -224,8 +238,9 @@ def _parts(where: str, content: Sequence[Any]) -> _Parts:
             raise TaskError(f"{where} has a part of type {type(part).__name__}; parts are text, or objects with a type")
         kind = values.get("type")
         said = next((values[name] for name in (*THOUGHTS, "text", "refusal") if values.get(name)), "")
-        if kind == "tool_use":
-            parts.calls.append({**values, "arguments": values.get("input")})
+        if kind in ("tool_use", "function_call"):
+            named = {"id": values.get("call_id", values.get("id"))}
+            parts.calls.append({"arguments": values.get("input"), **values, **named})
         elif kind == "tool_result":
             answer = {"role": TOOL, "content": values.get("content"), "tool_call_id": values.get("tool_use_id")}
             parts.answers.extend(_messages(where, answer))
@@ -238,17 +253,19 @@ def _parts(where: str, content: Sequence[Any]) -> _Parts:
     return parts
 
 
-def _call(where: str, call: Any) -> dict[str, Any]:
-    """Return a call as chat templates read it; its arguments are an object, or the text that stands in place of one."""
+def _call(call: Any) -> dict[str, Any]:
+    """Return a call as chat templates read it: its arguments are an object, or as text what a malformed one has."""
     call = _object(call)
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise TaskError(f"{where}: a call in 'tool_calls' names no function; each needs a 'name' and 'arguments'")
-    arguments = _object(function.get("arguments"))
-    if isinstance(function.get("arguments"), dict):  # a table has null for what another call takes
-        arguments = {name: value for name, value in arguments.items() if value is not None}
+        text = call if isinstance(call, str) else json.dumps(call, ensure_ascii=False)
+        return {"type": "function", "function": {"name": "", "arguments": text}}
+    given = function.get("arguments")
+    arguments = {} if given in (None, "", "null") else _object(given)
+    if isinstance(given, dict):  # a table has null for what another call takes
+        arguments = {name: value for name, value in given.items() if value is not None}
     elif not isinstance(arguments, str | dict):
-        arguments = {}
+        arguments = json.dumps(arguments, ensure_ascii=False)
     read = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
     return {"id": call["id"], **read} if isinstance(call.get("id"), str) else read
 
@@ -260,18 +277,7 @@ def _object(value: Any) -> Any:
     return value
 
 
-def _answered(where: str, message: Message, calls: list[Mapping[str, Any]]) -> None:
-    """Take the call that a tool's message answers off ``calls``. Raises TaskError where there is none."""
-    asked = message.get("tool_call_id")
-    named = [call for call in calls if asked is not None and call.get("id") == asked]
-    unnamed = [call for call in calls if asked is None or "id" not in call]
-    if not named and not unnamed:
-        which = "" if asked is None else f" {shown(asked, 40)}"
-        raise TaskError(
-            f"{where} is a tool's answer to a call{which} that the assistant's turn before it does not make; give the "
-            "call in that message's 'tool_calls', or leave the row out"
-        )
-    calls.remove((named or unnamed)[0])
+_EMPTY_THOUGHT = re.compile(rf"\s*(?:{OPEN})?\s*{CLOSE}\s*")
 
 
 def templated_pieces(
@@ -285,9 +291,9 @@ def templated_pieces(
 
     The turn at message k is what the rendering of the messages up to it has beyond the rendering of those before it
     with the prompt of a generation; it ends with its end-of-sequence token. What stands between its end and the next
-    turn is the observation. A template may write earlier turns anew (leave their thoughts out, say): the rendering of
-    the first k messages is then no beginning of the rendering of more. Each turn is taken as it stood when it was the
-    last, which is how it was sampled.
+    turn is the observation, and so is an empty thought that the template writes for a turn without one. A template may
+    write earlier turns anew (leave their thoughts out, say): the rendering of the first k messages is then no beginning
+    of the rendering of more. Each turn is taken as it stood when it was the last, which is how it was sampled.
     """
     messages, tools = conversation.messages, conversation.tools
     pieces: list[tuple[str, str]] = []
@@ -299,6 +305,11 @@ def templated_pieces(
         begin = len(commonprefix([before, written]))  # noqa: RUF071 (these are no paths)
         places = (written.rfind(end, begin) + len(end) for end in ends if written.rfind(end, begin) >= 0)
         end = max(places, default=len(written))
+        thinks = messages[turn].get("reasoning_content") or CLOSE in messages[turn]["content"]
+        if not thinks and (added := _EMPTY_THOUGHT.match(written, begin, end)):
+            role, observed = pieces.pop() if pieces else (ENVIRONMENT, "")
+            pieces.append((role, observed + added[0]))
+            begin = added.end()
         pieces.append((ASSISTANT, written[begin:end]))
         leaves_out |= not _holds(written[begin:end], messages[turn])
         if following == turn + 1:

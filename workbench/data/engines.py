@@ -1,9 +1,10 @@
-"""Readers of what other tools write of their rollouts: verl, prime-rl, verifiers, OpenRLHF, lm-eval, conversations,
-NeMo-RL and miles.
+"""Readers of what other tools write of their rollouts: verl, Agent-R1, prime-rl, verifiers, OpenRLHF, lm-eval,
+conversations, NeMo-RL, NeMo Gym, torchtitan, ART and miles.
 
-Each was checked against the code that writes it: verl's ``RayPPOTrainer._write_generations``, prime-rl's
-``TokenExporter``, verifiers' ``state_to_output``, OpenRLHF's ``cli/batch_inference.py`` and lm-eval's
-``EvaluationTracker.save_results_samples``. What a row says beside prompt and completion is in the record's columns.
+Most were checked against the code that writes it: verl's ``RayPPOTrainer._write_generations``, prime-rl's
+``TokenExporter``, verifiers' ``state_to_output``, OpenRLHF's ``cli/batch_inference.py``, lm-eval's
+``EvaluationTracker.save_results_samples`` and ART's ``trajectory_group_to_dict``. What a row says beside prompt and
+completion is in the record's columns.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from workbench.data.conversations import (
     conversation_of,
     is_conversation,
     is_messages,
+    messages_of_items,
     notes_of,
     read_messages,
     role_of,
@@ -36,19 +39,17 @@ from workbench.data.records import (
     MASK,
     MAYBE_NUMBERS,
     NUMBERS,
-    TEXT,
+    REWARD,
     Record,
-    answered,
-    check_reward,
     checked,
     each_token,
     is_finished,
     is_number,
     logged_advantage,
-    prompt_text,
+    read_row,
 )
 from workbench.errors import TaskError
-from workbench.schema import ASSISTANT, TOOL, Prompt, Turn, sampled_runs
+from workbench.schema import ASSISTANT, TOOL, Prompt, Turn
 
 _TOOLS_ANSWER = re.compile(
     r"(\n?(?:user|tool)(?:\s*<tool_response>.*?</tool_response>)+\n*(?:assistant\n)?)", re.DOTALL
@@ -57,43 +58,84 @@ _TOOLS_ANSWER = re.compile(
 
 def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of ``{step}.jsonl``: ``score`` is the reward, ``gts`` the right answer; a step's groups are apart."""
-    rest = {**values, "reward": values["score"]}
-    del rest["score"]
-    check_reward(where, rest, "score")
-    step = rest.pop("step", None)
-    if rest.get("gts") is not None:
-        rest["answer"] = rest.pop("gts")
-    if step is not None:
-        rest["training_step"] = step
-    [record] = read_openrlhf(where, rest)
+    names = {"prompt": "input", "completion": "output", "reward": "score", "answer": "gts", "training_step": "step"}
+    record = read_row(where, values, series=values.get("step"), **names)
     # The file has neither the mask nor the chat template's special tokens. What remains of them around a tool's answer,
     # in the template of Qwen's models and those with its ``<tool_response>``, is the names of the roles.
     parts = _TOOLS_ANSWER.split(record.completion or "")
+    if len(parts) == 1:
+        return [record]
+    by_marks = "whose observations were told by <tool_response>, for the file has no mask"
     pieces = tuple((ASSISTANT if i % 2 == 0 else TOOL, part) for i, part in enumerate(parts))
-    return [replace(record, series=f"{step}", pieces=pieces if len(pieces) > 1 else None)]
+    return [replace(record, pieces=pieces, notes=(by_marks,))]
+
+
+def read_agent_r1(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A trajectory of Agent-R1: each of its ``steps`` is a turn, whose ``input`` is all that was said before it.
+
+    ``step_scores`` are what the steps were given; ``score`` is their sum.
+    """
+    rest = dict(values)
+    steps = rest.pop("steps")
+    pieces = [(ASSISTANT, steps[0]["output"])]
+    for before, step in pairwise(steps):
+        said = before["input"] + before["output"]
+        if not step["input"].startswith(said):
+            raise TaskError(f"{where}: the 'input' of a step does not go on from the step before; leave the row out")
+        pieces += [(TOOL, step["input"][len(said) :]), (ASSISTANT, step["output"])]
+    rest |= {"input": steps[0]["input"], "output": "".join(text for _, text in pieces)}
+    [record] = read_verl(where, rest | {"step_scores": [step.get("score") for step in steps]})
+    return [replace(record, pieces=tuple(pieces), notes=())]
+
+
+def read_nemo_gym(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A rollout of NeMo Gym: what OpenAI's Responses were asked, and what came of it."""
+    rest = dict(values)
+    asked, response = rest.pop("responses_create_params"), rest.pop("response")
+    prompt = asked["input"] if isinstance(asked["input"], str) else messages_of_items(asked["input"])
+    rest |= {"prompt": prompt, "completion": messages_of_items(response["output"]), "tools": asked.get("tools")}
+    rest["finished"] = response.get("status") != "incomplete"
+    return [read_row(where, rest, series=values.get("_ng_task_index"))]
+
+
+def read_torchtitan(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A rollout of torchtitan's reinforcement learning: the first prompt, and each turn with what it was answered."""
+    rest = dict(values)
+    turns = rest.pop("turns")
+    said = [message for turn in turns for message in (turn["completion_message"], *turn["env_messages"])]
+    rest |= {"prompt": turns[0]["prompt_messages"], "completion": said, "finished": rest.get("status") == "completed"}
+    return [read_row(where, rest, series=rest.get("group_id"), logged_advantage="advantage")]
+
+
+def read_art(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A group of ART's trajectories: messages, where the policy sampled them within the ``choices`` of a response."""
+    records = []
+    for number, trajectory in enumerate(values["trajectories"], start=1):
+        rest = dict(trajectory)
+        said = rest.pop("messages_and_choices")
+        messages, ends = [one.get("message", one) for one in said], [one.get("finish_reason") for one in said]
+        first = next((i for i, end in enumerate(ends) if end is not None), len(ends))
+        rest |= {"prompt": messages[:first], "completion": messages[first:]}
+        rest["finished"] = list(filter(None, ends))[-1:] != ["length"]
+        records.append(read_row(f"{where}: trajectory {number}", rest, series=where))
+    return records
 
 
 def read_openrlhf(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``input`` and ``output``, with a ``reward`` where a reward model scored them."""
-    rest = dict(values)
-    prompt = prompt_text(where, rest.pop("input"), "input")
-    completion = checked(where, "output", rest.pop("output"), TEXT)
-    check_reward(where, rest)
-    return [Record(where, prompt, completion, finished=is_finished(rest), columns=rest)]
+    return [read_row(where, values, prompt="input", completion="output")]
+
+
+_OF_VERIFIERS = ("timing", "token_usage", "trajectory", "error_chain", "long_error_chain")
+"""Columns of verifiers that say nothing of a completion."""
 
 
 def read_verifiers(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of ``results.jsonl``: messages, or text. A rollout that failed before it said anything gives none."""
-    rest = dict(values)
-    prompt, completion = rest.pop("prompt"), rest.pop("completion")
-    if prompt is None or not completion:
+    if values["prompt"] is None or not values["completion"]:
         return []
-    check_reward(where, rest)
-    for name in ("timing", "token_usage", "trajectory", "error_chain", "long_error_chain"):
-        rest.pop(name, None)
-    finished = not rest.pop("is_truncated") if isinstance(rest.get("is_truncated"), bool) else is_finished(rest)
-    tools = rest.pop("tool_defs", None)
-    return [answered(where, prompt, completion, tools, finished=finished, columns=rest)]
+    rest = {name: value for name, value in values.items() if name not in _OF_VERIFIERS}
+    return [read_row(where, rest, tools="tool_defs")]
 
 
 def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -104,7 +146,7 @@ def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
     name = "messages" if is_messages(values.get("messages")) else "conversations"
     messages = read_messages(where, name, conversation_turns(values) or [])
     rest = {column: value for column, value in values.items() if column not in (name, "system")}
-    check_reward(where, rest)
+    checked(where, "reward", rest.get("reward"), REWARD)
     if uses_tools(messages):
         conversation = conversation_of(where, name, [], messages, rest.pop("tools", None))
         record = Record(where, conversation.prompt, conversation=conversation, notes=notes_of(messages))
@@ -127,8 +169,8 @@ def conversation_turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None
 def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """Read a sequence of ``token_exports``."""
     record = _whole_sequence(where, values, "loss_mask", "inference_logprobs")
-    columns = {"training_step": values.get("step"), "env_name": values.get("env_name")}
-    known = {name: value for name, value in columns.items() if value is not None}
+    names = {"training_step": "step", "env_name": "env_name"}
+    known = {name: values[called] for name, called in names.items() if values.get(called) is not None}
     return [replace(record, series=f"step {values.get('step')}", columns=known | record.columns)]
 
 
@@ -164,8 +206,7 @@ def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of NeMo-RL's ``train_data_step*.jsonl``: ids of prompt and completion, padded behind ``input_lengths``."""
     used = ("token_ids", "token_loss_mask", "generation_logprobs", "advantages", "prev_logprobs", "content")
     rest = {name: value for name, value in values.items() if name not in used}
-    rest["reward"] = rest.pop("rewards", None)
-    check_reward(where, rest, "rewards")
+    rest["reward"] = checked(where, "rewards", rest.pop("rewards", None), REWARD)
     record = _whole_sequence(where, values, "token_loss_mask", "generation_logprobs", rest.pop("input_lengths", None))
     record = replace(record, columns=rest | record.columns)
     texts = values["content"]
@@ -176,31 +217,14 @@ def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 def read_miles(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A ``Sample`` of slime or miles: the last ``response_length`` of its ``tokens`` are the completion."""
-    rest = dict(values)
-    prompt, ids = prompt_text(where, rest.pop("prompt")), checked(where, "tokens", rest.pop("tokens"), IDS)
-    length = rest.pop("response_length")
+    rest = {name: value for name, value in values.items() if name not in ("index", "group_index", "response_length")}
+    ids, length = checked(where, "tokens", values["tokens"], IDS), values["response_length"]
     if type(length) is not int or not 0 < length <= len(ids):
         raise TaskError(f"{where}: 'response_length' is {length!r}; give a number of the {len(ids)} tokens")
-    mask = each_token(where, "loss_mask", rest.pop("loss_mask", None), MASK, length)
-    logprobs = each_token(where, "rollout_log_probs", rest.pop("rollout_log_probs", None) or None, NUMBERS, length)
-    check_reward(where, rest)
-    if rest.get("label") is not None:
-        rest["answer"] = rest.pop("label")
-    series = f"group {rest.pop('group_index', None)}"
-    rest.pop("index", None)
-    return [
-        Record(
-            where,
-            prompt,
-            rest.pop("response", None),
-            token_ids=ids[-length:],
-            logprobs=logprobs,
-            mask=None if mask is None or all(mask) else mask,
-            finished=rest.pop("status", None) == "completed",
-            series=series,
-            columns=rest,
-        )
-    ]
+    rest |= {"tokens": ids[-length:], "finished": rest.pop("status", None) == "completed"}
+    rest["rollout_log_probs"] = rest.get("rollout_log_probs") or None
+    names = {"completion": "response", "token_ids": "tokens", "mask": "loss_mask", "logprobs": "rollout_log_probs"}
+    return [read_row(where, rest, series=f"group {values.get('group_index')}", answer="label", **names)]
 
 
 def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -313,13 +337,11 @@ def _stretches(mask: Sequence[int], conversation: Conversation) -> list[Turn]:
     """The turns of a mask and what stands between them, written by whom the messages between two turns are of."""
     at, messages = conversation.turns, conversation.messages
     writers = [role_of(messages[a + 1 : b]) for a, b in zip(at, [*at[1:], len(messages)], strict=True)]
-    runs = list(sampled_runs(mask))
     turns: list[Turn] = []
-    for number, (begin, last) in enumerate(runs):
-        following = runs[number + 1][0] if number + 1 < len(runs) else len(mask)
-        turns.append(Turn(ASSISTANT, begin, last + 1))
-        if following > last + 1:
-            turns.append(Turn(writers[min(number, len(writers) - 1)], last + 1, following))
+    for sampled, run in groupby(range(len(mask)), lambda token: bool(mask[token])):
+        tokens = list(run)
+        role = ASSISTANT if sampled else writers[min(len(turns) // 2, len(writers) - 1)]
+        turns.append(Turn(role, tokens[0], tokens[-1] + 1))
     return turns
 
 
@@ -332,15 +354,15 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
         for name, reward in (trace.get("rewards") or {}).items()
         if is_number(reward.get("score"))
     }
-    if scores:
-        columns |= {"reward": sum(scores.values()), "rewards": scores}
-    if trace.get("metrics"):
-        columns["metrics"] = trace["metrics"]
-    if is_number(trace.get("advantage")):
-        columns["logged_advantage"] = trace["advantage"]
-    if errors := trace.get("errors"):
-        columns["error"] = f"{errors[-1].get('type')}: {errors[-1].get('message')}"
-    return columns
+    errors = trace.get("errors")
+    known = {
+        "reward": sum(scores.values()) if scores else None,
+        "rewards": scores or None,
+        "metrics": trace.get("metrics") or None,
+        "logged_advantage": trace["advantage"] if is_number(trace.get("advantage")) else None,
+        "error": f"{errors[-1].get('type')}: {errors[-1].get('message')}" if errors else None,
+    }
+    return columns | {name: value for name, value in known.items() if value is not None}
 
 
 _AGREES = 0.99
@@ -366,23 +388,21 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], Sequence[str]
         groups.setdefault(record.series + json.dumps(record.prompt), []).append(record)
     agreement = {}  # of the first so many: the mean correlation of their sum with the advantage, in groups with one
     for count in range(1, len(numeric) + 1):
-        found = []
-        for group in groups.values():
-            pairs = [(_sum(record, numeric[:count]), record.columns["logged_advantage"]) for record in group]
-            known = [(total, advantage) for total, advantage in pairs if total is not None and is_number(advantage)]
-            if len(known) > 1:
-                found.append(_correlation(*zip(*known, strict=True)))
+        pairs = [
+            [(_sum(record, numeric[:count]), record.columns["logged_advantage"]) for record in group]
+            for group in groups.values()
+        ]
+        known = [[pair for pair in of if pair[0] is not None and is_number(pair[1])] for of in pairs]
+        found = [_correlation(*zip(*of, strict=True)) for of in known if len(of) > 1]
         agreement[count] = sum(found) / len(found) if found else 1.0
     best = max(agreement.values())
     as_good = [count for count, found in agreement.items() if found >= best - (1 - _AGREES)]
     rewards = numeric[: max(as_good, key=lambda count: (whole.isdisjoint(numeric[:count]), count))]
-    said = f"reward is the sum of {', '.join(rewards)}"
-    if agreement[len(rewards)] >= _AGREES:
-        said += ", which the logged advantages agree with"
-    else:
-        said += ", but the logged advantages are not of this sum: they may have weights, which the file does not hold"
-    if others := numeric[len(rewards) :]:
-        said += f"; taken for no reward: {', '.join(others)}"
+    others = numeric[len(rewards) :]
+    unlike = "but the logged advantages are not of this sum: they may have weights, which the file does not hold"
+    agrees = "which the logged advantages agree with" if agreement[len(rewards)] >= _AGREES else unlike
+    unsummed = f"; taken for no reward: {', '.join(others)}" if others else ""
+    said = f"reward is the sum of {', '.join(rewards)}, {agrees}{unsummed}"
     summed = []
     for record in records:
         logged = {"logged_reward": record.columns["reward"]} if "reward" in record.columns else {}  # a function's name

@@ -15,9 +15,13 @@ lm-eval    ``doc``, ``arguments``, ``resps[]``               lm-evaluation-harne
 verifiers  ``example_id``, ``prompt``, ``completion``        verifiers' ``results.jsonl``
 traces     ``task``, ``nodes[]`` or ``traces[]``             verifiers 0.4's ``traces.jsonl``; prime-rl's
                                                              ``train_rollouts.jsonl``
+agent-r1   ``input``, ``output``, ``steps[]``                Agent-R1's dump of trajectories
 verl       ``input``, ``output``, ``score``, ``gts``         verl's ``trainer.rollout_data_dir``: N.jsonl
 openrlhf   ``input``, ``output``, ``reward``                 OpenRLHF's ``batch_inference``
 nemo-rl    ``content``, ``token_ids``, ``token_loss_mask``   NeMo-RL's ``train_data_step*.jsonl``
+nemo-gym   ``responses_create_params``, ``response``         NeMo Gym's rollouts
+torchtitan ``turns[]`` with ``completion_message``           torchtitan's ``rl`` rollouts
+art        ``trajectories[]``                                OpenPipe ART's trajectory groups
 miles      ``tokens``, ``response_length``, ``prompt``       slime's and miles' ``Sample``
 messages   ``messages[]``, or ``conversations[]``            OpenAI's chat format; ShareGPT
 trl        ``step``, ``prompt``, ``completion``,             TRL 1.16 ``GRPOTrainer._log`` with
@@ -43,36 +47,34 @@ from pydantic import StrictBool, TypeAdapter
 from workbench.data.conversations import is_conversation
 from workbench.data.engines import (
     conversation_turns,
+    read_agent_r1,
+    read_art,
     read_conversation,
     read_lm_eval,
     read_miles,
+    read_nemo_gym,
     read_nemo_rl,
     read_openrlhf,
     read_prime_rl,
+    read_torchtitan,
     read_traces,
     read_verifiers,
     read_verl,
 )
 from workbench.data.records import (
-    IDS,
     MASK,
-    NUMBERS,
     TEXT,
-    TEXTS,
     Kind,
     Record,
-    answered,
-    check_reward,
     checked,
     each_token,
-    is_finished,
     prompt_text,
     read_math_shepherd,
     read_prm800k,
     read_processbench,
     read_rlhflow,
+    read_row,
     read_stepwise,
-    step_labels,
 )
 from workbench.errors import TaskError, cut
 from workbench.schema import Rollout
@@ -143,42 +145,9 @@ def stepwise_rows(where: str, values: dict[str, Any]) -> list[dict[str, Any]]:
 # --- one reader a format -------------------------------------------------------------------------------------------
 
 
-def _read_plain(where: str, values: Mapping[str, Any]) -> list[Record]:
-    """``prompt`` and ``completion`` (text, a chat message, or those of an episode) or ``token_ids``."""
-    rest = dict(values)
-    prompt, answer, given, mask, logprobs = (
-        rest.pop(name, None) for name in ("prompt", "completion", "token_ids", "mask", "logprobs")
-    )
-    if answer is None and given is None:
-        raise TaskError(f"{where}: 'completion' is missing; give text, or 'token_ids'")
-    ids = () if given is None else checked(where, "token_ids", given, IDS)
-    finished = is_finished(rest)
-    if "is_correct" in rest:
-        rest.setdefault("correct", rest.pop("is_correct"))
-    check_reward(where, rest)
-    if rest.get("labels") is not None and rest.get("labelled_steps") is not None:
-        steps = checked(where, "labelled_steps", rest["labelled_steps"], TEXTS)
-        rest["labels"] = step_labels(where, "labelled_steps", steps, rest["labels"])
-    if answer is None:
-        record = Record(where, prompt_text(where, prompt), finished=finished, columns=rest)
-    else:
-        record = answered(where, prompt, answer, rest.pop("tools", None), finished=finished, columns=rest)
-    return [
-        replace(
-            record,
-            token_ids=None if given is None else ids,
-            mask=each_token(where, "mask", mask, MASK, len(ids)),
-            logprobs=each_token(where, "logprobs", logprobs, NUMBERS, len(ids)),
-        )
-    ]
-
-
 def _read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """TRL's log: a reward that scored nothing is NaN there, ``None`` here. ``with_rewards`` adds ``reward``."""
-    rest = {"training_step": values["step"], "logged_advantage": values["advantage"]}
-    [record] = _read_plain(where, {**values, **rest})
-    columns = {name: value for name, value in record.columns.items() if name not in ("step", "advantage")}
-    return [replace(record, series=str(values["step"]), columns=columns)]
+    return [read_row(where, values, series=values["step"], training_step="step", logged_advantage="advantage")]
 
 
 def _read_swift(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -197,16 +166,13 @@ def _read_swift(where: str, values: Mapping[str, Any]) -> list[Record]:
 def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
     """Read every column that is an object with a ``solution``: one model's completion."""
     rest = {name: value for name, value in values.items() if not _is_solution(value)}
-    prompt = prompt_text(where, rest.pop("question"), "question")
-    if "ground_truth" in rest:
-        rest["answer"] = rest.pop("ground_truth")
     records = []
     for model, answer in values.items():
         if _is_solution(answer):
             right = checked(where, f"{model}.is_correct", answer.get("is_correct"), _VERDICT)
-            text = checked(where, f"{model}.solution", answer["solution"], TEXT)
             verdict = {} if right is None else {"correct": right, "reward": float(right)}
-            records.append(Record(where, prompt, text, columns=rest | {"model": model} | verdict))
+            row = {**rest, "completion": checked(where, f"{model}.solution", answer["solution"], TEXT), "model": model}
+            records.append(read_row(where, row | verdict, prompt="question", answer="ground_truth"))
     return records
 
 
@@ -220,25 +186,29 @@ def _read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
         at = f"{where}: rollout {number}"
         try:
             columns = {**(values.get("columns") or {}), **(rollout.get("columns") or {})}
-        except (AttributeError, TypeError) as error:
-            raise TaskError(f"{at}: it and its 'columns' must be objects with named values ({error})") from error
-        if "texts" in rollout:
-            columns = {name: value for name, value in rollout.items() if name not in _OF_ROLLOUT} | columns
-            each_token(at, "mask", rollout.get("mask"), MASK, len(rollout["texts"]))
-            try:
+            if "texts" in rollout:
+                columns = {name: value for name, value in rollout.items() if name not in _OF_ROLLOUT} | columns
+                each_token(at, "mask", rollout.get("mask"), MASK, len(rollout["texts"]))
                 kept = Rollout.from_json({"finished": False, **rollout, "columns": columns})
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise TaskError(f"{at}: {error}; give 'token_ids' and 'texts', one text an id") from error
-            record = Record(where, prompt, rollout=kept)
-        else:
-            row = {name: value for name, value in rollout.items() if name != "columns"} | {"prompt": prompt}
-            [record] = _read_plain(at, row)
-            record = replace(record, where=where, columns=columns | record.columns)
+                record = Record(where, prompt, rollout=kept, columns=columns)
+            else:
+                row = {name: value for name, value in rollout.items() if name != "columns"} | {"prompt": prompt}
+                record = read_row(at, row)
+                record = replace(record, where=where, columns=columns | record.columns)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            needs = "it is an object with a 'completion', or with 'token_ids' and 'texts', one text an id"
+            raise TaskError(f"{at}: {error}; {needs}; and 'columns' are named values") from error
         records.append(replace(record, series=where, policy=policy, sampling=sampling))
     return records
 
 
 _OF_ROLLOUT = {field.name for field in fields(Rollout)}
+
+
+def _has_parts(value: Any, *names: str) -> bool:
+    """Return whether this is a list of objects with these names."""
+    parts = value if isinstance(value, list) else []
+    return bool(parts) and all(isinstance(part, dict) and part.keys() >= {*names} for part in parts)
 
 
 def _is_solution(value: Any) -> bool:
@@ -307,12 +277,43 @@ FORMATS: dict[str, Format] = {
         Format("prime-rl", read_prime_rl, ("token_ids", "loss_mask", "inference_logprobs"), called="a prime-rl log"),
         Format("lm-eval", read_lm_eval, ("doc_id", "doc", "arguments", "resps"), called="an lm-eval log"),
         Format("verifiers", read_verifiers, ("example_id", "prompt", "completion", "reward"), called="a verifiers log"),
-        Format("verl", read_verl, ("input", "output", "score"), called="a verl log"),
+        Format("nemo-gym", read_nemo_gym, ("responses_create_params", "response"), called="a NeMo Gym log"),
+        Format(
+            "torchtitan",
+            read_torchtitan,
+            ("turns",),
+            "`turns`, each with `prompt_messages`, `completion_message` and `env_messages`",
+            holds=lambda row: _has_parts(row["turns"], "prompt_messages", "completion_message"),
+            called="a torchtitan log",
+        ),
+        Format(
+            "art",
+            read_art,
+            ("trajectories",),
+            "`trajectories`, each with `messages_and_choices` and `reward`",
+            holds=lambda row: _has_parts(row["trajectories"], "messages_and_choices"),
+            called="ART's trajectories",
+        ),
+        Format(
+            "agent-r1",
+            read_agent_r1,
+            ("input", "output", "score", "steps"),
+            "`score`, and `steps`, each with `input` and `output`",
+            holds=lambda row: _has_parts(row["steps"], "input", "output"),
+            called="an Agent-R1 log",
+        ),
+        Format(
+            "verl",
+            read_verl,
+            ("input", "output", "score"),
+            holds=lambda row: isinstance(row["output"], str | None),
+            called="a verl log",
+        ),
         Format(
             "openrlhf",
             read_openrlhf,
             ("input", "output"),
-            holds=lambda row: "instruction" not in row,
+            holds=lambda row: "instruction" not in row and isinstance(row["output"], str | None),
             called="an OpenRLHF log",
         ),
         Format(
@@ -343,7 +344,7 @@ FORMATS: dict[str, Format] = {
         ),
         Format(
             "plain",
-            _read_plain,
+            lambda where, values: [read_row(where, values)],
             ("prompt",),
             "`prompt`, and `completion` or `token_ids`",
             holds=lambda row: bool({"completion", "token_ids"} & row.keys()),

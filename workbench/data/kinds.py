@@ -4,7 +4,8 @@
 kind                  columns of a row
 ====================  ==============================================================================================
 ``prompts``           ``prompt`` (or ``question``, or ``problem``) and any others
-``demonstrations``    ``prompt`` and ``completion``, or ``messages`` that end with the assistant's
+``demonstrations``    ``prompt`` and ``completion``, or ``messages`` that end with the assistant's; those with the
+                      ``label`` false are left out
 ``pairs``             ``chosen`` and ``rejected``, with a ``prompt`` or beginning with the same one, as in TRL
 ``labelled_steps``    ``prompt``, ``completions`` (a text a step) and ``labels`` (a step's: true, false, a probability
                       from 0 to 1, or null for unknown), as in TRL; also a row of PRM800K, Math-Shepherd or ProcessBench
@@ -19,7 +20,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -28,10 +29,11 @@ from typing import Any, Literal
 
 from workbench.config import TaskSection
 from workbench.config.task import parse_filter
-from workbench.data.conversations import is_conversation, sharegpt_messages
+from workbench.data.conversations import is_conversation, is_messages, sharegpt_messages
 from workbench.data.read import Row
-from workbench.data.records import TEXTS, checked, step_labels
+from workbench.data.records import TEXTS, checked, is_number, step_labels
 from workbench.errors import TaskError, cut, did_you_mean, shown
+from workbench.rewards.others import Role, columns_for
 from workbench.schema import Prompt
 
 Kind = Literal["prompts", "pairs", "demonstrations", "labelled_steps"]
@@ -238,7 +240,7 @@ def columns_of(where: str, values: Mapping[str, Any], columns: Mapping[str, str]
     """
     made = {}
     for name, source in columns.items():
-        value = value_at(values, source)
+        value = value_at(values, source) if source else None  # "answer=" says that there is none
         if value is MISSING:
             raise no_column(f"{field}: {where} has no", source, values)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)  # of a CSV file, say
@@ -256,6 +258,32 @@ def names_of(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> lis
     return names
 
 
+def guess(role: Role, rows: Sequence[Mapping[str, Any]], taken: Collection[str] = ()) -> list[str]:
+    """Return the columns that may be of a role, by their names and the values in some rows; several if in doubt.
+
+    Those of ``taken`` are others already.
+    """
+    names = dict.fromkeys(name for values in rows for name in names_of(values) if name not in taken)
+    return columns_for(role, [name for name in names if any(_may_be(role, value_at(row, name)) for row in rows)])
+
+
+_LONGEST_ANSWER = 200
+"""Characters of a text that is taken for an answer and not for a solution in words, unless it marks its result."""
+
+
+def _may_be(role: Role, value: Any) -> bool:
+    if role == "reward":
+        return is_number(value) or isinstance(value, bool)
+    if role != "answer":
+        return (isinstance(value, str) and bool(value.strip())) or is_messages(value)
+    texts = value if isinstance(value, list) and value else [value]
+    return all(is_number(text) or (isinstance(text, str) and _tells_result(text)) for text in texts)
+
+
+def _tells_result(text: str) -> bool:
+    return len(text) <= _LONGEST_ANSWER or "####" in text or "\\boxed" in text
+
+
 def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the layout's name ("" for the columns of a task), and the row with the columns that it becomes.
 
@@ -266,13 +294,12 @@ def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     alpaca     ``instruction``, ``input``, ``output``                     ``prompt``, ``completion``
     sharegpt   ``conversations`` of ``from`` and ``value``, ``system``    ``messages``
     messages   ``messages``, the last not the assistant's                 ``prompt``
-    input      ``input``, ``output``, ``label`` or ``gts``                ``prompt``, ``completion``, ``answer``
+    input      ``input``, ``output``                                      ``prompt``, ``completion``
     choices    ``question``, ``options`` or ``choices``                   ``prompt`` with options, ``answer`` a letter
     ========== ========================================================== ========================================
 
     Sources: verl's ``examples/data_preprocess``, Stanford Alpaca's and ShareGPT's files as LLaMA-Factory and Axolotl
-    read them, OpenRLHF's ``--input_key`` and ``--label_key``, verl's ``_dump_generations``, the rows of AQuA-RAT, SAT,
-    MMLU, ARC and MedQA.
+    read them, OpenRLHF's ``--input_key``, verl's ``_dump_generations``, the rows of AQuA-RAT, SAT, MMLU, ARC and MedQA.
     """
     has_prompt = any(name in values for name in PROMPTS)
     instruction, text, output = (values.get(name) for name in ("instruction", "input", "output"))
@@ -289,9 +316,7 @@ def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if "prompt" not in values and is_conversation(messages) and messages[-1]["role"] != "assistant":
         return "messages", {**values, "prompt": messages}
     if (isinstance(text, str) or is_conversation(text)) and not has_prompt:
-        gold = next((values[name] for name in ("label", "gts") if values.get(name) is not None), None)
-        answer = {} if gold is None or "answer" in values else {"answer": gold}
-        return "input", {**values, "prompt": text, **answer, **completion}
+        return "input", {**values, "prompt": text, **completion}
     if kind_of(values) == "prompts" and (choices := _choices(values)):
         return "choices", {**values, **choices}
     return "", dict(values)
@@ -335,12 +360,25 @@ _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 _INSTEAD = {"prompt", "completion", "chosen", "rejected"}
 
 
-def mapped(row: Row, section: TaskSection) -> Row:
+def gold_columns(rows: Sequence[Row], section: TaskSection) -> list[str]:
+    """Return the columns that may be the right answer where neither section nor layout says it; several if in doubt.
+
+    None beside the numbers of a countdown, whose target is not the answer.
+    """
+    seen = [recognised(row.values)[1] for row in rows]
+    is_known = "answer" in section.columns or any({"answer", "numbers", "nums"} & values.keys() for values in seen)
+    return [] if is_known or kind_of(seen[0]) in ("pairs", "labelled_steps") else guess("answer", seen)
+
+
+def mapped(row: Row, section: TaskSection, gold: str = "") -> Row:
     """Return a row with a task's columns: its layout is recognised, columns are made of others, the template is filled.
 
-    Raises TaskError, naming the row and what it has, for a column that is not there.
+    ``gold`` is the column that was found to be the right answer. Raises TaskError, naming the row and what it has, for
+    a column that is not there.
     """
     layout, values = recognised(row.values)
+    if gold and (answer := value_at(row.values, gold)) is not MISSING:
+        values["answer"] = answer
     values |= columns_of(row.where, row.values, section.columns, "task.columns")
     if layout == "messages" or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
         values.pop("messages", None)  # which would go before the others
@@ -353,15 +391,18 @@ def mapped(row: Row, section: TaskSection) -> Row:
 def taken(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Counter[str]]:
     """Return which of the mapped rows are taken, and how many are left out by which field.
 
-    All are looked at where some may be left out. Raises TaskError for a filter on a column that no row has.
+    A completion with the ``label`` false, as KTO's unpaired preferences have it, is no demonstration. All rows are
+    looked at where some may be left out. Raises TaskError for a filter on a column that no row has.
     """
     most = section.max_prompt_characters
-    if section.filter is None and most is None:
+    is_judged = len(rows) > 0 and "completion" in rows[0].values and isinstance(rows[0].values.get("label"), bool)
+    if section.filter is None and most is None and not is_judged:
         return range(len(rows)), Counter()
     kept = range(len(rows)) if section.filter is None else _filtered(rows, section.filter)
-    indices = [i for i in kept if most is None or characters(prompt_of(rows[i].where, rows[i].values)[1]) <= most]
-    skipped = {"filter": len(rows) - len(kept), "max_prompt_characters": len(kept) - len(indices)}
-    return indices, Counter({field: count for field, count in skipped.items() if count})
+    good = [i for i in kept if not is_judged or rows[i].values.get("label") is not False]
+    indices = [i for i in good if most is None or characters(prompt_of(rows[i].where, rows[i].values)[1]) <= most]
+    left = {"filter": (rows, kept), "label": (kept, good), "max_prompt_characters": (good, indices)}
+    return indices, Counter({field: len(a) - len(b) for field, (a, b) in left.items() if len(a) > len(b)})
 
 
 def _filtered(rows: Sequence[Row], text: str) -> Sequence[int]:

@@ -22,12 +22,13 @@ from workbench.checks.difficulty import right_of
 from workbench.data.chain_arithmetic import SYMBOL, Chain, labelled_answer, noisy_results
 from workbench.data.kinds import PROMPTS, kind_of
 from workbench.data.read import SHIPPED, read_rows
-from workbench.data.rollouts import load_groups
+from workbench.data.records import Record
+from workbench.data.rollouts import Builder, Draft, Facts, load_groups
 from workbench.data.tasks import Task, kept_for_training, load_task
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
 from workbench.files import encode, replace_file
-from workbench.schema import Example, Group, Rollout, ScoredGroup
+from workbench.schema import Example, Group, ScoredGroup
 
 _TAKEN = {*PROMPTS, "messages", "completion", "chosen", "rejected", "completions", "labels"}
 """Columns that say what kind a row is: a task's own of these names are left out of it."""
@@ -184,35 +185,23 @@ def planted_errors(
     goes on correctly from a wrong value is blamed once) and ``correct`` (the final answer). Tokens are ``tokenizer``'s,
     or words. The task is chain arithmetic in steps.
     """
-    tokeniser = load_tokeniser(tokenizer)
-    sampling = {"file": f"planted errors, rate {rate:g}, seed {seed}", "tokenizer": tokeniser.name, "preset": "line"}
+    facts = Facts("generated", n * num_generations, preset="line")
+    builder = Builder(load_tokeniser(tokenizer), facts, f"planted errors, rate {rate:g}, seed {seed}")
     groups = []
     for index in range(n):
-        example = task.held_out[index]
-        rng = random.Random(f"planted/{seed}/{index}")
-        rollouts = tuple(_rollout(example, rng, rate, tokeniser) for _ in range(num_generations))
-        groups.append(Group(example.prompt, rollouts, example.columns, sampling=sampling))
+        example, rng = task.held_out[index], random.Random(f"planted/{seed}/{index}")
+        records = tuple(_record(example, rng, rate) for _ in range(num_generations))
+        groups.append(builder.build(Draft(example.prompt, records)))
     return groups
 
 
-def _rollout(example: Example, rng: random.Random, rate: float, tokeniser: Any) -> Rollout:
+def _record(example: Example, rng: random.Random, rate: float) -> Record:
     operations = tuple((_NAMES[symbol], int(operand)) for symbol, operand in example.columns["operations"])
     chain = Chain(int(example.columns["start"]), operations)
     results = noisy_results(chain, rng, rate)
     steps, labels = labelled_answer(chain, results)
-    text = "\n".join(steps)
-    tokens = tokeniser.tokens(text)
-    token, shown = tokeniser.end
-    return Rollout(
-        (*tokens.ids, token),
-        (*tokens.texts, shown),
-        finished=True,
-        columns={
-            "labelled_steps": steps,
-            "labels": list(map(float, labels)),
-            "correct": results[-1] == chain.answer,
-        },
-    )
+    labelled = {"labelled_steps": steps, "labels": list(map(float, labels)), "correct": results[-1] == chain.answer}
+    return Record("", example.prompt, "\n".join(steps), finished=True, columns={**example.columns, **labelled})
 
 
 def labelled_groups(

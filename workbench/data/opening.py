@@ -2,39 +2,31 @@
 
 ``look_at`` decides by the first rows. Rollouts have the columns of a format of ``data.formats`` and come in groups or
 with scores; what a task can be made of is problems. Columns of other names ("Problem Text", ``gold_value``) are guessed
-by the words in them; what somebody chose goes before any guess. Nothing is tokenised or scored here.
+by the words in them (``kinds.guess``), but not where two fit; what somebody chose goes before any guess. Nothing is
+tokenised or scored here.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from workbench.credit import assign_credit
-from workbench.data.conversations import is_messages
 from workbench.data.engines import conversation_turns
 from workbench.data.formats import FORMATS
-from workbench.data.kinds import PROMPTS, columns_of, names_of, recognised, value_at
+from workbench.data.kinds import PROMPTS, columns_of, guess, names_of, recognised
 from workbench.data.read import EVERY, resolve, rows_and_faults
 from workbench.data.records import is_number
-from workbench.data.rollouts import is_of_a_run
+from workbench.data.rollouts import Draft, is_of_a_run
 from workbench.errors import TaskError
+from workbench.rewards.others import Role
 from workbench.schema import Group
 
-Role = Literal["prompt", "completion", "answer", "reward"]
 ROLES: tuple[Role, ...] = get_args(Role)
-WORDS: Mapping[Role, tuple[str, ...]] = {
-    "prompt": ("prompt", "question", "problem", "query", "instruction", "exercise", "task", "input"),
-    "completion": ("completion", "response", "output", "generation", "reply", "rollout"),
-    "answer": ("answer", "gold", "truth", "target", "expected", "label", "solution", "result"),
-    "reward": ("reward", "score", "points", "rating", "grade"),
-}
-"""Words that the names of columns are known by, the surest first."""
 LIKE_DEMONSTRATIONS = frozenset({"plain", "messages", "openrlhf"})
 """Formats that rows to learn from have as well. Those are of a prompt each, and nothing scores them."""
 OF_ROLLOUTS = frozenset({"reward", "score", "correct", "is_correct", "labels", "token_ids"})
@@ -77,10 +69,13 @@ def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
     columns |= [("prompt", name) for name in reversed(PROMPTS) if name in values]
     columns = {role: name for role, name in (columns | mapping).items() if chosen.get(role) != ""}
 
-    def guess(*roles: Role) -> None:
+    def guess_columns(*roles: Role) -> None:
         for role in roles:
-            if role not in columns and role not in chosen and (name := _guessed(role, values, columns.values())):
-                columns[role] = mapping[role] = name
+            found = (
+                [] if role in columns or role in chosen else guess(role, [row.values for row in rows], columns.values())
+            )
+            if len(found) == 1:
+                columns[role] = mapping[role] = found[0]
 
     format = next((format.name for format in FORMATS.values() if format.fits(values)), None)
     if format is not None and not chosen.keys() & {"prompt", "completion"}:
@@ -91,42 +86,22 @@ def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
             for row in rows
         }
         if OF_ROLLOUTS & values.keys() or len(prompts) < len(rows):
-            guess("answer", "reward")
+            guess_columns("answer", "reward")
             return Look("rollouts", names, columns, mapping)
         columns.pop("completion", None)
     layout, as_task = recognised(values)
     if not layout and not {"messages", "chosen"} & values.keys():
-        guess("prompt")
+        guess_columns("prompt")
         if "prompt" not in columns:
             return Look("problems", names, columns, mapping, "prompt")
         if format is None:
-            guess("completion")
+            guess_columns("completion")
     if "answer" not in as_task:
-        guess("answer")
+        guess_columns("answer")
     if "completion" not in columns:
         return Look("problems", names, columns, mapping)
-    guess("reward")
+    guess_columns("reward")
     return Look("rollouts", names, columns, columns)
-
-
-def _guessed(role: Role, values: Mapping[str, Any], taken: Collection[str]) -> str | None:
-    """Return the column whose name is the surest of the role's words, or else has it among its words."""
-    words = {}
-    for name in names_of(values):
-        value = value_at(values, name)
-        if role == "reward":
-            may_be = is_number(value) or isinstance(value, bool)
-        elif role == "answer":
-            may_be = isinstance(value, str | list) or is_number(value)
-        else:
-            may_be = (isinstance(value, str) and bool(value.strip())) or is_messages(value)
-        if name not in taken and may_be:
-            words[name] = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
-    for fits in (lambda known, found: [known] == found, lambda known, found: known in found):
-        for known in WORDS[role]:
-            if (fitting := next((name for name, found in words.items() if fits(known, found)), None)) is not None:
-                return fitting
-    return None
 
 
 # --- advantages that a file logged ------------------------------------------------------------------------------
@@ -150,7 +125,7 @@ class LoggedAdvantages:
     within: float
 
 
-def recognise_advantages(groups: Iterable[Group]) -> LoggedAdvantages | None:
+def recognise_advantages(groups: Iterable[Draft | Group]) -> LoggedAdvantages | None:
     """Find out how the advantages that a file logged were made of its rewards. None where that is not known."""
     logged = [
         (rewards, advantages)

@@ -48,15 +48,14 @@ _BATCH = 256  # rows of a table that are Python's at a time
 class Row:
     """One row's columns. ``where`` is how messages call it: ``line 3`` of a text file, ``row 3`` of all else.
 
-    ``mended`` says that its texts held unpaired surrogates, which no tokenizer and no UTF-8 file takes: each is U+FFFD.
-    ``unset`` says that it held NaN or infinity, which is None in ``values``. A row that cannot be read has no values
-    and says why in ``fault``; one that an import leaves out with a note has that note in ``left_out``.
+    ``changed`` says what was: ``SURROGATES``, which no tokenizer and no UTF-8 file takes, and ``NAN``, which is None in
+    ``values``. A row that cannot be read has no values and says why in ``fault``; one that an import leaves out with a
+    note has that note in ``left_out``.
     """
 
     where: str
     values: dict[str, Any]
-    mended: bool = False
-    unset: bool = False
+    changed: frozenset[str] = frozenset()
     fault: str = ""
     left_out: str = ""
 
@@ -142,11 +141,14 @@ def row_of(source: str, where: str, values: Any) -> Row:
         plain = {_mended(name, seen): _plain(name, value, seen, 1) for name, value in values.items()}
     except ValueError as error:
         return Row(where, {}, fault=f"{source} {where}: {error}")
-    return Row(where, plain, mended="surrogate" in seen, unset="NaN" in seen)
+    return Row(where, plain, frozenset(seen))
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
+NAN = "with NaN, which is taken for no number: a reward of NaN is unscored"
+SURROGATES = "with unpaired surrogates, each replaced by U+FFFD"
+"""What notes say of rows."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -159,7 +161,7 @@ def _plain(column: str, value: Any, seen: set[str], depth: int) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return value
-        seen.add("NaN")
+        seen.add(NAN)
         return None
     if depth > MAX_DEPTH:
         raise ValueError(f"{column!r} is nested too deeply; the limit is {MAX_DEPTH} levels")
@@ -177,7 +179,7 @@ def _plain(column: str, value: Any, seen: set[str], depth: int) -> Any:
 def _mended(text: str, seen: set[str]) -> str:
     if text.isascii() or not _SURROGATE.search(text):
         return text
-    seen.add("surrogate")
+    seen.add(SURROGATES)
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -238,12 +240,9 @@ def _table_rows(name: str, stream: IO[bytes], start: bytes) -> Iterator[Row]:
         batches = (arrow.get_batch(i) for i in range(arrow.num_record_batches))
     else:
         batches = pa.ipc.open_stream(stream)
-    number = 0
-    for batch in batches:
-        for first in range(0, batch.num_rows, _BATCH):
-            for values in batch.slice(first, _BATCH).to_pylist():
-                number += 1
-                yield row_of(name, f"row {number}", values)
+    parts = (batch.slice(first, _BATCH) for batch in batches for first in range(0, batch.num_rows, _BATCH))
+    rows = (values for part in parts for values in part.to_pylist())
+    yield from (row_of(name, f"row {number}", values) for number, values in enumerate(rows, start=1))
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

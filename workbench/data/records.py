@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from annotated_types import Ge, Le, Len, Lt
@@ -115,38 +116,61 @@ def prompt_text(where: str, prompt: Any, name: str = "prompt") -> Prompt:
     raise TaskError(f"{where}: {name!r} is {what}; it must be text or a list of messages with 'role' and 'content'")
 
 
-def answered(
-    where: str, prompt: Any, completion: Any, tools: Any = None, *, finished: bool | None, columns: dict[str, Any]
-) -> Record:
-    """A completion that is text, one message, or an episode of several messages or of a call. Raises TaskError."""
-    if isinstance(completion, str):
-        return Record(where, prompt_text(where, prompt), completion, finished=finished, columns=columns)
+def read_row(where: str, values: Mapping[str, Any], *, series: Any = "", **names: str) -> Record:
+    """Read a row's ``prompt`` and its ``completion`` (text, a message, or those of an episode) or ``token_ids``.
+
+    ``names`` are the file's for these and for ``mask``, ``logprobs``, ``tools``, ``reward`` and any other column:
+    ``completion="output"``. What is left of the row is the record's columns.
+    """
+    rest = dict(values)
+    rest |= {name: rest.pop(called) for name, called in names.items() if called in rest}
+    if "is_correct" in rest:
+        rest.setdefault("correct", rest.pop("is_correct"))
+    if rest.get("answer", "") is None:
+        del rest["answer"]
+    prompt, completion, ids, mask, logprobs, tools = (
+        rest.pop(name, None) for name in ("prompt", "completion", "token_ids", "mask", "logprobs", "tools")
+    )
+    called = {name: names.get(name, name) for name in ("prompt", "completion", "token_ids", "mask", "logprobs")}
+    if completion is None and ids is None:
+        raise TaskError(f"{where}: {called['completion']!r} is missing; give text, or 'token_ids'")
+    finished = is_finished(rest)
+    checked(where, names.get("reward", "reward"), rest.get("reward"), REWARD)
+    if rest.get("labels") is not None and rest.get("labelled_steps") is not None:
+        steps = checked(where, "labelled_steps", rest["labelled_steps"], TEXTS)
+        rest["labels"] = step_labels(where, "labelled_steps", steps, rest["labels"])
+    if completion is None or isinstance(completion, str):
+        record = Record(where, prompt_text(where, prompt, called["prompt"]), completion)
+    else:
+        record = _of_messages(where, prompt, completion, called["completion"], tools)
+    record = replace(record, finished=finished, series=str(series), columns=rest)
+    if ids is mask is logprobs is None:
+        return record
+    token_ids = () if ids is None else checked(where, called["token_ids"], ids, IDS)
+    sampled = each_token(where, called["mask"], mask, MASK, len(token_ids))
+    return replace(
+        record,
+        token_ids=None if ids is None else token_ids,
+        mask=None if sampled is None or all(sampled) else sampled,
+        logprobs=each_token(where, called["logprobs"], logprobs, NUMBERS, len(token_ids)),
+    )
+
+
+def _of_messages(where: str, prompt: Any, completion: Any, name: str, tools: Any) -> Record:
+    """Read a completion of one message, or an episode of several messages or of a call. Raises TaskError."""
     if not is_messages(completion):
         raise TaskError(
-            f"{where}: 'completion' must be text or a list of messages, not {type(completion).__name__}; every row of "
-            "a file alike"
+            f"{where}: {name!r} must be text or a list of messages, not {type(completion).__name__}; every row of a "
+            "file alike"
         )
-    said = read_messages(where, "completion", completion)
-    is_text = isinstance(prompt, str)
+    said, is_text = read_messages(where, name, completion), isinstance(prompt, str)
     asked = [{"role": "user", "content": prompt}] if is_text else read_messages(where, "prompt", prompt)
     if len(said) == 1 and not uses_tools(said) and said[0]["role"] == ASSISTANT:
-        return Record(
-            where,
-            prompt if is_text else texts_only(asked),
-            text_of(said[0]),
-            finished=finished,
-            columns=columns,
-            notes=notes_of([*asked, *said], in_text=True),
-        )
-    conversation = conversation_of(where, "completion", asked, said, tools)
-    return Record(
-        where,
-        prompt if is_text and conversation.opening == 1 else conversation.prompt,
-        conversation=conversation,
-        finished=finished,
-        columns=columns,
-        notes=notes_of(conversation.messages),
-    )
+        notes = notes_of([*asked, *said], in_text=True)
+        return Record(where, prompt if is_text else texts_only(asked), text_of(said[0]), notes=notes)
+    conversation = conversation_of(where, name, asked, said, tools)
+    opening = prompt if is_text and conversation.opening == 1 else conversation.prompt
+    return Record(where, opening, conversation=conversation, notes=notes_of(conversation.messages))
 
 
 def step_labels(where: str, name: str, steps: Sequence[str], labels: Any) -> list[float | None]:
@@ -169,18 +193,11 @@ def logged_advantage(values: Sequence[float | None], mask: Sequence[Any]) -> dic
 
 def is_finished(rest: dict[str, Any]) -> bool | None:
     """Return whether the row says that the completion came to its end."""
-    if isinstance(rest.get("finished"), bool):
-        return bool(rest.pop("finished"))
-    if isinstance(rest.get("truncated"), bool):
-        return not rest.pop("truncated")
-    if isinstance(rest.get("finish_reason"), str):
-        return bool(rest["finish_reason"] != "length")
-    return None
-
-
-def check_reward(where: str, rest: Mapping[str, Any], column: str = "reward") -> None:
-    """Raise TaskError where ``reward``, which the file calls ``column``, is no number."""
-    checked(where, column, rest.get("reward"), REWARD)
+    for name in ("finished", "truncated", "is_truncated"):
+        if isinstance(rest.get(name), bool):
+            return bool(rest.pop(name)) == (name == "finished")
+    reason = rest.get("finish_reason")
+    return reason != "length" if isinstance(reason, str) else None
 
 
 def is_number(value: Any) -> bool:
@@ -211,9 +228,8 @@ def read_processbench(where: str, values: Mapping[str, Any]) -> list[Record]:
     label = rest.pop("label")
     if not isinstance(label, int) or isinstance(label, bool) or not -1 <= label < len(steps):
         raise TaskError(f"{where}: 'label' is {label!r}; give the first wrong step, 0 to {len(steps) - 1}, or -1")
-    labels: list[float | None] = [1.0] * len(steps)
-    if label >= 0:
-        labels[label:] = [0.0, *[None] * (len(steps) - label - 1)]
+    right = len(steps) if label < 0 else label
+    labels: list[float | None] = [*[1.0] * right, 0.0, *[None] * len(steps)][: len(steps)]
     if isinstance(rest.get("final_answer_correct"), bool):
         rest["correct"] = rest.pop("final_answer_correct")
     return [_labelled(where, prompt, steps, labels, rest)]
@@ -232,15 +248,10 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     labels: list[float | None] = []
     records: list[Record] = []
     for number, step in enumerate(values["label"]["steps"] or (), start=1):
-        at, rated = f"{where}: step {number}", list[tuple[str, float | None]]()
-        for completion in step.get("completions") or ():
-            rating = checked(at, "rating", completion.get("rating"), _RATING)
-            text = checked(at, "text", completion.get("text"), TEXT)
-            rated.append((text, None if rating is None else float(rating >= 0)))
+        rated = [_rated(f"{where}: step {number}", completion) for completion in step.get("completions") or ()]
         chosen, written = step.get("chosen_completion"), step.get("human_completion")
-        for place, (text, label) in enumerate(rated):
-            if place != chosen:
-                records.append(_labelled(where, prompt, (*steps, text), [*labels, label], dict(rest)))
+        others = [one for place, one in enumerate(rated) if place != chosen]
+        records += [_labelled(where, prompt, (*steps, text), [*labels, label], dict(rest)) for text, label in others]
         if isinstance(chosen, int) and 0 <= chosen < len(rated):
             text, label = rated[chosen]
         elif isinstance(written, dict) and isinstance(written.get("text"), str):
@@ -255,14 +266,16 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
     return records
 
 
+def _rated(where: str, completion: Mapping[str, Any]) -> tuple[str, float | None]:
+    rating = checked(where, "rating", completion.get("rating"), _RATING)
+    return checked(where, "text", completion.get("text"), TEXT), None if rating is None else float(rating >= 0)
+
+
 def read_math_shepherd(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``label`` is ``input`` with + or - in the place of each ки; "Step 1:", or a question mark, ends the question."""
     parts = values["input"].split(_MARK)
-    signs, at = [], 0
-    for part in parts[:-1]:
-        at += len(part)
-        signs.append(values["label"][at : at + 1])
-        at += 1
+    ends = accumulate(len(part) + 1 for part in parts[:-1])
+    signs = [values["label"][end - 1 : end] for end in ends]
     if not set(signs) <= {"+", "-"}:
         raise TaskError(f"{where}: 'label' must be 'input' with + or - in the place of each {_MARK}")
     prompt, first = _question_and_step(where, parts[0])
@@ -300,6 +313,6 @@ def _question_and_step(where: str, text: str) -> tuple[str, str]:
 def _labelled(
     where: str, prompt: Prompt, steps: tuple[str, ...], labels: list[float | None], rest: dict[str, Any]
 ) -> Record:
-    check_reward(where, rest)
+    checked(where, "reward", rest.get("reward"), REWARD)
     columns = rest | {"labelled_steps": [step.strip() for step in steps], "labels": labels}
     return Record(where, prompt, steps=steps, columns=columns)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from workbench.data.conversations import plain_pieces, templated_pieces
 from workbench.data.engines import with_rewards
 from workbench.data.formats import FORMATS, Format, detect
 from workbench.data.kinds import columns_of
-from workbench.data.read import EVERY, MAX_BYTES, Lazy, Row, resolve, rows_and_faults
+from workbench.data.read import EVERY, MAX_BYTES, NAN, Lazy, Row, resolve, rows_and_faults
 from workbench.data.records import Record
 from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, Words, load_tokeniser
 from workbench.errors import PatternError, TaskError, cut
@@ -63,14 +64,29 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """A group whose completions are not tokenised yet."""
+
+    prompt: Prompt
+    rollouts: tuple[Record, ...]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Imported:
-    """The groups of a file, and the facts about how it was read."""
+    """The groups of a file, each made when it is asked for; prompts and columns are in ``drafts`` before."""
 
     groups: Sequence[Group]
-    facts: Facts
+    drafts: Sequence[Draft | Group]
+    read: Facts | Builder
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    @property
+    def facts(self) -> Facts:
+        """How the file was read, as far as its groups are made."""
+        return self.read if isinstance(self.read, Facts) else self.read.facts(len(self))
 
 
 def load_groups(
@@ -98,10 +114,11 @@ def load_groups(
     imported = read_groups(
         path, tokenizer=tokenizer, format=format, limit=limit, columns=columns, skip_bad_rows=skip_bad_rows
     )
+    groups = list(imported.groups)
     for note in imported.facts.notes:
         if not note.endswith((UNKNOWN_END, AS_WORDS)):  # true of most files
             _LOGGER.warning("%s: %s", path, note)
-    return list(imported.groups)
+    return groups
 
 
 def group_of(prompt: Prompt, completions: Sequence[str], *, tokenizer: Any = None, **columns: Any) -> Group:
@@ -129,9 +146,9 @@ def read_groups(
 ) -> Imported:
     """``load_groups`` with the facts: format, tokenizer, preset, and notes on what could not be kept exactly.
 
-    The groups are held compressed, and each is unpacked when it is asked for. ``on_event`` hears
-    ``{"phase": …}`` and ``{"done": n, "of": n}``; once ``cancelled`` says True, what is there by then is returned.
-    Raises TaskError.
+    A group is tokenised when it is first asked for, held compressed, and unpacked whenever it is asked for again; notes
+    on tokens are of the groups that were asked for. ``on_event`` hears ``{"phase": …}``; once ``cancelled`` says True,
+    what is there by then is returned. Raises TaskError, also when a group with ids of another tokenizer is asked for.
     """
     file = resolve(path)
     report = on_event or (lambda event: None)
@@ -141,7 +158,7 @@ def read_groups(
         from workbench.rundir.rollouts import read
 
         groups: Sequence[Group] = [credit.scored.group for credit in read(file)[:limit]]
-        return Imported(groups, Facts("run", sum(map(len, groups)), tokenizer="the run's own"))
+        return Imported(groups, groups, Facts("run", sum(map(len, groups)), tokenizer="the run's own"))
 
     def rows() -> Iterator[Row]:
         for number, row in enumerate(rows_and_faults(file, EVERY, max_bytes=max_bytes), start=1):
@@ -153,26 +170,21 @@ def read_groups(
 
     drafts, facts = read_drafts(rows(), file.name, format, columns, skip_bad_rows=skip_bad_rows)
     report({"phase": "loading the tokenizer"})
-    builder = Builder(load_tokeniser(tokenizer), facts, file.name)
-
-    def built() -> Iterator[Group]:
-        for number, draft in enumerate(drafts[:limit], start=1):
-            if is_cancelled():
-                return
-            yield builder.build(draft)
-            report({"done": number, "of": len(drafts[:limit])})
-
-    groups = packed(built())
-    return Imported(groups, builder.facts())
+    builder, drafts = Builder(load_tokeniser(tokenizer), facts, file.name), drafts[:limit]
+    return Imported(_packed(len(drafts), lambda i: builder.build(drafts[i])), drafts, builder)
 
 
-def packed(groups: Iterable[Group]) -> Sequence[Group]:
-    """Return the groups as a sequence that holds them compressed and unpacks one when it is asked for it.
+def _packed(count: int, make: Callable[[int], Group]) -> Sequence[Group]:
+    """Return a sequence of groups that are made once and held compressed: as objects they take 35 times their file."""
+    kept: dict[int, bytes] = {}
 
-    As objects they take 35 times the size of their file.
-    """
-    kept = [zlib.compress(pickle.dumps(group), 1) for group in groups]
-    return Lazy(len(kept), lambda i: pickle.loads(zlib.decompress(kept[i])))
+    def group(i: int) -> Group:
+        if i not in kept:
+            kept[i] = zlib.compress(pickle.dumps(make(i)), 1)
+        made: Group = pickle.loads(zlib.decompress(kept[i]))
+        return made
+
+    return Lazy(count, group)
 
 
 def is_of_a_run(file: Path) -> bool:
@@ -186,14 +198,6 @@ def is_of_a_run(file: Path) -> bool:
 
 
 # --- rows → groups without tokens ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A group whose completions are not tokenised yet."""
-
-    prompt: Prompt
-    records: tuple[Record, ...]
 
 
 def read_drafts(
@@ -219,12 +223,12 @@ def read_drafts(
     silent: list[str] = []
     bad: list[TaskError] = []
     left_out: list[str] = []
-    count = mended = unset = 0
+    total, changed = 0, Counter[str]()
     for row in rows:
         if row.left_out:
             left_out.append(row.left_out)
             continue
-        count += 1
+        total += 1
         try:
             if row.fault:
                 raise TaskError(row.fault)
@@ -238,36 +242,46 @@ def read_drafts(
                 raise
             bad.append(error)
             continue
-        mended += row.mended
-        unset += row.unset
+        changed.update(row.changed)
         silent += [] if read else [row.where]
         records += read
     if layout is None or not records:
         why = f"; {bad[0]}" if bad else f" ({cut(', '.join(silent), 100)}); give some that were answered"
-        raise TaskError(f"{file} has {counted(count, 'row')} and no completion in any{why}")
+        raise TaskError(f"{file} has {counted(total, 'row')} and no completion in any{why}")
     records, preset, notes = _joined(records, layout)
     notes += left_out
-    if bad:
-        notes.append(f"{counted(len(bad), 'bad row')} left out; the first: {bad[0]}")
-    if silent:
-        notes.append(f"{counted(len(silent), 'row')} without a completion left out: {cut(', '.join(silent), 100)}")
     rewards: Sequence[str] = ()
     if layout.name in LOGGED_BY_TRL and "reward" not in columns:
         records, rewards, said = with_rewards(records)
         notes.append(said)
-    said_of_some = Counter(note for record in records for note in record.notes)
-    notes += [f"{counted(times, 'completion')} {note}" for note, times in said_of_some.items()]
-    if mended:
-        notes.append(f"{counted(mended, 'row')} with unpaired surrogates, each replaced by U+FFFD")
-    if unset and layout.name not in LOGGED_BY_TRL:  # which write NaN for what a reward left unscored
-        notes.append(f"{counted(unset, 'row')} with NaN, which is taken for no number: a reward of NaN is unscored")
+    unread = (name for record in records for name, value in record.columns.items() if _is_unread(name, value))
+    of_some = Counter(f"with a list of objects in {name!r}, whose text is not shown" for name in unread)
+    of_some.update(note for record in records for note in record.notes)
+    if layout.name in LOGGED_BY_TRL:  # which write NaN for what a reward left unscored
+        del changed[NAN]
+    counts = [
+        (len(bad), "bad row", f"left out; the first: {bad[0] if bad else ''}"),
+        (len(silent), "row", f"without a completion left out: {cut(', '.join(silent), 100)}"),
+        *((times, "completion", note) for note, times in of_some.items()),
+        *((times, "row", note) for note, times in changed.items()),
+    ]
+    notes += [f"{counted(count, noun)} {note}" for count, noun, note in counts if count]
     grouped: dict[str, list[Record]] = {}
     for record in records:
         asked = json.dumps([record.prompt, record.prompt_ids], sort_keys=True)
         grouped.setdefault(record.series + asked, []).append(record)
     drafts = [Draft(group[0].prompt, tuple(group)) for group in grouped.values()]
     named = tuple(dict.fromkeys(name for record in records for name in record.columns))
-    return drafts, Facts(layout.name, count, preset=preset, notes=tuple(notes), columns=named, rewards=tuple(rewards))
+    return drafts, Facts(layout.name, total, preset=preset, notes=tuple(notes), columns=named, rewards=tuple(rewards))
+
+
+_LONG = re.compile(r': "[^"]* ')
+
+
+def _is_unread(name: str, value: Any) -> bool:
+    """Return whether a column that no reader took is a list of objects with text, as turns would be."""
+    is_list = name != "tools" and isinstance(value, list) and any(isinstance(one, dict) for one in value)
+    return is_list and _LONG.search(json.dumps(value)) is not None
 
 
 def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | None, list[str]]:
@@ -287,8 +301,7 @@ def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | 
     ]
     lost = sum(not _finds_again(record, preset) for record in joined)
     missed = f"in {counted(lost, 'completion')} the preset {preset!r} does not find exactly the file's steps"
-    notes = [missed] if lost else []
-    return joined, preset, notes
+    return joined, preset, [missed] if lost else []
 
 
 def _finds_again(record: Record, preset: str) -> bool:
@@ -311,10 +324,10 @@ _SAID = {
     "idle ids": ("row", "with token ids, but no tokenizer was given: the text is shown in words"),
     "untemplated": ("episode", "whose turns and observations stand as plain text, with no chat template"),
     "rewritten": ("episode", REWRITTEN),
+    "malformed": ("episode", "with a malformed tool call: it stands as plain text"),
     "unwritten": ("episode", "whose chat template leaves out calls or thoughts: it stands as plain text"),
     "after end": ("completion", "without what follows the end token, or fills the batch: {tokens}"),
     "written end": ("completion", "whose text ends in an end token, which is taken as that"),
-    "by marks": ("episode", "whose observations were told by <tool_response>, for the file has no mask"),
     "unknown end": ("completion", UNKNOWN_END),
 }
 """What a builder counts, the noun for what has it, and what is said of those."""
@@ -330,7 +343,8 @@ class Builder:
 
     def build(self, draft: Draft) -> Group:
         """Tokenise a draft. Raises TaskError for token ids that the tokenizer does not have."""
-        rollouts = [self._rollout(record) for record in draft.records]
+        rollouts = [self._rollout(record) for record in draft.rollouts]
+        self._counts["group"] += 1
         shared = {
             name: value
             for name, value in rollouts[0].columns.items()
@@ -340,7 +354,7 @@ class Builder:
             replace(rollout, columns={name: value for name, value in rollout.columns.items() if name not in shared})
             for rollout in rollouts
         ]
-        first, prompt = draft.records[0], draft.prompt
+        first, prompt = draft.rollouts[0], draft.prompt
         if first.prompt_ids is not None:
             prompt = "".join(self._decoded(first, first.prompt_ids) or ())
         read = {"file": self._file, "format": self._facts.format, "tokenizer": self._tokeniser.name}
@@ -349,8 +363,8 @@ class Builder:
             sampling["preset"] = self._facts.preset
         return Group(prompt, tuple(rollouts), shared, policy=first.policy, sampling=sampling)
 
-    def facts(self) -> Facts:
-        """Return what is known once all drafts are built."""
+    def facts(self, groups: int = 0) -> Facts:
+        """Return what is known of the drafts that are built, of so many ``groups``."""
         name = self._tokeniser.name
         tokens = counted(self._counts["token"], "token")
         notes = [
@@ -358,6 +372,8 @@ class Builder:
             for what, (noun, text) in _SAID.items()
             if self._counts[what]
         ]
+        if (built := self._counts["group"]) < groups:
+            notes = [f"of the {counted(built, 'group')} looked at, {note}" for note in notes]
         if self._tokeniser.name == WORDS and not self._kept:
             notes.append(AS_WORDS)
         return replace(
@@ -438,19 +454,21 @@ class Builder:
     def _pieces(self, record: Record) -> Sequence[tuple[str, str]]:
         """(role, text) of an episode's turns and observations; a last turn that was cut off has no end."""
         if record.pieces is not None:
-            self._counts["by marks"] += 1
             return record.pieces
         assert record.conversation is not None
-        messages = list(record.conversation.messages)
-        for turn in record.conversation.turns:
-            messages[turn] = {**messages[turn], "content": WRITTEN_END.sub("", messages[turn]["content"])}
+        turns = set(record.conversation.turns)
+        messages = (
+            {**message, "content": WRITTEN_END.sub("", message["content"])} if i in turns else message
+            for i, message in enumerate(record.conversation.messages)
+        )
         conversation = replace(record.conversation, messages=tuple(messages))
         self._counts["written end"] += conversation != record.conversation
-        if isinstance(self._tokeniser, Words) or not self._tokeniser.has_template:
-            self._counts["untemplated"] += 1
+        tokeniser = self._tokeniser
+        if conversation.is_malformed or isinstance(tokeniser, Words) or not tokeniser.has_template:
+            self._counts["malformed" if conversation.is_malformed else "untemplated"] += 1
             return plain_pieces(conversation)
         try:
-            pieces, rewrites, leaves_out = templated_pieces(self._tokeniser.render, conversation, self._tokeniser.ends)
+            pieces, rewrites, leaves_out = templated_pieces(tokeniser.render, conversation, tokeniser.ends)
         except TaskError as error:
             raise TaskError(f"{record.where}: {error}") from error
         if leaves_out:
@@ -458,10 +476,9 @@ class Builder:
             return plain_pieces(conversation)
         self._counts["rewritten"] += rewrites
         role, last = pieces[-1]
-        if role == ASSISTANT and record.finished is False:
-            end = next((end for end in self._tokeniser.ends if last.endswith(end)), "")
-            pieces[-1] = (role, last.removesuffix(end))
-        return pieces
+        ends = tokeniser.ends if role == ASSISTANT and record.finished is False else ()
+        end = next((end for end in ends if last.endswith(end)), "")
+        return [*pieces[:-1], (role, last.removesuffix(end))]
 
     def _tokenised(self, record: Record) -> Rollout:
         text = record.completion or ""

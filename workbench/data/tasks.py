@@ -31,6 +31,7 @@ from workbench.data.kinds import (
     LabelledSteps,
     Pair,
     drawn,
+    gold_columns,
     kind_of,
     mapped,
     prompt_of,
@@ -53,8 +54,8 @@ class Task:
     ``checker`` names the built-in outcome reward that compares with it. ``environment`` is the built-in one that
     answers its turns and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows
     are; ``data`` holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out
-    ones. Of a data file, ``layout`` is the one that was recognised (``kinds.recognised``) and ``skipped`` how many rows
-    were left out, by the reason.
+    ones. Of a data file, ``layout`` is the one that was recognised (``kinds.recognised``), with the column found to be
+    the right answer, and ``skipped`` how many rows were left out, by the reason.
     """
 
     name: str
@@ -255,7 +256,7 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 
 T = TypeVar("T")
-_KEPT: ContextVar[dict[str, Task] | None] = ContextVar("kept tasks", default=None)
+_KEPT: ContextVar[dict[str, Task]] = ContextVar("kept tasks")
 """Of files, by their sections."""
 
 
@@ -289,22 +290,20 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
         )
     if name.startswith(HUB):
         return task_of_hub(name, section)
-    path, kept = local_path(name), _KEPT.get()
+    path, kept = local_path(name), _KEPT.get({})
     if path is None:
         raise TaskError(
             f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
             f"data file's path, or {HUB}OWNER/NAME for a data set of the Hub"
         )
     key = section.model_dump_json()
-    if kept is not None and key in kept:
+    if key in kept:
         return kept[key]
     train = _expanded(read_rows(path, section.split))
     held_out = section.held_out_split or held_out_of(path, section.split)
     measured = [] if held_out is None else _expanded(read_rows(path, held_out))
-    read = _task(str(path), train, measured, section, path.name, lazy=False)
-    if kept is not None:
-        kept[key] = read
-    return read
+    kept[key] = _task(str(path), train, measured, section, path.name, lazy=False)
+    return kept[key]
 
 
 @contextmanager
@@ -339,8 +338,6 @@ def _embedded(task: Task, section: TaskSection) -> Task:
         return task
 
     def part(rows: Sequence[T], count: int | None, what: str) -> Sequence[T]:
-        if count is None:
-            return rows
         indices = drawn(range(len(rows)), count, section.sample_seed, what)
         return Lazy(len(indices), lambda i: rows[indices[i]])
 
@@ -397,6 +394,10 @@ def task_of_hub(name: str, section: TaskSection) -> Task:
     return _task(name, train, held_out, section, name, lazy=True)
 
 
+_LOOKED_AT = 64
+"""Rows of a file by which its columns are told."""
+
+
 def _task(
     name: str, train: Sequence[Row], held_out: Sequence[Row], section: TaskSection, prefix: str, *, lazy: bool
 ) -> Task:
@@ -404,14 +405,16 @@ def _task(
         raise TaskError(f"{name} has no rows")
     skipped = Counter[str]()
     splits = []
+    may_be_gold = gold_columns(train[: 1 if lazy else _LOOKED_AT], section)
+    gold = may_be_gold[0] if len(may_be_gold) == 1 else ""
     for rows in (train, held_out):
-        made: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: mapped(rows[i], section))  # type: ignore[misc]
+        made: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: mapped(rows[i], section, gold))  # type: ignore[misc]
         made = made if lazy else list(made)
         indices, left_out = taken(made, section)
         skipped += left_out
         splits.append(Rows(made, indices, prefix))
     if not len(splits[0]):
-        reasons = " and ".join(f"task.{reason}" for reason in skipped)
+        reasons = " and ".join("a label of false" if reason == "label" else f"task.{reason}" for reason in skipped)
         raise TaskError(f"{reasons}: none of the {len(train):,} rows of {name} is left; allow more")
     training, measured = _drawn(splits[0], splits[1], section)
     examples: Sequence[Example] = Lazy(len(training), training.example)
@@ -419,7 +422,8 @@ def _task(
     looked_at = [(rows[0],) if lazy and len(rows) else list(rows) for rows in (examples, held)]
     golds = [[row.columns.get("answer") for row in rows] for rows in looked_at]
     is_countdown = all(isinstance(gold, dict) and {"target", "numbers"} <= gold.keys() for of in golds for gold in of)
-    unchecked = "" if is_countdown else next(filter(None, map(_unchecked, (training, measured), golds)), "")
+    doubt = "" if gold or not may_be_gold else f"{' and '.join(may_be_gold)} may each be the right answer"
+    unchecked = "" if is_countdown else doubt or next(filter(None, map(_unchecked, (training, measured), golds)), "")
     if not lazy:
         examples, held = looked_at
     checker = "math_equality" if "\\" in str(golds) else "answer_correctness"
@@ -438,9 +442,8 @@ def _task(
     is_plain = not unchecked and not is_countdown
     if is_plain and all(read_number(gold) for of in golds for answer in of for gold in golds_of(answer)):
         task = answers_in_numbers(name, examples, held, checker)
-    task = replace(
-        task, layout=recognised(train[0].values)[0], skipped=dict(skipped), checker=section.checker or task.checker
-    )
+    layout = ", ".join(filter(None, [recognised(train[0].values)[0], gold and f"answer={gold}"]))
+    task = replace(task, layout=layout, skipped=dict(skipped), checker=section.checker or task.checker)
     kind = kind_of(training.row(0).values)
     if kind == "prompts":
         return task
@@ -504,7 +507,7 @@ class Preview:
         noun = words.get(self.kind, self.kind.removesuffix("s"))
         parts = [f"{counted(self.training_rows, noun)} to train on, {self.held_out_rows:,} held out"]
         parts += [f"{count:,} left out by {field}" for field, count in self.skipped.items() if count]
-        parts += [f"layout {self.layout}"] if self.layout else []
+        parts += [f"read as {self.layout}"] if self.layout else []
         if self.unchecked and self.kind == "prompts":
             parts.append(f"{self.unchecked}: accuracy is not measured, and a reward must be chosen")
         return "; ".join(parts)

@@ -9,8 +9,9 @@
   returns a list scores the completion's steps.
 - ms-swift: a class whose ``__call__(completions, **columns)`` scores (``swift/plugin/orm.py``).
 
-The right answer is the column of the name that is asked for, or else ``answer`` and what data sets call it instead
-(``with_answers``), for functions of ours and TRL's as well: open-r1's want ``solution``.
+The right answer is the column of the name that is asked for, or else the one that holds it by its name
+(``with_answers``), for functions of ours and TRL's as well: open-r1's want ``solution``. ``columns_for`` is what all of
+the workbench knows columns by: graders, tasks, and the page's guess of what a file holds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any
+from typing import Any, Literal
 
 from workbench.rewards.logged import ARGUMENTS
 from workbench.schema import RewardKind
@@ -36,7 +37,36 @@ _ASKED = {
 }
 _ANSWER_OF = {VERL: "ground_truth", VERL_BATCH: "ground_truth", OPENRLHF: "labels", VERIFIERS: "answer"}
 """What a tool calls the right answer."""
-_ANSWERS = ("answer", "ground_truth", "solution", "label", "labels", "target")
+Role = Literal["prompt", "completion", "answer", "reward"]
+_NAMES: Mapping[Role, tuple[frozenset[str], frozenset[str]]] = {
+    "prompt": (
+        frozenset({"prompt", "question", "problem", "query", "instruction", "exercise"}),
+        frozenset({"task", "input"}),
+    ),
+    "completion": (
+        frozenset({"completion", "response", "output", "generation", "reply"}),
+        frozenset({"rollout"}),
+    ),
+    "answer": (
+        frozenset({"answer", "answers", "gold", "truth", "gt", "gts", "target", "expected"}),
+        frozenset({"label", "labels", "solution", "solutions", "result"}),
+    ),
+    "reward": (frozenset({"reward", "score", "points", "rating", "grade"}), frozenset()),
+}
+"""Words in the names of a role's columns, and those that count where no column has one of these."""
+_PLAIN = frozenset({"text", "value", "content", "final", "correct", "right", "true", "reference", "ground"})
+"""Words beside those that leave a column what they say it is."""
+_ABOUT = frozenset(
+    {"id", "ids", "uid", "uuid", "hash", "index", "idx", "type", "kind", "format", "status", "source", "name", "level"}
+    | {"category", "style", "mode", "version", "url", "system", "template"}
+)
+"""Words of columns that say something about what was asked or answered, and are not it."""
+_OF_MODELS = frozenset(
+    {"model", "pred", "predicted", "prediction", "extracted", "parsed", "student", "response", "generated", "llm"}
+    | {"generation", "completion", "output", "rollout", "sampled"}
+)
+"""Words of columns with an answer that is not known to be right."""
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _OURS = {"completions", "step", "steps"}
 
 
@@ -63,11 +93,37 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else "\n".join(str(message.get("content") or "") for message in value)
 
 
+def columns_for(role: Role, names: Iterable[str]) -> list[str]:
+    """Return the columns that are of a role by their names, the surest alone: several where it cannot be told which.
+
+    Names may be dotted (``meta.gold_answer``): their last part tells, unless it says as little as ``value`` does.
+    """
+    sureness = {name: _sureness(role, name) for name in names}
+    best = max(sureness.values(), default=0)
+    return [name for name, sure in sureness.items() if sure == best > 0]
+
+
+def _sureness(role: Role, name: str) -> int:
+    """Return 5 for the role's own name, 4 or 2 for one of its words alone, 3 or 1 for these among others, else 0."""
+    last = _words(name.rpartition(".")[2])
+    words = last if last - _PLAIN else _words(name)
+    says_model = role == "answer" and bool(_words(name.replace("reward_model", "")) & _OF_MODELS)
+    known = next((known for known in _NAMES[role] if words & known), None)
+    if known is None or words & _ABOUT or says_model:
+        return 0
+    return 5 if name == role else (3 if known is _NAMES[role][0] else 1) + (words <= known | _PLAIN)
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(name)}
+
+
 def answer_column(name: str, columns: Collection[str]) -> str | None:
-    """Return the column that is given for ``name``: itself, or if it means the right answer, another one that does."""
-    if name in columns or name not in _ANSWERS:
+    """Return the column given for ``name``: itself, or if it means the right answer, the only one that may hold it."""
+    if name in columns or _sureness("answer", name) not in (2, 4, 5):
         return name if name in columns else None
-    return next((other for other in _ANSWERS if other in columns), None)
+    found = columns_for("answer", columns)
+    return found[0] if len(found) == 1 else None
 
 
 def with_answers(asked: Iterable[str], columns: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -75,7 +131,7 @@ def with_answers(asked: Iterable[str], columns: Mapping[str, Any]) -> tuple[dict
     there, said = dict(columns), []
     for name in asked:
         nested = columns.get("reward_model")  # verl's own data
-        if name in columns or name not in _ANSWERS:
+        if name in columns:
             continue
         if name == "ground_truth" and isinstance(nested, list) and all("ground_truth" in (row or ()) for row in nested):
             there[name] = [row["ground_truth"] for row in nested]

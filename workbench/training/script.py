@@ -7,13 +7,12 @@ but neither its page nor a workspace.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
+import re
 import shutil
-import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
@@ -198,28 +197,19 @@ PACKAGES = {
 """What a setting is called → the package that it needs."""
 
 
+_IMPORTED = re.compile(r"^\s*(?:from|import) +(\w+)", re.MULTILINE)
+
+
 def requirements(config: SharedConfig, code: Iterable[str], sharding: Sharding = "none") -> str:
     """A line each for the packages that ``code`` imports and its settings need, in the versions of this interpreter."""
-    modules = {"accelerate"} | {module for text in code for module in _imported(text)}
+    modules = {"accelerate"} | {module for text in code for module in _IMPORTED.findall(text)}
     by_module = packages_distributions()
-    names = {by_module[module][0] for module in modules if module in by_module}
+    names = {by_module[module][0] for module in modules - {"workbench"} if module in by_module}
     policy = config.policy
     asked: list[str] = [config.optimiser.optim, policy.attention, policy.quantisation, sharding, *config.run.report_to]
     asked += [name for name, value in config.method.trl.items() if value]
     names |= {PACKAGES[setting] for setting in asked if setting in PACKAGES}
     return "".join(f"{name}{_pinned(name)}\n" for name in sorted(names, key=str.lower))
-
-
-def _imported(code: str) -> Iterator[str]:
-    """Yield the packages that a module imports, anywhere in it, but Python's own and the script's ``rewards``."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names = [node.module]
-        else:
-            continue
-        yield from {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"rewards", "workbench"}
 
 
 def _pinned(name: str) -> str:
@@ -313,10 +303,11 @@ def _peft(config: SharedConfig) -> str:
     if lora is None:
         return "None"
     fresh = LoraConfig().to_dict()
-    changed = {
-        name: value for name, value in lora.to_dict().items() if value != fresh.get(name) and name != "peft_type"
+    values = {
+        name: sorted(value) if isinstance(value, set) else _plain(value)
+        for name, value in lora.to_dict().items()
+        if value != fresh.get(name) and name != "peft_type"
     }
-    values = {name: sorted(value) if isinstance(value, set) else _plain(value) for name, value in changed.items()}
     return f"LoraConfig({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import filecmp
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -52,6 +51,11 @@ UNDERSTOOD = OWN | {"answer", "solution", "training_step", "logged_entropy"}
 
 FILE_REWARDS = (("given_labels",), ("given_reward",), ("step_correctness", "answer_correctness"))
 """Rewards suggested together for data of any format that has the columns they need."""
+REWARDS_OF = {
+    "gsm8k": ["calculator_notes", "gsm8k_answer"],
+    "generated": ["step_correctness", "answer_correctness"],
+}
+"""Rewards suggested for data of these formats."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,8 @@ def open_file(ask: Ask, services: Services, tab: str) -> Iterator[Opening]:
         if look.missing:
             return Opening(ask, Note("Which column is the prompt?"), look=look)
         if look.holds == "problems" and isinstance(source, Path):
-            section = TaskSection(name=str(_among_data(source, workspace)), columns=dict(look.mapping))
+            none = {"answer": ""} if ask.columns.get("answer") == "" else {}
+            section = TaskSection(name=str(_among_data(source, workspace)), columns={**look.mapping, **none})
             return _problems(ask, look, section, find_task(section))
         return _rollouts(ask, look, _read(source, ask, look, report, cancelled))
 
@@ -176,6 +181,7 @@ def _problems(ask: Ask, look: Look, section: TaskSection, task: Task) -> Opening
     named = {"prompt": "the prompt", "answer": "the right answer"}
     said = [f"{name} is {named[role]}" for role, name in look.mapping.items() if role in named]
     noun = {"prompts": "problem", "labelled_steps": "labelled answer"}.get(task.kind, task.kind.removesuffix("s"))
+    said += [f"{count:,} with the label false left out" for reason, count in task.skipped.items() if reason == "label"]
     text = f"Opened {counted(len(task) + len(task.held_out), noun)}{': ' if said else ''}{', '.join(said)}."
     if task.unchecked:
         text += f" Nothing tells right from wrong ({task.unchecked}): choose the answer's column, or a reward."
@@ -185,12 +191,12 @@ def _problems(ask: Ask, look: Look, section: TaskSection, task: Task) -> Opening
 
 def _rollouts(ask: Ask, look: Look, imported: Imported) -> Opening:
     facts = imported.facts
-    advantages = recognise_advantages(islice(imported.groups, EXPLAINED))
+    advantages = recognise_advantages(islice(imported.drafts, EXPLAINED))
     rewards = find_rewards(imported, advantages)
     used = {*UNDERSTOOD, *facts.rewards, *(name for one in rewards for name in find_builtin(one.name).columns)}
     said = about_opened(
         len(imported),
-        sum(len(group) for group in imported.groups),
+        sum(len(draft.rollouts) for draft in imported.drafts),
         FORMATS[facts.format].called if facts.format in FORMATS else "",
         None if advantages is None else (advantages.said, advantages.within),
         [name for name in facts.columns if name not in used],
@@ -208,26 +214,19 @@ def _read(
     if isinstance(source, str) and source not in SHIPPED:
         groups = labelled_groups(source, tokenizer=tokenizer)
         facts = Facts("generated", sum(map(len, groups)), groups[0].sampling["tokenizer"], preset="line")
-        return Imported(tuple(groups), facts)
+        return Imported(groups, groups, facts)
 
-    began = time.monotonic()
-
-    def on_event(event: dict[str, Any]) -> None:
-        if "phase" in event:
-            on_progress(event["phase"])
-            return
-        left = (time.monotonic() - began) / event["done"] * (event["of"] - event["done"])
-        on_progress(f"{event['done']:,} of {event['of']:,} groups · {left:.0f} s left")
-
-    return read_groups(
+    imported = read_groups(
         source,
         tokenizer=tokenizer,
         format=None if ask.format == AUTO else ask.format,
         columns=dict(look.mapping),
         skip_bad_rows=ask.skip_bad_rows,
-        on_event=on_event,
+        on_event=lambda event: on_progress(event["phase"]),
         cancelled=cancelled,
     )
+    _ = imported.groups[0]  # which is shown next; the others are tokenised when they are asked for
+    return imported
 
 
 # ── what was opened, on screen ───────────────────────────────────────────────────────────────────────────────────
@@ -236,9 +235,8 @@ def _read(
 def with_opened(draft: PageState, opening: Opening) -> PageState:
     """The draft with the first problem or group of what was opened, and a pattern, rewards and a scheme that fit it."""
     if opening.section is not None:
-        columns = as_text(opening.section.columns)
         draft = draft.with_rows_as_they_are()
-        draft = draft.but(tree=with_path(draft.tree, "task.columns", columns))
+        draft = draft.but(tree=with_path(draft.tree, "task.columns", as_text(opening.section.columns)))
         task = find_task(opening.section)
         draft = with_task(choose_example(draft, 0, task=task), task)
         if not samples_at_once(draft, opening):
@@ -258,8 +256,7 @@ def with_opened(draft: PageState, opening: Opening) -> PageState:
     if rewards:
         task = Task("imported", [], [], rewards=tuple(rewards), unchecked="imported answers are not checked")
         draft = draft.but(rows=task_rows(draft.rows, task))
-    draft = draft.but(rows=tuple(row.for_data(columns_there) for row in draft.rows))
-    draft = draft.with_scheme_for_rewards()
+    draft = draft.but(rows=tuple(row.for_data(columns_there) for row in draft.rows)).with_scheme_for_rewards()
     if opening.advantages is not None and draft.credit["scheme"] == "outcome":
         draft = draft.but(credit=with_settings(draft.credit, opening.advantages.options))
     preset = PRESETS.get(opening.imported.facts.preset or "")
@@ -275,20 +272,15 @@ def samples_at_once(draft: PageState, opening: Opening) -> bool:
 def find_rewards(imported: Imported, advantages: LoggedAdvantages | None = None) -> list[RewardConfig]:
     """The built-in rewards that can score this data; of answers alone where its advantages were made of these."""
     names = columns_of(imported)
-    if imported.facts.format == "gsm8k":
-        found = ["calculator_notes", "gsm8k_answer"]
-    elif imported.facts.format == "generated":
-        found = ["step_correctness", "answer_correctness"]
-    else:
-        fitting = [
-            together
-            for together in FILE_REWARDS
-            if all(names.issuperset(find_builtin(name).columns) for name in together)
-        ]
-        found = [name for together in fitting for name in together]
-        if not found and "answer" in names:
-            golds = [str(group.columns.get("answer")) for group in islice(imported.groups, EXPLAINED)]
-            found = ["math_equality" if any("\\" in gold for gold in golds) else "answer_correctness"]
+    fit = [
+        together for together in FILE_REWARDS if all(names.issuperset(find_builtin(name).columns) for name in together)
+    ]
+    fitting = [name for together in fit for name in together]
+    found = REWARDS_OF.get(imported.facts.format, fitting)
+    if not found and "answer" in names:
+        some = islice(imported.drafts, EXPLAINED)
+        golds = [str({**draft.columns, **draft.rollouts[0].columns}.get("answer")) for draft in some]
+        found = ["math_equality" if any("\\" in gold for gold in golds) else "answer_correctness"]
     rewards = [RewardConfig(name=name, kind=find_builtin(name).kind) for name in found]
     of_answers = [reward for reward in rewards if reward.kind == "outcome"]
     return of_answers if advantages is not None else rewards
@@ -300,7 +292,7 @@ def columns_of(imported: Imported) -> set[str]:
         return set(imported.facts.columns)
     return {
         name
-        for group in islice(imported.groups, EXPLAINED)
+        for group in islice(imported.drafts, EXPLAINED)
         for columns in (group.columns, *(rollout.columns for rollout in group.rollouts))
         for name in columns
     }
@@ -309,14 +301,13 @@ def columns_of(imported: Imported) -> set[str]:
 def group_rows(imported: Imported) -> list[list[str]]:
     """A line a group: number, answers, how many of them are right by the file's word, prompt."""
     rows = []
-    for number, group in enumerate(islice(imported.groups, MAX_LISTED), start=1):
+    for number, group in enumerate(islice(imported.drafts, MAX_LISTED), start=1):
         known = [{**group.columns, **rollout.columns}.get("correct") for rollout in group.rollouts]
         labels = [label for label in known if label is not None]
         rewards = [value for rollout in group.rollouts if (value := rollout.columns.get("reward")) is not None]
-        right = f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
-        if labels:
-            right = f"{sum(map(bool, labels))} of {len(labels)}"
-        rows.append([str(number), str(len(group)), right, short(group.prompt)])
+        mean = f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
+        right = f"{sum(map(bool, labels))} of {len(labels)}" if labels else mean
+        rows.append([str(number), str(len(group.rollouts)), right, short(group.prompt)])
     return rows
 
 

@@ -11,6 +11,7 @@ import contextvars
 import queue
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,8 +64,8 @@ class Services:
         self._warming: threading.Thread | None = None
         self._rewards = SandboxPool(make=partial(sandbox, judges=self.judges))
         self.sampling, self.preflight, self.clinic, self.probing = Works(), Works(), Works(), Works()
-        self.opening = Works()
-        """Opening a file, or holding rewards against its labels."""
+        self.opening = Works(pause=0.25)
+        """Opening a file, or holding rewards against its labels; each tells thousands of times how far it is."""
         self.estimating = Works()
         """Estimating step values, or loading a reward model."""
         self.opened: Recent[str, Any] = Recent(KEPT_FILES)
@@ -163,8 +164,8 @@ class Busy(WorkbenchError):
 class Works:
     """One kind of work, by tab. Safe to use from any thread."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, pause: float = 0.0) -> None:
+        self._lock, self._pause = threading.Lock(), pause
         self._running: dict[str, threading.Event] = {}
 
     @contextmanager
@@ -175,7 +176,7 @@ class Works:
 
         Raises Busy if the tab is at one already; ``cancelled`` is what its result raises if the tab cancels it.
         """
-        running = BackgroundWork(work, first, cancelled)
+        running = BackgroundWork(work, first, cancelled, self._pause)
         with self._lock:
             if tab in self._running:
                 raise Busy("This page is at that already; cancel it first.")
@@ -212,13 +213,15 @@ class BackgroundWork(Generic[P, T]):
     """``with BackgroundWork(work, first) as running``: iterate for its progress, then ask for ``running.result()``.
 
     ``work`` is called on a thread; its progress is ``first`` until it reports some. Of several reports that wait, only
-    the newest is passed on, and again after every ``REPEAT_SECONDS`` without another, as the page may show something
-    else by then: the answer to what was changed just before. Leaving the block before the work is over cancels it.
+    the newest is passed on, and none within ``pause`` seconds of the last one: a browser would be at those it has yet
+    to draw long after the work was cancelled. It comes again after every ``REPEAT_SECONDS`` without another, as the
+    page may show something else by then: the answer to what was changed just before. Leaving the block before the work
+    is over cancels it.
     """
 
-    def __init__(self, work: Work[P, T], first: P, cancelled: str = "Cancelled.") -> None:
+    def __init__(self, work: Work[P, T], first: P, cancelled: str = "Cancelled.", pause: float = 0.0) -> None:
         self.cancel = threading.Event()
-        self._work, self._first, self._cancelled = work, first, cancelled
+        self._work, self._first, self._cancelled, self._pause = work, first, cancelled, pause
         self._reports: queue.SimpleQueue[tuple[P] | None] = queue.SimpleQueue()  # None ends them
         self._results: list[T] = []
         self._error: WorkbenchError | None = None
@@ -245,13 +248,14 @@ class BackgroundWork(Generic[P, T]):
             self.cancel.set()
 
     def __iter__(self) -> Iterator[P]:
-        newest, going = (self._first,), True
+        newest, going, due = (self._first,), True, 0.0
         yield self._first
         while going:
             heard = self._heard()
             newest = next(filter(None, reversed(heard)), newest)
             going = None not in heard
-            if heard != [None]:
+            if heard != [None] and time.monotonic() >= due:
+                due = time.monotonic() + self._pause
                 yield newest[0]
 
     def _heard(self) -> list[tuple[P] | None]:

@@ -11,8 +11,9 @@ from typing import Any
 import gradio as gr
 
 from workbench.data import LABELLED, Imported
-from workbench.data.opening import ROLES, Look, Role
-from workbench.errors import ConfigError
+from workbench.data.opening import ROLES, Look
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.rewards.others import Role
 from workbench.ui.handlers import checks as checking
 from workbench.ui.handlers import opening as handlers
 from workbench.ui.handlers.page_state import PageState
@@ -185,7 +186,10 @@ class DoorEvents:
         outputs = [self.place, where, listed, *form.outputs]
 
         def put(before: PageState, index: int, by: int = 0, said: str = "") -> Updates:
-            draft, chosen = handlers.choose_group(before, imported, index, by=by)
+            try:
+                draft, chosen = handlers.choose_group(before, imported, index, by=by)
+            except WorkbenchError as error:  # ids that the tokenizer does not have, say
+                return {where: note_value(Note(str(error)))}
             on_screen = {self.place: chosen, where: note_value(said or handlers.place(imported, chosen))}
             return shown(form, before, draft) | on_screen | {listed: gr.update(chosen=str(chosen))}
 
