@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
 
-from workbench.schema import JUDGES, Credit, Explanation, Term, counted, to_verdict, two_places, whole_percent
+from workbench.schema import JUDGES, Credit, Explanation, Group, Term, counted, to_verdict, two_places, whole_percent
 
 EVEN = 0.05
 """An answer whose advantages sum to less than this share of the group's largest sum is not said to move."""
@@ -39,6 +39,9 @@ MOST, SOON = 0.8, 0.5
 """Most of a gain "came by" a step where this share of it did in less than this share of the run."""
 FIRST, NOISE = 5, 4.0
 """A measure "went from … to …" where its last values lie this many standard deviations from its first ones."""
+TROUBLED, LOOPS = 0.5, 0.5
+"""Answers that are empty, loop or never end are said from this share of a group on; an answer loops where more than
+this share of its runs of four words was there before."""
 AS_LOGGED = 0.01
 """Advantages that a file logged are "these" where they differ by no more; logs are rounded."""
 
@@ -396,11 +399,12 @@ class Fact:
 
 def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, compared: bool = False) -> list[Fact]:
     """Four facts on a group: its steps, whether the final answer counts, signs that another scheme turns, its texts.
+    Before them, what is the matter with its answers, if anything.
 
     ``flipped`` is that scheme and the share of tokens; ``compared`` says that it is drawn beside the first.
     """
     group = _Group.of(credit)
-    facts = [_fact_of_steps(credit, group), _fact_of_answer(credit, group)]
+    facts = [*_facts_of_trouble(credit.scored.group), _fact_of_steps(credit, group), _fact_of_answer(credit, group)]
     if flipped is not None:
         action = ("uncompare", "Stop comparing") if compared else ("compare", "Compare")
         said = f"**{_percent(flipped[1])}** of tokens change sign"
@@ -416,6 +420,36 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
     if cut:
         alike.append(f"[{cut} cut off](filter:truncated)")
     return [*facts, Fact(_sentence(many), Sentence(", ".join(alike)))]
+
+
+def _facts_of_trouble(group: Group) -> list[Fact]:
+    """Answers that are empty, loop or never end, each with the setting of sampling that may help."""
+    rollouts, how = group.rollouts, group.sampling
+    looping = [i for i, rollout in enumerate(rollouts) if _loops(rollout.text)]
+    empty = [i for i, rollout in enumerate(rollouts) if not rollout.truncated and not rollout.text.strip()]
+    endless = [i for i, rollout in enumerate(rollouts) if rollout.truncated and i not in looping]
+    template = ("template", "Use its chat template") if how.get("chat_template") == "unused" else ()
+    penalty = ("penalty", "Repetition penalty 1.1") if how.get("repetition_penalty") == 1 else ()
+    limit, end = how.get("max_completion_length"), how.get("turn_end")
+    more = ("stop", f"Stop at {end}") if end else ("longer", f"Allow {2 * limit} tokens") if limit else ()
+    found = [
+        (empty, "are empty", "the policy ended at once", template),
+        (looping, "repeat themselves", "the same words again and again", penalty),
+        (endless, "never end", f"cut off at {limit} tokens" if limit else "cut off", more),
+    ]
+    facts = []
+    for ids, what, why, action in found:
+        if len(ids) >= TROUBLED * len(rollouts):
+            which = f"rollout:{','.join(str(i + 1) for i in ids)}"
+            said = f"**[{len(ids)} of {len(rollouts)}]({which})** answers {what}"
+            facts.append(Fact(Sentence(said), Sentence(why), *action))
+    return facts
+
+
+def _loops(text: str) -> bool:
+    words = text.split()
+    runs = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
+    return len(words) > 40 and len(set(runs)) < (1 - LOOPS) * len(runs)
 
 
 def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
