@@ -54,6 +54,7 @@ const SIZE = new Intl.NumberFormat("en", { notation: "compact", maximumSignifica
 
 /** @param {PolicyStatusPayload} status */
 export function policyText({ state, policy, seconds, device, parameters }) {
+  policy = policy.replace(/^[/~.].*\//, ""); // of a path, its last part
   const size = parameters ? ` · ${SIZE.format(parameters)} parameters` : "";
   switch (/** @type {string} */ (state)) {
     case "loading":
