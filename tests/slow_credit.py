@@ -49,10 +49,16 @@ class SlowGroup:
         return [[values[i]] * length for i, length in enumerate(self.lengths)]
 
 
+OF_OUTCOMES = (
+    *("outcome", "max_rl", "papo", "progrs", "prpo", "prime", "adca", "turn_credit", "gigpo", "lambda_grpo", "ktae"),
+)
+"""Schemes that are of the outcome already, which is not counted twice."""
+
+
 def slow_credit(scheme, group, how, scale, *, outcome_weight=0.0, clip=None, **options):
     """A of each token of each completion."""
     rows = SLOW[scheme](group, how, scale, **options)
-    if outcome_weight:
+    if outcome_weight and scheme not in OF_OUTCOMES:
         rows = added(rows, group.of_whole([outcome_weight * z for z in z_of_each(group.outcomes, how, scale)]))
     return rows if clip is None else [[max(-clip, min(clip, a)) for a in row] for row in rows]
 

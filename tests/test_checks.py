@@ -421,6 +421,24 @@ def test_preflight_counts_who_is_pushed_against_the_verdict_over_all_groups():
     assert "answers against the verdict" not in named(preflight_of([worked_credit("process", [0.5, 1.0, 0.2])], STARTS))
 
 
+def test_preflight_names_a_negative_weight_on_a_reward_that_judges():
+    credit = worked_credit("process", [0.0, 1.0, 0.0], ("step_correctness", "short"))
+    turned = [replace(reward, weight=-1.0) for reward in credit.scored.rewards]
+    lines = named(preflight_of([replace(credit, scored=replace(credit.scored, rewards=tuple(turned)))], STARTS))
+    assert (lines["weight of step_correctness"].level, lines["weight of step_correctness"].value) == ("check", "-1")
+    assert "weight of short" not in lines  # -1 on a reward for length is as it may be
+    assert not any(name.startswith("weight") for name in named(preflight_of([credit], STARTS)))
+
+
+@pytest.mark.parametrize(("scheme", "level"), [("outcome", "check"), ("process", "stop")])
+def test_nothing_stops_a_run_whose_answers_the_scheme_tells_apart(scheme, level):
+    """No answer has a step, and all steps score 0; outcomes are 1 and 0."""
+    sampled = [groups("no step 7", "no step")]
+    lines = named(preflight(sampled, STARTS, [contains_equals, digits], CreditConfig(scheme=scheme)))
+    assert lines["answers without a match"].level == level
+    assert (lines["groups without spread"].level == "stop") is (level == "stop")
+
+
 def test_preflight_says_that_a_weight_drowns_a_reward():
     """Variances of 2, 3 and 1 digits and of 1, 0 and 0 equals signs times a hundred: 2/3 and 2/9 x 10,000."""
 
@@ -445,6 +463,15 @@ def curve(count=30, **metrics):
         {name: low + (high - low) * n / (count - 1) + 0.001 * (-1) ** n for name, (low, high) in metrics.items()}
         for n in range(count)
     ]
+
+
+def gone(count, **metrics):
+    """Two rows of a policy that works, and then ``count`` in which every answer is cut off and scores 0."""
+    works = {"zero_spread_share": 0.2, "completions/clipped_ratio": 0.1, "no_match_share": 0.0, "steps_per_answer": 6.0}
+    fails = {"zero_spread_share": 1.0, "completions/clipped_ratio": 1.0, "no_match_share": 1.0, "steps_per_answer": 1.0}
+    scores = {"completions/mean_length": 60.0, "step_reward": 0.0, "reward": 0.0, "rewards/a/frac_zero_std": 1.0}
+    rows = [works] * 2 + [fails] * count
+    return [{**scores, **row, **metrics, "step": n} for n, row in enumerate(rows, 1)]
 
 
 @pytest.mark.parametrize(
@@ -472,6 +499,8 @@ def curve(count=30, **metrics):
         (curve(3, unsplit_share=(0.0, 0.1)), "answers unsplit"),
         ([{"loss": 0.5}, {"loss": math.nan}, {"loss": 0.5}], "not a number"),
         ([{"steps_per_answer": 1.0, "no_match_share": 1.0}], "step pattern"),
+        # Two rows that worked, and three of a policy that yields nothing.
+        (gone(3, learning_rate=3e-4), "collapsed"),
         ([{"steps_per_answer": 79.0, "no_match_share": 0.0, "completions/mean_length": 81.0}], "step pattern"),
         ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": 0.5}] * 6, "constant reward"),
         ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": n / 7} for n in range(18)], "constant reward"),
@@ -610,6 +639,24 @@ def test_entropy_that_stays_decides_whether_a_rise_that_may_be_noise_counts(to, 
         if to is None:
             del row["entropy"]
     assert [alarm.name for alarm in alarms(rows)] == expected
+
+
+@pytest.mark.parametrize(("rate", "times"), [(0.5, "1,400 times"), (1.0, "2,900 times"), (0.0105, "30 times")])
+@pytest.mark.parametrize("count", [3, 10, 58])
+def test_a_collapse_says_since_when_and_how_far_off_the_rate_is_and_nothing_of_what_follows(rate, times, count):
+    """0.5 / 0.00035 = 1,429 and 1 / 0.00035 = 2,857 with two figures."""
+    (alarm,) = alarms(gone(count, learning_rate=rate))
+    assert (alarm.name, alarm.since) == ("collapsed", 3)
+    assert times in alarm.advice
+    # The newest rows alone, with the first ones: since when is not known.
+    rows = gone(300, learning_rate=rate)
+    assert [(one.name, one.since) for one in alarms(rows[-240:], rows[:10])] == [("collapsed", 3)]
+    assert [one.since for one in alarms(rows[-240:], rows[:2])] == [None]
+    assert "collapsed" not in {one.name for one in alarms(rows[-240:])}  # it may never have worked
+
+
+def test_too_few_rows_are_no_collapse_and_no_fault_of_the_pattern():
+    assert [alarm.name for alarm in alarms(gone(2, learning_rate=0.5))] == []
 
 
 def test_an_entropy_that_stays_collapsed_stays_told():

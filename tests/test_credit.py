@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.credits import worked_credit
 from tests.slow_credit import SlowGroup, slow_credit
+from workbench.config import CreditConfig
 from workbench.credit import (
     NORMALISATIONS,
     SCHEMES,
@@ -30,6 +32,7 @@ from workbench.credit import (
 )
 from workbench.errors import CreditError
 from workbench.schema import Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.ui.handlers.fields import for_scheme, options_of
 
 # One group of three completions, worked by hand. The pool is 1 1 0 1 0 0 0 0 1: mean 4/9 = 0.444444; the squared
 # deviations are 4 * (5/9)^2 + 5 * (4/9)^2 = 20/9, over n - 1 = 8 is 5/18, std = 0.527046. So a 1 normalises to
@@ -237,6 +240,21 @@ def test_outcome_weight_adds_the_normalised_outcome_to_every_token():
     plain = assign_credit(REWARDS, ENDS, LENGTHS, "process")
     both = assign_credit(REWARDS, ENDS, LENGTHS, "process", outcome_rewards=[1, 0, 0], outcome_weight=0.5)
     assert (both - plain)[0] == pytest.approx([0.5 * 1.1545] * 10, abs=1e-4)
+
+
+@pytest.mark.parametrize("scheme", ["outcome", "max_rl", "prpo", "turn_credit"])
+def test_a_scheme_that_is_of_the_outcome_does_not_count_it_twice(scheme):
+    credits = [worked_credit(scheme, [1.0, 0.0, 0.0])]
+    credits.append(credit_group(credits[0].scored, scheme, outcome_weight=1.0))
+    assert credits[0].advantages.tobytes() == credits[1].advantages.tobytes()
+    assert len(credits[1].warnings) == len(credits[0].warnings) + 1
+    assert "outcome_weight" not in options_of(scheme)
+    assert CreditConfig(scheme=scheme, outcome_weight=1.0).outcome_weight == 0
+    assert CreditConfig(scheme="process", outcome_weight=1.0).outcome_weight == 1
+    assert for_scheme({"scheme": "process", "outcome_weight": 1.0, "clip": 2.0}, scheme) == {
+        "scheme": scheme,
+        "clip": 2.0,
+    }
 
 
 def test_clip_bounds_the_advantage():

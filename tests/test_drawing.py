@@ -167,7 +167,9 @@ def the_overview_works_by_keyboard(page: Page) -> None:
     page.keyboard.press("ArrowDown")
     expect(where).to_contain_text("rollout 1 · step 2 · token 7")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(":focus")).to_have_attribute("aria-label", "step 2 of 2, wrong, score 0, advantage −0.84")
+    expect(page.locator(":focus")).to_have_attribute(
+        "aria-label", "step 2 of 2, wrong by rule, score 0, advantage −0.84"
+    )
     expect(where).to_contain_text("rollout 2 · step 2 · token 8")
     page.keyboard.press(",")
     expect(where).to_contain_text("rollout 2 · step 2 · token 7")
@@ -221,7 +223,7 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
     """
     with show(worked_credit(), other=worked_credit("step")) as page:
         key = page.locator(".cols .measure").first
-        expect_chips(page, "1 ▲1.26 1✓ 1✕", "1 ▲0.21 1✕", "0 ▼0.84")
+        expect_chips(page, "1 ▲1.26 +0.21", "1 ▲0.21 −0.84", "0 ▼0.84")
         second = page.locator(".rollout[data-g='0'] .second .chip .a")
         assert second.all_text_contents() == ["▲1.05", "▲1.05", "▼0.84"]  # B's own
         assert key.text_content() == "advantage"
@@ -234,21 +236,21 @@ def test_the_number_that_is_coloured_is_said(show) -> None:
         assert shown.all_inner_texts() == ["advantage A", "+0.2108", "advantage B", "+1.0539"]
         page.locator(".colour-by").select_option("weight")
         page.get_by_label("Loss", exact=True).select_option("grpo")
-        expect_chips(page, "1 ▲1.18 1✓ 1✕", "1 ▲0.20 1✕", "0 ▼0.79")
+        expect_chips(page, "1 ▲1.18 +0.21", "1 ▲0.20 −0.84", "0 ▼0.79")
         assert key.text_content() == "weight"
         name = "weight in the loss"
         assert shown.all_inner_texts() == [f"{name} A", "+0.1967", f"{name} B", "+0.9836"]
-        label = "step 2 of 3, score 1, advantage +0.21, shares the penalty of step 3"
+        label = "step 2 of 3, score 1, advantage +0.21, −0.84 of it from later steps"
         first = page.locator(".rollout[data-g='0'] .step").nth(1)
         expect(first).to_have_attribute("aria-label", f"{label}, {name} +0.20")
         page.locator(".colour-by").select_option("difference")
-        expect_chips(page, "1 ▼0.21 1✓ 1✕", "1 ▲0.84 1✕", "0 0.00")
+        expect_chips(page, "1 ▼0.21 +0.21", "1 ▲0.84 −0.84", "0 0.00")
         assert shown.all_inner_texts() == ["difference B − A", "+0.8431"]
         page.locator(".text i").first.hover()
         assert page.locator(".tip .shown").inner_text().split("\t") == ["difference B − A", "−0.2108"]
         page.locator(".colour-by").select_option("entropy")
         # What only tokens have is said of a step as its tokens' mean: (0 + 0.01 + 0.02 + 0.03) / 4 and so on.
-        expect_chips(page, "1 0.015 1✓ 1✕", "1 0.055 1✕", "0 0.085")
+        expect_chips(page, "1 0.015 +0.21", "1 0.055 −0.84", "0 0.085")
         assert key.text_content() == "mean entr."
         assert shown.all_inner_texts() == ["entropy", "0.070"]
         tints = (
@@ -317,7 +319,7 @@ def test_a_group_without_a_number_is_drawn_plain_and_the_next_one_as_before(show
         page.evaluate(DRAWN, {"prompt": "", "rollouts": [rollout | {"logprobs": [-0.5]}]})
         expect(page.locator(".colour-by")).to_have_value("logprob")
         page.evaluate(REDRAWN, 1)
-        expect_chips(page, "1 ▲1.00 1✓ 1✕", "1 ▲1.00 1✕", "0 0.00")
+        expect_chips(page, "1 ▲1.00 +0.21", "1 ▲1.00 −0.84", "0 0.00")
 
 
 def test_a_large_group_is_drawn_token_by_token_as_it_comes_into_sight(show) -> None:

@@ -58,13 +58,13 @@ def test_three_copies_count_once_by_hand() -> None:
     counted = credit_group(group, "outcome")
     right, wrong = 0.25 / 0.5001, -0.75 / 0.5001
     assert counted.advantages[:, 0] == pytest.approx([right, right, right, wrong], rel=1e-6)
-    assert counted.left_out == (False,) * 4
+    assert counted.counted == (True,) * 4
     assert "drop_duplicates" not in counted.options
 
     once = credit_group(group, "outcome", drop_duplicates=True)
     right = 0.5 / (0.5**0.5 + 1e-4)
     assert once.advantages[:, 0] == pytest.approx([right, 0, 0, -right], rel=1e-6)
-    assert once.left_out == (False, True, True, False)
+    assert once.counted == (True, False, False, True)
     assert (once.mean, once.std) == (0.5, pytest.approx(0.5**0.5))
     assert once.options["drop_duplicates"] is True
     assert once.warnings == ()
@@ -111,7 +111,7 @@ def test_copies_weigh_nothing_in_the_loss_by_hand() -> None:
     """Two, two and four tokens; the second is a copy. dapo: 1 / (2 + 4); grpo: 1 / (G T) with G = 3."""
     group = scored([GOOD, GOOD, LONG], [[1.0], [1.0], [0.0]])
     once = credit_group(group, drop_duplicates=True)
-    weights = {loss: group_normalisers(group.group, loss, left_out=once.left_out).tolist() for loss in ("dapo", "grpo")}
+    weights = {loss: group_normalisers(once, loss).tolist() for loss in ("dapo", "grpo")}
     assert weights == {"dapo": [1 / 6, 0, 1 / 6], "grpo": [1 / 6, 0, 1 / 12]}
     assert loss_weights(once)[0] == pytest.approx([once.advantages[0, 0] / 6] * 2 + [0, 0])
     # Drawn times all 8 tokens, so that 1 is an even share.
@@ -148,15 +148,15 @@ def test_invariant_parity_with_duplicates(tmp_path: Path) -> None:
 
     trainer._compute_loss = kept  # type: ignore[method-assign]
     trainer.train()
-    left_out = [dropped for credit in credits for dropped in credit.left_out]
-    assert 0 < sum(left_out) < len(left_out)
+    counted = [is_counted for credit in credits for is_counted in credit.counted]
+    assert 0 < sum(counted) < len(counted)
     advantages = torch.cat([inputs["advantages"] for inputs in seen])
     places = {}
     for credit in credits:
         preview = credit_group(credit.scored, "process", drop_duplicates=True)
         assert preview.advantages.tobytes() == credit.advantages.tobytes()
         for i, rollout in enumerate(credit.scored.group.rollouts):
-            if not credit.left_out[i]:
+            if credit.counted[i]:
                 places[rollout.token_ids] = credit.of(i).tobytes()
     ids = torch.cat([inputs["completion_ids"] for inputs in seen])
     mask = torch.cat([inputs["completion_mask"] for inputs in seen])

@@ -74,7 +74,6 @@ def make_credit(texts: tuple[str, ...] = ("St", "ep", "\n"), prompt: object = "S
         normalised=[[0.7071, None], [-0.7071]],
         mean=0.7166666666666667,
         std=0.5421151989096864,
-        spread=True,
         warnings=("rollout 1 was truncated",),
     )
 
@@ -272,7 +271,7 @@ def test_any_rows_read_in_any_pieces_come_back_in_order(
 
 def test_invariant_the_run_directory_is_the_truth(run: RunDir) -> None:
     chat = make_credit(prompt=[{"role": "user", "content": "7 + 5?\u2028\ud800"}])
-    zero = dataclasses.replace(make_credit(), mean=None, std=None, spread=False, warnings=())
+    zero = dataclasses.replace(make_credit(), mean=None, std=None, warnings=())
     written = [make_credit(), chat, zero]
     run.rollouts.write(12, written)
     rows = pq.read_table(next((run.path / "rollouts").glob("*.parquet"))).to_pylist()

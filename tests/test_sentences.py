@@ -13,9 +13,10 @@ import pytest
 
 import workbench as wb
 from tests.credits import make_credit, make_rollout, worked_credit
-from workbench.credit import SCHEMES
+from workbench.checks import Finding, alarms, preflight_of
+from workbench.credit import SCHEMES, compare_credits, gradient_shares, group_losses, loss_weights
 from workbench.metrics import group_metrics
-from workbench.schema import Credit, whole_percent
+from workbench.schema import Credit, LossSettings, whole_percent
 from workbench.sentences import (
     Sentence,
     about_comparison,
@@ -28,8 +29,9 @@ from workbench.sentences import (
     find_surprises,
     group_facts,
     mcnemar,
-    shared_penalties,
+    paired_interval,
 )
+from workbench.views.heatmap import credit_payload
 
 ASSETS = Path(__file__).parents[1] / "assets"
 PATTERN = wb.StepPattern(r"(?m)^\w+:", "starts")
@@ -89,14 +91,6 @@ def test_what_surprises_comes_first_and_is_what_a_reader_is_taken_to():
     assert find_surprises(group("a: good\nc: 2", "a: good\nc: 2")).opens is None
 
 
-def test_a_step_shares_the_penalty_of_later_wrong_ones_where_the_scheme_counts_them():
-    answers = "a: good\nb: bad\nc: bad", "a: good\nb: good\nc: good"
-    assert shared_penalties(group(*answers)) == [[[1, 2], [2], []], [[], [], []]]
-    assert shared_penalties(group(*answers, scheme="step")) == [[[], [], []], [[], [], []]]
-    turned = marks({"good": 1.0, "bad": 0.0}), marks({"a:": 2.0}, "bonus")  # a sum above 0 makes no step right
-    assert shared_penalties(group(*answers, rewards=(*turned, ANSWERS)))[0] == [[1, 2], [2], []]
-
-
 JUDGING = ("step_correctness", "answer_correctness")
 
 
@@ -149,6 +143,86 @@ def test_a_label_by_hand_takes_the_place_of_the_judges_verdict():
     assert [(one.rollout, one.step, one.right) for one in labelled.judged()] == [(0, 0, False), (2, 2, True)]
 
 
+def test_an_answer_is_pushed_from_a_twentieth_of_the_largest_sum_on():
+    """Sums of 2 tokens: ±2, 0.08 and 0.12 of an answer; a step is pushed from 0.1 of its own largest sum of 2 on."""
+    rollouts = [make_rollout(["t"] * 2, first_id=10 * n) for n in range(4)]
+    made = make_credit(rollouts, [[1]] * 4, [[1.0], [0.0], [1.0], [0.0]], [1.0, 0.0, 1.0, 0.0], names=JUDGING)
+    credit = replace(made, advantages=np.array([[1, 1], [-1, -1], [-0.04, -0.04], [0.06, 0.06]], dtype=np.float32))
+    assert credit.pushes[0] == pytest.approx([2, -2, 0, 0.12])
+    assert credit.pushes[1] == [pytest.approx([push]) for push in credit.pushes[0]]
+    assert [(one.rollout, one.step) for one in credit.judged() if one.is_wronged] == [(3, None), (3, 0)]
+    assert find_surprises(credit).remarks == ["", "", "", "yet pushed up"]
+    assert "rollouts 1 and 4 up (+0.06 to +1.00) and rollout 2 down" in said(credit)[1]
+
+
+@pytest.mark.parametrize("scheme", ["process", "outcome"])
+@pytest.mark.parametrize(
+    "left_out", [{"mask_truncated_completions": True}, {"drop_duplicates": True}], ids=["truncated", "copies"]
+)
+def test_invariant_what_the_loss_leaves_out_is_not_counted(scheme, left_out):
+    """Two credits that differ only in the scores and the advantages of what the loss leaves out: whatever is said,
+    asked, measured, found or drawn of them is the same. What was sampled is measured whole (accuracy, mean scores)."""
+    drops = "drop_duplicates" in left_out
+    rollouts = [make_rollout([f"{n} ", "= ", "1 "], finished=drops or n < 3, first_id=10 * (n % 3)) for n in range(5)]
+    rows = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+    made = make_credit(rollouts, [[0, 2]] * 5, rows, [1.0, 0.0, 0.0, 1.0, 1.0], scheme=scheme, names=JUDGING)
+    credit = replace(
+        made,
+        scored=replace(made.scored, group=replace(made.scored.group, sampling=left_out)),
+        options={**made.options, **left_out},
+    )
+    assert credit.counted == (True, True, True, False, False)
+    turned = [
+        replace(
+            row,
+            scores={name: tuple(1 - score for score in scores) for name, scores in row.scores.items()},
+            rewards=tuple(1 - reward for reward in row.rewards),
+            outcome_scores={name: 1 - score for name, score in row.outcome_scores.items()},
+            outcome=1 - row.outcome,
+        )
+        for row in credit.scored.scored
+    ]
+    kept = np.array(credit.counted)
+    other = replace(
+        credit,
+        scored=replace(credit.scored, scored=(*credit.scored.scored[:3], *turned[3:])),
+        advantages=np.where(kept[:, None], credit.advantages, 9.0 - 2.0 * credit.advantages).astype(np.float32),
+    )
+
+    def drawn(one: Credit) -> list[Any]:
+        payload = credit_payload(one, explain_at_most=0)
+        cards = [rollout["remark"] for rollout in payload["rollouts"]]
+        payload["glance"] = [fact for fact in payload["glance"] if fact["action"] != "compare"]  # compares their scores
+        assert [rollout["counted"] for rollout in payload["rollouts"]] == list(credit.counted)
+        return [cards, *(payload[part] for part in ("said", "glance", "order", "opens", "noSpread"))]
+
+    def measured(one: Credit) -> dict[str, float]:
+        sampled = re.compile(r"accuracy/train|step_reward|rewards/.*/(mean|std|zero_share)")
+        return {name: value for name, value in group_metrics([one] * 2).items() if not sampled.fullmatch(name)}
+
+    def found(one: Credit) -> list[Finding]:
+        return list(preflight_of([one] * 2, PATTERN).findings)
+
+    for read in (
+        lambda one: about_group(one),
+        lambda one: about_wronged(one),
+        lambda one: about_token(one, 3, 0),
+        lambda one: find_surprises(one),
+        lambda one: group_facts(one, ("step", 0.5)),
+        lambda one: (one.pushes, one.judged(), one.spread),
+        lambda one: loss_weights(one)[:, 0].tolist(),
+        lambda one: gradient_shares([one], group_losses(one, LossSettings())),
+        lambda one: compare_credits(one, replace(one, advantages=-one.advantages)).flipped_share,
+        lambda one: alarms([measured(one)] * 60),
+        measured,
+        found,
+        drawn,
+    ):
+        assert read(credit) == read(other)
+    alone = replace(credit, advantages=credit.advantages * (1 - kept[:, None]))  # all that differs is left out
+    assert (alone.spread, group_metrics([alone])["zero_spread_share"]) == (False, 1.0)
+
+
 def test_nobody_is_wronged_without_a_verdict_or_where_pushes_cancel():
     unknown = worked_credit("process", [0.5, 1.0, 0.25])
     assert unknown.judged() == []
@@ -180,28 +254,10 @@ def test_facts_say_what_can_be_done_about_them():
         ("4 of 6 steps are right", "most errors in steps 1 and 2", "statistics"),
         ("Final answer not counted", "only as a step", "count"),
         ("25 % of tokens change sign", "under `outcome`", "compare"),
-        ("2 different texts", "1 and 3 identical", ""),
     ]
     assert group_facts(group(*SURPRISING, outcome_weight=2.0))[1].action == "leave-out"
-    assert group_facts(group(*SURPRISING, rewards=(RIGHT_WRONG,)))[1].action == ""
-
-
-def test_answers_that_are_empty_loop_or_never_end_are_facts_with_the_setting_that_may_help():
-    def actions(*answers: str, truncated: bool = False, **sampling: Any) -> list[tuple[str, str]]:
-        scored = group(*answers).scored
-        rollouts = tuple(replace(rollout, finished=not truncated) for rollout in scored.group.rollouts)
-        of = replace(scored.group, rollouts=rollouts, sampling=sampling)
-        facts = group_facts(wb.credit_group(replace(scored, group=of)))
-        return [(str(fact.said)[:6], fact.action) for fact in facts[:-3]]
-
-    fine, loop = "a: good\nb: bad\nc: 2", "c: 2 and so on " * 20
-    assert actions(fine, fine, "") == []
-    assert actions("", "", fine) == [("2 of 3", "")]
-    assert actions("", "", fine, chat_template="unused") == [("2 of 3", "template")]
-    assert actions(loop, fine, repetition_penalty=1.0) == [("1 of 2", "penalty")]
-    assert actions(loop, loop, truncated=True, max_completion_length=64) == [("2 of 2", "")]
-    assert actions(fine, loop, truncated=True, max_completion_length=64) == [("1 of 2", ""), ("1 of 2", "longer")]
-    assert actions(fine, fine, truncated=True, max_completion_length=64, turn_end="<end>") == [("2 of 2", "stop")]
+    assert len(group_facts(group(*SURPRISING, rewards=(RIGHT_WRONG,)))) == 1
+    assert len(group_facts(group(*SURPRISING, scheme="outcome"))) == 1
 
 
 def test_a_comparison_names_the_share_and_the_rollout():
@@ -246,6 +302,53 @@ def test_a_token_is_told_by_its_causes_and_what_goes_against_them():
     assert str(about_token(outcome, 0, 0)) == "Pushed up (+0.71): the answer is right."
 
 
+def test_no_cause_is_said_that_the_advantages_do_not_show():
+    """With a weight of −1 a right step adds −0.54 and a wrong one 1.62: right steps are no cause of going up."""
+    against = replace(marks({"good": 1.0, "bad": 0.0}), weight=-1.0)
+    answers = "a: good\nb: good\nc: good\nd: 2", "a: bad\nb: good\nc: good\nd: 1", "a: good\nb: good\nc: good\nd: 2"
+    credit = group(*answers, rewards=(against, ANSWERS))
+    assert [push > 0 for push in credit.pushes[0]] == [False, True, False]
+    assert "most of" not in said(credit)[0]
+    assert "so `process`" in said(group(SURPRISING[2], SURPRISING[1]))[0]
+    assert str(about_token(credit, 0, 0)).startswith("A right step, yet pushed down")
+
+
+def test_answers_that_score_alike_are_not_said_to_score_high_or_low():
+    """R is 0 for all, the steps are numbered by some."""
+    numbered = marks({"good": 1.0, "bad": 0.0}, "numbered_step")
+    none = wb.Reward("answer_line", "outcome", lambda completions, **columns: [0.0] * len(completions))
+    credit = group(*SURPRISING, rewards=(numbered, none))
+    assert find_surprises(credit).remarks == ["", "", ""]
+    assert "steps score 0 to 1" in said(credit)[0]
+    unscored = group(*SURPRISING, rewards=(marks({}), none))
+    assert said(unscored)[0] == "All 3 answers score 0."
+
+
+@pytest.mark.parametrize(("right", "told"), [(0.0, True), (1.0, True), (None, False)])
+def test_that_only_another_reward_tells_answers_apart_is_said(right, told):
+    """Four answers alike, right or wrong, and −0.3 × length/512: the longer are pushed down."""
+    judged = wb.Reward(
+        "answer_correctness",
+        "outcome",
+        lambda completions, **columns: [float(len(text) > 12) if right is None else right for text in completions],
+    )
+    length = wb.Reward("short", "outcome", lambda completions, **columns: [-0.3 * len(t) / 512 for t in completions])
+    answers = ["a: good" + "\nb: bad" * n for n in range(4)]
+    credit = group(*answers, scheme="outcome", rewards=(judged, length))
+    assert credit.pushes[0][0] * credit.pushes[0][3] < 0
+    assert ("only `short` tells" in said(credit)[0]) is told
+
+
+def test_a_label_by_hand_is_named_beside_the_count():
+    """One of six steps is labelled wrong that the reward calls right: 3 of 6, the reward's own count being 4."""
+    scored = group(*SURPRISING[:2], SURPRISING[0]).scored
+    labelled = replace(scored, labels=((False, None, None), (None,) * 3, (None,) * 3))
+    fact = group_facts(wb.credit_group(labelled))[0]
+    assert str(fact.said).startswith("3 of 6")
+    assert str(fact.detail) == "one by your label"
+    assert credit_payload(wb.credit_group(labelled))["rollouts"][0]["steps"][0]["label"] is False
+
+
 def test_what_is_not_moved_says_why():
     credit = group("a: good\nb: bad\nc: good", "a: good\nb: good\nc: good", scheme="first_error")
     assert str(about_token(credit, 0, len(credit.of(0)) - 1)) == "Not moved: step 2 is wrong, and no later step counts."
@@ -254,7 +357,7 @@ def test_what_is_not_moved_says_why():
 
 
 def test_a_run_says_what_it_gained_with_its_interval_or_that_it_may_be_chance():
-    """b = 92, c = 4, n = 200: 1.96 √(96 − 88²/200) / 200 = 0.0727."""
+    """b = 92, c = 4, n = 200: 88/202 ± 1.96 √(97 − 88²/202) / 202 = 0.4356 ± 0.0743."""
     before = [False] * 138 + [True] * 62
     after = [False] * 46 + [True] * 150 + [False] * 4
     curve = [(0, 0.31), (20, 0.72), (60, 0.75)]
@@ -263,14 +366,46 @@ def test_a_run_says_what_it_gained_with_its_interval_or_that_it_may_be_chance():
         "entropy": [0.1, 0.2, 0.1, 0.2, 0.1] * 2,
     }
     assert [str(s) for s in about_run(before, after, curve, lengths)] == [
-        "Held-out accuracy 31 % → 75 % (+44 ± 7 points): 92 newly right, four newly wrong.",
+        "Held-out accuracy 31 % → 75 % (+44 points, 95 % interval +36 to +51): 92 newly right, four newly wrong.",
         "Most of the gain came by step 20 of 60.",
         "Length rose from 58 to 71.",
     ]
     chance = about_run([False, True, False, True], [True, True, False, False], [(0, 0.5), (9, 0.5)])
-    assert [str(s) for s in chance] == ["Held-out accuracy 50 % → 50 % (+0 ± 69 points): may be chance on 4 problems."]
+    assert [str(s) for s in chance] == [
+        "Held-out accuracy 50 % → 50 % (+0 points, 95 % interval −57 to +57): may be chance on 4 problems."
+    ]
     with pytest.raises(ValueError):
         about_run([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "pairs", "low", "high"),
+    [
+        # Complete response before and after consolidation (Cavo et al., 2012), as Fagerland, Lydersen and Laake,
+        # Statistical Analysis of Contingency Tables, have it.
+        (6, 16, 161, -0.1182, -0.0045),
+        # PropCIs' example: −20/162 ± 1.96 √(61 − 400/162) / 162 = −0.12346 ± 0.09256.
+        (20, 40, 160, -0.21602, -0.03090),
+        # All of four: 4/6 ± 1.96 √(5 − 16/6) / 6 = 0.66667 ± 0.49897, cut off at 1.
+        (4, 0, 4, 0.16769, 1.0),
+        (0, 0, 98, -0.0196, 0.0196),  # ± 1.96 / 100
+    ],
+)
+def test_an_interval_of_paired_shares_by_hand(gained, lost, pairs, low, high):
+    assert paired_interval(gained, lost, pairs) == pytest.approx((low, high), abs=6e-5)
+
+
+@pytest.mark.parametrize("pairs", [1, 4, 9, 40])
+def test_what_may_be_chance_has_0_in_its_interval_and_nothing_else_has(pairs):
+    for gained in range(pairs + 1):
+        for lost in range(pairs + 1 - gained):
+            rest = pairs - gained - lost
+            before, after = [False] * gained + [True] * (lost + rest), [True] * gained + [False] * lost + [True] * rest
+            text = str(about_run(before, after, [])[0]).replace("−", "-")
+            low, high = map(int, re.findall(r"interval ([+-]\d+) to ([+-]\d+)", text)[0])
+            assert low <= high
+            assert ("may be chance" in text) == (mcnemar(gained, lost) >= 0.05)
+            assert "may be chance" not in text or low <= 0 <= high
 
 
 def test_mcnemar_is_the_sign_test_on_the_problems_that_changed():

@@ -501,6 +501,23 @@ def test_an_estimate_says_what_it_is_made_of():
     assert dict(estimate(pairs, None, 1_000_000))["memory"].startswith("at least 4 MB for weights; the adapter and ")
 
 
+@pytest.mark.parametrize(
+    ("rate", "parameters", "times"),
+    [
+        # The form's 3.5e-4 for a small policy, or one that is not loaded yet; TRL's 1e-6 for a pretrained one.
+        (0.5, None, "1,400"),
+        (1.0, 1_000_000, "2,900"),
+        (0.01, 1_000_000, None),
+        (3.5e-4, 500_000_000, "350"),
+        (1e-5, 500_000_000, None),
+    ],
+)
+def test_a_rate_that_is_far_off_is_told_before_the_start(rate, parameters, times):
+    told = dict(estimate(RunConfig.parse({"optimiser": {"learning_rate": rate}}), None, parameters)).get("rate")
+    assert (times is None) == (told is None)
+    assert told is None or f" {times} times " in told
+
+
 def test_the_pace_is_the_newest_run_of_the_same_policy(tmp_path):
     rows = [{"step": i, "seconds": 2.0 * i} for i in range(1, 5)]
     store(tmp_path, "old", rows, made=1e9)

@@ -31,6 +31,7 @@ SYMBOLS: tuple[tuple[str, str], ...] = (
     ("r", "a step's reward"),
     ("R", "a completion's reward"),
     ("A", "a token's advantage"),
+    ("η", "where a push begins: 5 % of the group's largest |Σ A_t|, of answers or of steps"),
     ("rho", "π_θ / π_old of a token: as the policy is now, against when the batch was sampled"),
     ("d", "log π_ref − log π_θ of a token"),
     ("k1, k2, k3", "three estimators of KL(π_θ‖π_ref) from one sampled token"),
@@ -74,6 +75,8 @@ class Computed(Metric):
 class Generation:
     """The credit of one generation's groups, to compute metrics of.
 
+    What was sampled is measured whole, as TRL measures it: scores, accuracy, lengths, a critic's values. What is learnt
+    from it, from the rewards' variance to who is pushed where, is of the rollouts that the loss counts alone.
     ``is_right`` tells whether a text answers its row's columns; it gets what ``pattern`` leaves to read.
     """
 
@@ -93,19 +96,10 @@ class Generation:
     def rollouts(self) -> list[Rollout]:
         return [rollout for credit in self.credits for rollout in credit.scored.group.rollouts]
 
-    @property
-    def length(self) -> int:
-        """Tokens of all rollouts."""
-        return sum(map(len, self.rollouts))
-
-    @property
-    def sampled_length(self) -> int:
-        return sum(rollout.sampled_length for rollout in self.rollouts)
-
     @cached_property
     def telling(self) -> dict[str, Telling]:
         """What each reward function tells apart, by its name."""
-        return tell_apart([credit.scored for credit in self.credits])
+        return tell_apart([credit.in_loss for credit in self.credits])
 
     @property
     def episodes(self) -> list[Rollout] | None:
@@ -161,9 +155,10 @@ class Generation:
 
     def follows_trained(self, name: str) -> float | None:
         """How a reward that is watched goes with those that are trained on; None for one of the latter."""
-        groups, unused = [credit.scored for credit in self.credits], unused_rewards(self.credits[0])
-        trained = {reward.name: reward.weight for reward in groups[0].rewards if reward.name not in unused}
-        return correlate_with_trained(groups, name, trained) if name in unused and trained else None
+        rewards, unused = self.credits[0].scored.rewards, unused_rewards(self.credits[0])
+        trained = {reward.name: reward.weight for reward in rewards if reward.name not in unused}
+        of = [credit.in_loss for credit in self.credits if name in unused and trained]
+        return correlate_with_trained(of, name, trained) if of else None
 
     def clamped_scores(self) -> float | None:
         clip = self.credits[0].options.get("score_clip")
@@ -335,7 +330,10 @@ METRICS: tuple[Metric, ...] = (
         "observation_share",
         "tokens not sampled / tokens",
         "Share of tokens that an environment or a tool wrote.",
-        compute=lambda batch: batch.episodes and (batch.length - batch.sampled_length) / max(batch.length, 1),
+        compute=lambda batch: (
+            batch.episodes
+            and sum(len(row) - row.sampled_length for row in batch.episodes) / max(sum(map(len, batch.episodes)), 1)
+        ),
     ),
     Computed(
         "environment/errors",
@@ -356,7 +354,7 @@ METRICS: tuple[Metric, ...] = (
     Computed(
         "zero_spread_share",
         "groups without spread / groups",
-        "Share of groups that teach nothing: advantage 0.",
+        "Share of groups that teach nothing: advantage 0 of all that the loss counts.",
         panel="shares",
         label="all equal",
         compute=lambda batch: mean([not credit.spread for credit in batch.credits]),
@@ -409,17 +407,17 @@ METRICS: tuple[Metric, ...] = (
     Computed(
         "advantage_abs_mean",
         "Σ |A_t| / Σ T_i",
-        "Mean absolute advantage over the step's tokens.",
+        "Mean absolute advantage over the tokens that the loss counts.",
         panel="advantage",
         label="|A|",
         compute=lambda batch: (
-            sum(float(np.abs(credit.advantages).sum(dtype=np.float64)) for credit in batch.credits)
-            / max(batch.sampled_length, 1)
+            sum(float(np.abs(credit.counted_rows).sum(dtype=np.float64)) for credit in batch.credits)
+            / max(sum(r.sampled_length for credit in batch.credits for r in credit.in_loss.group.rollouts), 1)
         ),
     ),
     Computed(
         "wronged/right_answers",
-        "right completions with Σ A_t < 0 / right completions",
+        "right completions with Σ A_t < −η / right completions",
         "Share of the right answers that are pushed down: the reward and the scheme go against the task.",
         panel="wronged",
         label="right answers down",
@@ -427,7 +425,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Computed(
         "wronged/wrong_answers",
-        "wrong completions with Σ A_t > 0 / wrong completions",
+        "wrong completions with Σ A_t > η / wrong completions",
         "Share of the wrong answers that are pushed up.",
         panel="wronged",
         label="wrong answers up",
@@ -435,7 +433,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Computed(
         "wronged/right_steps",
-        "right steps with Σ A_t < 0 over their tokens / right steps",
+        "right steps with Σ A_t < −η over their tokens / right steps",
         "Share of the right steps that are pushed down, where a reward or labels say which are right.",
         panel="wronged",
         label="right steps down",
@@ -443,7 +441,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Computed(
         "wronged/wrong_steps",
-        "wrong steps with Σ A_t > 0 over their tokens / wrong steps",
+        "wrong steps with Σ A_t > η over their tokens / wrong steps",
         "Share of the wrong steps that are pushed up. See arXiv 2605.17291 for both under outcome credit.",
         panel="wronged",
         label="wrong steps up",

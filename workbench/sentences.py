@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean, stdev
+from typing import Any
 
-from workbench.schema import JUDGES, Credit, Explanation, Group, Term, counted, to_verdict, two_places, whole_percent
+import numpy as np
 
-EVEN = 0.05
-"""An answer whose advantages sum to less than this share of the group's largest sum is not said to move."""
+from workbench.schema import JUDGES, Credit, Explanation, Term, counted, two_places, whole_percent
+
 MIXED = 0.1
 """An answer is pushed "on balance" where more than this share of its advantages goes the other way."""
 CARRIES = 0.6
@@ -39,9 +40,6 @@ MOST, SOON = 0.8, 0.5
 """Most of a gain "came by" a step where this share of it did in less than this share of the run."""
 FIRST, NOISE = 5, 4.0
 """A measure "went from … to …" where its last values lie this many standard deviations from its first ones."""
-TROUBLED, LOOPS = 0.5, 0.5
-"""Answers that are empty, loop or never end are said from this share of a group on; an answer loops where more than
-this share of its runs of four words was there before."""
 AS_LOGGED = 0.01
 """Advantages that a file logged are "these" where they differ by no more; logs are rounded."""
 
@@ -87,9 +85,7 @@ def about_group(credit: Credit, *, uncounted: bool = True) -> list[Sentence]:
     else:
         headline = _surprise(group)
         lines = [[_count(group), headline], [_push(group)], [_wronged(credit, headline)]]
-        has_outcomes = any(reward.kind == "outcome" for reward in credit.scored.rewards)
-        counted_parts = any(part.kind in ("outcome", "return", "token", "delta", "later") for part in credit.parts)
-        if uncounted and has_outcomes and credit.parts and not counted_parts:
+        if uncounted and credit.scored.outcomes and credit.parts and not group.has_outcome:
             lines[1].append("the final answer is shown, not counted.")
     return [_sentence(*line) for line in lines if any(line)]
 
@@ -125,102 +121,135 @@ def _wronged(credit: Credit, already: str = "") -> str:
 
 @dataclass(frozen=True)
 class _Group:
-    """The numbers of a group that sentences are made of. ``at[i][k]`` is the advantage of step k's last token."""
+    """The numbers of a group that sentences are made of; of an answer that the loss does not count there are none.
 
-    scheme: str
+    ``everyone`` are the counted answers; ``at[i][k]`` is the advantage of step k's last token.
+    """
+
+    credit: Credit
+    everyone: Sequence[int]
+    pushes: Sequence[float]
+    step_pushes: Sequence[Sequence[float]]
     tokens: Sequence[Sequence[float]]  # of the sampled tokens alone
     at: Sequence[Sequence[float]]
     outcomes: Sequence[float | None]
     steps: Sequence[Sequence[float | None]]
     right: Sequence[bool | None] | None
     step_right: Sequence[Sequence[bool | None]] | None
-    truncated: int
-    shares_later: bool  # a token gets what later steps earn, too
     has_steps: bool
     has_outcome: bool
 
     @classmethod
     def of(cls, credit: Credit) -> _Group:
-        scored = credit.scored
-        rows = [credit.of(i).tolist() for i in range(len(scored.group))]
-        rollouts = scored.group.rollouts
+        scored, rollouts, kept = credit.scored, credit.scored.group.rollouts, credit.counted
+        rows = [credit.of(i).tolist() if is_counted else [] for i, is_counted in enumerate(kept)]
+
+        def counted_of(values: Sequence[Any], otherwise: Any) -> list[Any]:
+            return [value if is_counted else otherwise for value, is_counted in zip(values, kept, strict=True)]
+
         return cls(
-            scheme=credit.scheme,
+            credit=credit,
+            everyone=[i for i, is_counted in enumerate(kept) if is_counted],
+            pushes=credit.pushes[0],
+            step_pushes=credit.pushes[1],
             tokens=[[a for t, a in enumerate(row) if r.is_sampled(t)] for r, row in zip(rollouts, rows, strict=True)],
             at=[[row[last] for _, last in s.spans] if row else [] for s, row in zip(scored.scored, rows, strict=True)],
-            outcomes=scored.outcomes or [],
-            steps=scored.step_rewards,
-            right=credit.scored.answers_right,
-            step_right=credit.scored.steps_right,
-            truncated=sum(rollout.truncated for rollout in rollouts),
-            shares_later=any(p.carry in ("suffix", "mean") and p.unit == "step" for p in credit.parts),
+            outcomes=counted_of(scored.outcomes or [None] * len(kept), None),
+            steps=counted_of(scored.step_rewards, []),
+            right=scored.answers_right and counted_of(scored.answers_right, None),
+            step_right=scored.steps_right and counted_of(scored.steps_right, []),
             has_steps=any(p.kind == "step" for p in credit.parts),
-            has_outcome=any(p.kind in ("outcome", "return") for p in credit.parts),
+            has_outcome=any(p.kind in ("outcome", "return", "token", "delta") for p in credit.parts),
         )
 
-    @cached_property
-    def sums(self) -> list[float]:
-        return [sum(row) for row in self.tokens]
-
-    def direction(self, i: int) -> int:
-        """Where answer i is pushed on the whole: 1, -1, or 0 where it barely moves."""
-        sums = self.sums
-        return 0 if abs(sums[i]) <= EVEN * max(map(abs, sums)) else int(math.copysign(1, sums[i]))
+    @property
+    def told_apart_by(self) -> list[str]:
+        """The outcome rewards that alone make an outcome scheme push answers that are all right, or all wrong."""
+        counted = self.credit.in_loss
+        if self.has_steps or not self.has_outcome or len(set(counted.answers_right or ())) != 1:
+            return []
+        differing = [r for r in counted.rewards if r.kind == "outcome" and r.weight and len(set(counted.scores(r))) > 1]
+        return [f"`{reward.name}`" for reward in differing]
 
     def on_balance(self, ids: Sequence[int]) -> str:
         """Said of answers whose tokens go both ways."""
         mixed = any(
-            sum(abs(a) for a in self.tokens[i] if a * self.sums[i] < 0) > MIXED * sum(map(abs, self.tokens[i]))
+            sum(abs(a) for a in self.tokens[i] if a * self.pushes[i] < 0) > MIXED * sum(map(abs, self.tokens[i]))
             for i in ids
         )
         return " on balance" if mixed else ""
 
-    def wrong_steps(self, i: int) -> list[int]:
-        return [k for k, right in enumerate(self.step_right[i]) if right is False] if self.step_right else []
+    def steps_that(self, *, right: bool, of: int) -> list[int]:
+        """The steps of an answer that are right, or wrong."""
+        return [k for k, known in enumerate(self.step_right[of]) if known is right] if self.step_right else []
 
-    @property
-    def well(self) -> Sequence[bool | None] | None:
-        """Which answers are right, or else score high (True) or low (False) among the group's."""
-        known = [score for score in self.outcomes if score is not None]
-        if self.right or not known:
-            return self.right
-        low, high, mean = min(known), max(known), fmean(known)
-        least, most = min(low + HIGH * (high - low), mean), max(high - HIGH * (high - low), mean)
-        return [None if s is None or least < s < most else s >= most for s in self.outcomes]
+    def is_cause(self, i: int, steps: Sequence[int] | None, of: int | None = None) -> bool:
+        """Whether at least half of what answer i (or its step ``of``) is pushed by comes from the rewards of ``steps``,
+        or for None from the answer's own. Of what a scheme makes of rewards, a return say, none alone is the cause.
+        """
+        scored, pushed = self.credit.scored.scored[i], self.credit.of(i).astype(np.float64)
+        kind, rewards = ("outcome", (scored.outcome,)) if steps is None else ("step", scored.rewards)
+        part = next((part for part in self.credit.parts if (part.kind, part.unit) == (kind, "step")), None)
+        raw = np.zeros(0) if part is None else part.raw[part.offsets[i] : part.offsets[i + 1]]
+        if part is None or not (np.isnan(raw) | (raw == np.array(rewards, dtype=np.float64))).all():
+            return False
+        chosen = np.isin(np.arange(len(part.raw)), part.offsets[i] + np.array([0] if steps is None else steps))
+        paid = replace(part, factor=part.factor * chosen).laid_out(i, self.credit.spans(part, i), len(pushed))
+        at = pushed.nonzero()[0] if of is None else scored.spans[of][1]
+        return float(2 * paid[at].sum() * np.sign(pushed[at].sum())) >= abs(float(pushed[at].sum()))
+
+    def against(self, down: bool) -> list[int]:
+        """Answers that are right, or else score high among the group's that differ, and are pushed down; or the other
+        way round."""
+        known, well = _known([self.outcomes]), self.right
+        if not well and not _is_same(known):
+            low, high, mean = min(known), max(known), fmean(known)
+            least, most = min(low + HIGH * (high - low), mean), max(high - HIGH * (high - low), mean)
+            well = [None if s is None or least < s < most else s >= most for s in self.outcomes]
+        return [i for i, is_well in enumerate(well or ()) if is_well is down and self.pushes[i] * (-1) ** down > 0]
 
 
 def _count(group: _Group) -> str:
-    values: Sequence[float | None] = group.right if group.right is not None else group.outcomes
-    known = [value for value in values if value is not None]
-    lost = len(values) - len(known)
-    unscored = f"; {lost} could not be scored" if lost else ""
+    known: list[float] = _known([group.outcomes if group.right is None else group.right])
+    lost, outside = len(group.everyone) - len(known), len(group.tokens) - len(group.everyone)
     if not known:
-        return "no answer could be scored." if lost else ""
+        return "no answer could be scored." if lost and (group.outcomes or group.right) else ""
+    rest = f"; {lost} could not be scored" if lost else ""
+    if outside:
+        rest += f"; {outside} {'is' if outside == 1 else 'are'} left out of the loss"
     if group.right is not None:
         share = f"all {len(known)}" if all(known) and not lost else f"{sum(map(bool, known))} of {len(known)}"
-        return f"[{share}](filter:right){' scored answers' if lost else ''} right{unscored}."
-    if _is_same(known):
-        return f"all {len(known)} answers score {known[0]:.2g}{unscored}."
-    return f"answers score {min(known):.2g} to {max(known):.2g}, {fmean(known):.2g} on average{unscored}."
+        if names := group.told_apart_by:
+            rest += f", yet training would push: only {_and(names)} tell{'s' * (len(names) == 1)} answers apart"
+            share = share if any(known) else "no answer is"
+        return f"[{share}](filter:right){' scored answers' if lost else ''} right{rest}."
+    if not _is_same(known):
+        return f"answers score {_range(known)}, {quantity(fmean(known))} on average{rest}."
+    steps, right = _known(group.steps), _known(group.step_right or ())
+    of_steps = f"; [{right.count(True)} of {len(right)}](steps:wrong) steps are right"
+    if steps and not right:
+        of_steps = f"; their steps score {_range(steps)}"
+    return f"all {len(known)} answers score {_range(known)}{'' if _is_same(steps) else of_steps}{rest}."
 
 
 def _nothing(group: _Group) -> str:
     """Why no token is pushed."""
-    answers = {score for score in group.outcomes if score is not None}
-    steps = {score for row in group.steps for score in row if score is not None}
-    if not answers and not steps:
+    answers, steps = set(_known([group.outcomes])), set(_known(group.steps))
+    if not group.everyone:
+        why = "every answer is cut off, and the loss leaves such out."
+    elif not answers and not steps:
         why = "nothing is scored."
     elif len(answers) > 1 and not group.has_outcome:
         why = "every step scores the same; `outcome` would compare the answers."
     elif len(steps) > 1 and not group.has_steps:
         why = "no two answers score differently; `process` would compare the steps."
-    elif 2 * group.truncated > len(group.tokens):
-        why = f"{group.truncated} of {len(group.tokens)} answers were cut off; allow more tokens."
+    elif 2 * (cut := sum(rollout.truncated for rollout in group.credit.scored.group.rollouts)) > len(group.tokens):
+        why = f"{cut} of {len(group.tokens)} answers were cut off; allow more tokens."
     elif group.right and any(right is not None for right in group.right):
         why = f"no score differs; is the problem too {'easy' if any(group.right) else 'hard'}?"
     else:
         why = "no score differs."
-    return f"`{group.scheme}` learns nothing here: {why}"
+    return f"`{group.credit.scheme}` learns nothing here: {why}"
 
 
 def _surprise(group: _Group) -> str:
@@ -240,49 +269,51 @@ def _surprise(group: _Group) -> str:
 
 
 def _everything_up(group: _Group) -> list[str]:
-    everyone = range(len(group.tokens))
-    wrong = [i for i in everyone if group.right and group.right[i] is False]
-    if not wrong or any(group.direction(i) <= 0 for i in everyone):
+    wrong = [i for i in group.everyone if group.right and group.right[i] is False]
+    if not wrong or any(group.pushes[i] <= 0 for i in group.everyone):
         return []
-    all_of_them = f"all {len(group.tokens)} answers"
-    also = f"the {_number(len(wrong))} wrong one{'s' * (len(wrong) > 1)} too"
-    return [f"`{group.scheme}` pushes {all_of_them} up{group.on_balance(everyone)}, {also}"]
+    way = f"all {len(group.everyone)} answers up{group.on_balance(group.everyone)}"
+    return [f"`{group.credit.scheme}` pushes {way}, the {_number(len(wrong))} wrong one{'s' * (len(wrong) > 1)} too"]
 
 
 def _against_their_answer(group: _Group, down: bool) -> list[str]:
     """Right (or high) answers that are pushed down, wrong (or low) ones that are pushed up, with a cause that holds."""
-    way = -1 if down else 1
-    ids = [i for i, well in enumerate(group.well or ()) if well is down and group.direction(i) == way]
-    if not ids:
+    ids = group.against(down)
+    if not ids or group.told_apart_by:
         return []
     one = len(ids) == 1
     if group.right is not None:
         state = f"{'is' if one else 'are'} {'right' if down else 'wrong'}"
     else:
         state = f"score{'s' * one} {'high' if down else 'low'}"
-    pushes = f"`{group.scheme}` pushes {'it' if one else 'them'} {'down' if down else 'up'}{group.on_balance(ids)}"
+    way = f"{'down' if down else 'up'}{group.on_balance(ids)}"
+    pushes = f"`{group.credit.scheme}` pushes {'it' if one else 'them'} {way}"
     return [f"{_names('rollout', ids)} {state}, but {_cause(group, ids, down) or pushes}".replace("…", pushes)]
 
 
 def _cause(group: _Group, ids: Sequence[int], down: bool) -> str:
-    """Why answers go the other way, with "…" for "the scheme pushes them"; "" where no number shows it."""
-    one, wrong = len(ids) == 1, [group.wrong_steps(i) for i in ids]
-    if not (group.step_right and group.has_steps):
+    """Why answers go the other way, with "…" for "the scheme pushes them"; "" where the advantages do not show it."""
+    one, wrong = len(ids) == 1, [group.steps_that(right=False, of=i) for i in ids]
+    if (
+        one
+        and not down
+        and len(wrong[0]) == 1
+        and all((a < 0) == (k in wrong[0]) for k, a in enumerate(group.at[ids[0]]))
+    ):
+        return f"only its wrong {_names('step', wrong[0], ids[0])} goes down, the rest up"
+    causes = wrong if down else [group.steps_that(right=True, of=i) for i in ids]
+    if not all(steps and group.is_cause(i, steps) for i, steps in zip(ids, causes, strict=True)):
         return ""
-    if down and all(wrong):
+    if down:
         its = f"{_number(len(wrong[0]))} of its steps {'is' if len(wrong[0]) == 1 else 'are'} wrong"
         return f"{its if one else 'each has a wrong step'}, so …"
-    if down:
-        return ""
-    if one and len(wrong[0]) == 1 and all((a < 0) == (k == wrong[0][0]) for k, a in enumerate(group.at[ids[0]])):
-        return f"only its wrong {_names('step', wrong[0], ids[0])} goes down, the rest up"
-    if all(2 * list(group.step_right[i]).count(True) > len(group.step_right[i]) for i in ids):
-        return f"most of {'its' if one else 'their'} steps are right, so …"
-    return ""
+    mostly = all(2 * len(steps) > len(group.at[i]) for i, steps in zip(ids, causes, strict=True))
+    return f"most of {'its' if one else 'their'} steps are right, so …" if mostly else ""
 
 
 def _wrong_steps_up(group: _Group) -> list[str]:
-    praised = [(i, k) for i in range(len(group.at)) for k in group.wrong_steps(i) if group.at[i][k] > _ZERO]
+    wrong = [(i, k) for i in group.everyone for k in group.steps_that(right=False, of=i)]
+    praised = [(i, k) for i, k in wrong if group.step_pushes[i][k] > 0]
     if not praised:
         return []
     ids = sorted({i for i, _ in praised})
@@ -290,20 +321,23 @@ def _wrong_steps_up(group: _Group) -> list[str]:
         which = f"{_names('step', [praised[0][1]], ids[0])} of {_names('rollout', ids)} is wrong, but goes up"
     else:
         which = f"{_number(len(praised))} wrong steps of {_names('rollout', ids)} go up"
-    with_answer = group.has_outcome and group.right and all(group.right[i] for i in ids)
+    with_answer = group.right and all(group.right[i] and group.is_cause(i, None, of=k) for i, k in praised)
     whose = f" with {'its' if len(praised) == 1 else 'their'} right answer{'s' * (len(ids) > 1)}"
     return [which + (whose if with_answer else "")]
 
 
 def _right_steps_down(group: _Group) -> list[str]:
-    right = [(i, k) for i, row in enumerate(group.step_right or ()) for k, good in enumerate(row) if good]
-    blamed = [(i, k) for i, k in right if group.at[i][k] < -_ZERO]
+    right = [(i, k) for i in group.everyone for k in group.steps_that(right=True, of=i)]
+    blamed = [(i, k) for i, k in right if group.step_pushes[i][k] < 0]
     if len(blamed) <= BLAMED * len(right):
         return []
     why = ""
-    if group.shares_later and all(any(k < wrong for wrong in group.wrong_steps(i)) for i, k in blamed):
+    if all(
+        group.is_cause(i, [later for later in group.steps_that(right=False, of=i) if later > k], of=k)
+        for i, k in blamed
+    ):
         why = ", as a later step is wrong"
-    elif group.has_outcome and group.right and all(group.right[i] is False for i, _ in blamed):
+    elif group.right and all(group.right[i] is False and group.is_cause(i, None, of=k) for i, k in blamed):
         why = " with their wrong answers"
     ids = ",".join(f"{i + 1}.{k + 1}" for i, k in blamed)
     return [f"[{len(blamed)} of {len(right)}](step:{ids}) right steps go down{why}"]
@@ -312,10 +346,11 @@ def _right_steps_down(group: _Group) -> list[str]:
 def _push(group: _Group) -> str:
     """What training would do: the share of tokens each way, and where it is strongest."""
     values = [a for row in group.tokens for a in row]
-    whole = all(_is_same(row) for row in group.tokens if row)
+    whole = all(_is_same(row) for row in group.tokens)
     said: list[str] = []
     for sign, word in ((1, "up"), (-1, "down")):
-        sizes = [a * sign for a in values if a * sign > _ZERO]
+        pushed = [i for i in group.everyone if group.pushes[i] * sign > 0]
+        sizes = [a * sign for i in (pushed if whole else group.everyone) for a in group.tokens[i] if a * sign > _ZERO]
         if not sizes:
             continue
         most = max(sizes)
@@ -327,9 +362,8 @@ def _push(group: _Group) -> str:
             strongest = f" ({least} to {largest})" if largest != least else f" ({largest} each)"
         elif top and len(ids) <= NAMED and (len(steps) == 1 or len(ids) == 1):
             strongest = f", most of all {_names('step', steps, ids[0])} of {_names('rollout', ids)} ({largest})"
-        if whole:
-            who = _names("rollout", [i for i, row in enumerate(group.tokens) if row and row[0] * sign > _ZERO])
-        else:
+        who = _names("rollout", pushed)
+        if not whole:
             who = _percent(len(sizes) / len(values)) + " of the tokens" * (not said)
         said.append(f"{who} {word}{strongest}")
     still = sum(abs(a) <= _ZERO for a in values) / len(values)
@@ -357,17 +391,12 @@ class Surprises:
 def find_surprises(credit: Credit) -> Surprises:
     group = _Group.of(credit)
     everyone = range(len(group.tokens))
-    moved = any(abs(a) > _ZERO for row in group.tokens for a in row)
-    ways = [group.direction(i) if moved else 0 for i in everyone]
-    well = group.well or [None for _ in everyone]
-    down = [i for i in everyone if well[i] is True and ways[i] < 0]
-    up = [i for i in everyone if well[i] is False and ways[i] > 0]
+    down, up = group.against(True), group.against(False)
     remarks = ["yet pushed down" if i in down else "yet pushed up" if i in up else "" for i in everyone]
-    verdicts = enumerate(group.step_right or ())
     steps = [(i, k, group.at[i][k]) for i in everyone for k in range(len(group.at[i]))]
-    against = {(i, k) for i, row in verdicts for k, right in enumerate(row) if right is (group.at[i][k] < -_ZERO)}
+    against = {(one.rollout, one.step) for one in credit.judged() if one.is_wronged}
     candidates = [
-        [step for step in steps if step[0] in (down or up)[:1] and step[2] * ways[step[0]] > _ZERO],
+        [step for step in steps if step[0] in (down or up)[:1] and step[2] * group.pushes[step[0]] > _ZERO],
         [step for step in steps if step[:2] in against and step[2]],
         [step for step in steps if step[2]],
     ]
@@ -375,16 +404,6 @@ def find_surprises(credit: Credit) -> Surprises:
     return Surprises(
         [*down, *up, *(i for i in everyone if not remarks[i])], remarks, strongest[:2] if strongest else None
     )
-
-
-def shared_penalties(credit: Credit) -> list[list[list[int]]]:
-    """By rollout and step, the later wrong steps (0-based) whose penalty it shares; none under a step's own scheme."""
-    if not any(part.carry in ("suffix", "mean") and part.unit == "step" for part in credit.parts):
-        return [[[] for _ in row.steps] for row in credit.scored.scored]
-    judge = credit.scored.judge("step")
-    verdicts = [row.scores.get(judge or "", (None,) * len(row.steps)) for row in credit.scored.scored]
-    wrong = [[k for k, score in enumerate(row) if to_verdict(score) is False] for row in verdicts]
-    return [[[k for k in of if k > step] for step in range(len(row))] for row, of in zip(verdicts, wrong, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -398,95 +417,46 @@ class Fact:
 
 
 def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, compared: bool = False) -> list[Fact]:
-    """Four facts on a group: its steps, whether the final answer counts, signs that another scheme turns, its texts.
-    Before them, what is the matter with its answers, if anything.
+    """Facts on a group, each with what can be done about it: its steps, a final answer that may count or not, and signs
+    that another scheme turns.
 
     ``flipped`` is that scheme and the share of tokens; ``compared`` says that it is drawn beside the first.
     """
     group = _Group.of(credit)
-    facts = [*_facts_of_trouble(credit.scored.group), _fact_of_steps(credit, group), _fact_of_answer(credit, group)]
+    facts, weight = [_fact_of_steps(credit, group)], credit.options.get("outcome_weight") or 0.0
+    if weight:
+        facts.append(
+            Fact(Sentence(f"Final answer counted **× {weight:g}**"), Sentence(""), "leave-out", "Leave it out")
+        )
+    elif not group.has_outcome and any(r.weight for r in credit.scored.rewards if r.kind == "outcome"):
+        facts.append(
+            Fact(Sentence("Final answer **not counted**"), Sentence("only as a step"), "count", "Count it too")
+        )
     if flipped is not None:
         action = ("uncompare", "Stop comparing") if compared else ("compare", "Compare")
         said = f"**{_percent(flipped[1])}** of tokens change sign"
         facts.append(Fact(Sentence(said), Sentence(f"under `{flipped[0]}`"), *action))
-    same: dict[int, list[int]] = {}
-    for i, first in enumerate(credit.scored.group.copy_of):
-        same.setdefault(i if first is None else first, []).append(i)
-    largest, cut = max(same.values(), key=len), group.truncated
-    alike = [f"{_names('rollout', largest).partition(' ')[2]} identical"] if len(largest) > 1 else []
-    many = f"**{len(same)}** different texts" if len(same) < len(group.tokens) else f"all **{len(same)}** texts differ"
-    if len(same) == 1:
-        many = "only **one** text"
-    if cut:
-        alike.append(f"[{cut} cut off](filter:truncated)")
-    return [*facts, Fact(_sentence(many), Sentence(", ".join(alike)))]
-
-
-def _facts_of_trouble(group: Group) -> list[Fact]:
-    """Answers that are empty, loop or never end, each with the setting of sampling that may help."""
-    rollouts, how = group.rollouts, group.sampling
-    looping = [i for i, rollout in enumerate(rollouts) if _loops(rollout.text)]
-    empty = [i for i, rollout in enumerate(rollouts) if not rollout.truncated and not rollout.text.strip()]
-    endless = [i for i, rollout in enumerate(rollouts) if rollout.truncated and i not in looping]
-    template = ("template", "Use its chat template") if how.get("chat_template") == "unused" else ()
-    penalty = ("penalty", "Repetition penalty 1.1") if how.get("repetition_penalty") == 1 else ()
-    limit, end = how.get("max_completion_length"), how.get("turn_end")
-    more = ("stop", f"Stop at {end}") if end else ("longer", f"Allow {2 * limit} tokens") if limit else ()
-    found = [
-        (empty, "are empty", "the policy ended at once", template),
-        (looping, "repeat themselves", "the same words again and again", penalty),
-        (endless, "never end", f"cut off at {limit} tokens" if limit else "cut off", more),
-    ]
-    facts = []
-    for ids, what, why, action in found:
-        if len(ids) >= TROUBLED * len(rollouts):
-            which = f"rollout:{','.join(str(i + 1) for i in ids)}"
-            said = f"**[{len(ids)} of {len(rollouts)}]({which})** answers {what}"
-            facts.append(Fact(Sentence(said), Sentence(why), *action))
     return facts
 
 
-def _loops(text: str) -> bool:
-    words = text.split()
-    runs = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
-    return len(words) > 40 and len(set(runs)) < (1 - LOOPS) * len(runs)
-
-
 def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
-    rows = credit.scored.scored
-    unmatched = sum(not row.matched for row in rows)
-    verdicts = [(k, right) for row in group.step_right or () for k, right in enumerate(row) if right is not None]
-    scores = [score for row in group.steps for score in row if score is not None]
-    if verdicts:
-        wrong = [k for k, right in verdicts if not right]
-        said = f"**[{len(verdicts) - len(wrong)} of {len(verdicts)}](steps:wrong)** steps are right"
-        most = max((wrong.count(k) for k in wrong), default=0)
-        worst = sorted({k for k in wrong if wrong.count(k) == most})
+    unmatched = sum(not credit.scored.scored[i].matched for i in group.everyone)
+    right, scores = _known(group.step_right or ()), _known(group.steps)
+    if right:
+        said = f"**[{right.count(True)} of {len(right)}](steps:wrong)** steps are right"
+        wrong = [k for i in group.everyone for k in group.steps_that(right=False, of=i)]
+        worst = sorted({k for k in wrong if wrong.count(k) == max(map(wrong.count, wrong))})
         detail = f"most errors in {_names('step', worst)}" if worst and len(worst) <= NAMED else ""
+        if labelled := len(_known(credit.in_loss.labels)):
+            detail = f"{_number(labelled)} by your label{'s' * (labelled > 1)}"
     elif scores:
-        alike = _is_same(scores)
-        said = f"steps score **{min(scores):.2g}**" + ("" if alike else f" to **{max(scores):.2g}**")
-        detail = "every one" if alike else f"{fmean(scores):.2g} on average"
+        said = f"steps score **{_range(scores)}**"
+        detail = "every one" if _is_same(scores) else f"{quantity(fmean(scores))} on average"
     else:
         said, detail = "no step is scored", ""
     if unmatched:
-        detail = f"no step found in {unmatched} of {len(rows)} answers"
+        detail = f"no step found in {unmatched} of {len(group.everyone)} answers"
     return Fact(_sentence(said), Sentence(detail), "statistics", "Statistics")
-
-
-def _fact_of_answer(credit: Credit, group: _Group) -> Fact:
-    weights = [reward.weight for reward in credit.scored.rewards if reward.kind == "outcome"]
-    if not weights:
-        return Fact(Sentence("No reward scores the answer"), Sentence("only its steps are scored"))
-    if not any(weights):
-        return Fact(Sentence("Final answer **watched**"), Sentence("not trained on: its reward weighs 0"))
-    weight = credit.options.get("outcome_weight") or 0.0
-    if weight and group.has_steps:
-        return Fact(Sentence(f"Final answer counted **× {weight:g}**"), Sentence(""), "leave-out", "Leave it out")
-    if group.has_outcome or not group.has_steps:
-        only = "" if group.has_steps else "only "
-        return Fact(Sentence(f"{only}the final answer **counts**".capitalize()), Sentence(f"under `{credit.scheme}`"))
-    return Fact(Sentence("Final answer **not counted**"), Sentence("only as a step"), "count", "Count it too")
 
 
 def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlation: float | None) -> Sentence:
@@ -497,9 +467,14 @@ def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlati
     alike = "one of the two is constant" if correlation is None else f"r = {two_places(correlation)}"
     if not any(flipped):
         return _sentence(f"`{scheme}` turns no token's sign ({alike}).")
+    share = _percent(sum(flipped) / tokens)
+    return _sentence(f"`{scheme}` flips the sign of {share} of the tokens ({alike}){_most_in(flipped)}.")
+
+
+def _most_in(flipped: Sequence[int]) -> str:
+    """In which rollouts most signs change, unless they are many."""
     most = [i for i, count in enumerate(flipped) if count == max(flipped)]
-    where = f", most in {_names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
-    return _sentence(f"`{scheme}` flips the sign of {_percent(sum(flipped) / tokens)} of the tokens ({alike}){where}.")
+    return f", most in {_names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
 
 
 # A token: its advantage, and what adds up to it
@@ -513,18 +488,16 @@ def about_token(credit: Credit, rollout: int, token: int) -> Sentence:
     return about_explanation(credit, credit.explain(rollout, token, at_most=1))
 
 
-Verdicts = tuple[list[bool | None] | None, list[list[bool | None]] | None]
-"""``ScoredGroup.answers_right`` and ``steps_right``."""
-
-
-def about_explanation(credit: Credit, explanation: Explanation, judged: Verdicts | None = None) -> Sentence:
-    """The same of an explanation that is there already; ``judged`` spares looking for the verdicts at every token."""
-    right, verdicts = judged or (credit.scored.answers_right, credit.scored.steps_right)
+def about_explanation(credit: Credit, explanation: Explanation) -> Sentence:
+    """The same of an explanation that is there already."""
+    right, verdicts = credit.scored.answers_right, credit.scored.steps_right
     rollout, token = explanation.rollout, explanation.token
     spans = credit.scored.scored[rollout].spans
     own = next((k for k, (first, last) in enumerate(spans) if first <= token <= last), None)
     step_right = verdicts[rollout] if verdicts else []
     sampled = credit.scored.group.rollouts[rollout].is_sampled(token)
+    if not credit.counted[rollout]:
+        return _sentence("left out of the loss, with its whole answer.")
     if not explanation.terms:
         wrong = next((k for k, right in enumerate(step_right) if right is False), None)
         why = "it belongs to no step" if own is None else "nothing it depends on was scored"
@@ -574,12 +547,15 @@ def _clauses(
 def _of_answer(term: Term, right: bool | None) -> str:
     """A term that is not one step's."""
     if term.source == "outcome":
-        return f"the answer {'is right' if right else f'scores {term.raw:.2g}' if right is None else 'is wrong'}"
-    average = "" if term.mean is None else f", {term.mean:.2g} on average"
+        if right is not None and right is (term.value > 0):
+            return f"the answer is {'right' if right else 'wrong'}"
+        return f"the answer scores {quantity(term.raw)}"
+    average = "" if term.mean is None else f", {quantity(term.mean)} on average"
     if term.source == "return":
-        return f"the answer and what its steps earn come to {term.raw:.2g}{average}"
+        return f"the answer and what its steps earn come to {quantity(term.raw)}{average}"
     if term.source in ("sum", "mean"):
-        return f"its steps' {'scores add up to' if term.source == 'sum' else 'mean score is'} {term.raw:.2g}{average}"
+        what = "scores add up to" if term.source == "sum" else "mean score is"
+        return f"its steps' {what} {quantity(term.raw)}{average}"
     return {
         "token": "it goes with right answers more or less than others do",
         "delta": "what is expected of the answer changes here",
@@ -621,26 +597,28 @@ def _of_steps(
 def _compared(terms: Sequence[Term], who: str, mean: str) -> str:
     """What steps came to beside what they were compared with, where right and wrong do not say it."""
     term, many = terms[0], len(terms) > 1
-    above = f"{'above' if term.value > 0 else 'below'} {'0' if term.mean is None else f'the {mean} of {term.mean:.2g}'}"
+    than = "0" if term.mean is None else f"the {mean} of {quantity(term.mean)}"
+    above = f"{'above' if term.value > 0 else 'below'} {than}"
     if term.raw == term.reward:
-        return f"{who} score{'' if many else f's {term.raw:.2g},'} {above}"
+        return f"{who} score{'' if many else f's {quantity(term.raw)},'} {above}"
     if many:
         return f"{who} count {above}"
-    return f"from {'here' if who == 'this step' else who} on it earns {term.raw:.2g}, {above}"
+    return f"from {'here' if who == 'this step' else who} on it earns {quantity(term.raw)}, {above}"
 
 
 def _peers(credit: Credit, own: int | None) -> str:
     """What a step that is right or wrong was compared with, in counts, where nothing else decides."""
-    if own is None or credit.scheme not in ("step", "position"):
+    counted = credit.in_loss
+    if (
+        own is None
+        or credit.scheme not in ("step", "position")
+        or not set(chain(*counted.step_rewards)) <= {0, 1, None}
+    ):
         return ""
-    verdicts, rewards = credit.scored.steps_right, {r for row in credit.scored.step_rewards for r in row}
-    if not verdicts or not rewards <= {0, 1, None}:
-        return ""
-    if credit.scheme == "step":
-        pool = [right for row in verdicts for right in row if right is not None]
-        return f"; {sum(pool)} of {len(pool)} steps are right"
-    pool = [right for row in verdicts for right in row[own : own + 1] if right is not None]
-    return f"; step {own + 1} is right in {sum(pool)} of {len(pool)} answers"
+    at = slice(None) if credit.scheme == "step" else slice(own, own + 1)
+    pool = _known(row[at] for row in counted.steps_right or ())
+    right = f"{sum(pool)} of {len(pool)}"
+    return f"; {right} steps are right" if credit.scheme == "step" else f"; step {own + 1} is right in {right} answers"
 
 
 def _others(steps: Sequence[int], word: str) -> str:
@@ -661,10 +639,9 @@ def about_run(
     """At most four sentences on a run: what it gained and whether that may be chance, when, and what else moved.
 
     ``before`` and ``after`` say which held-out problems were answered right at the first and the newest measure, one
-    answer a problem; ``curve`` is (training step, accuracy) of every measure; ``measures`` are further columns. The
-    interval is Wald's of a paired difference, 1.96 √(b + c − (b − c)²/n) / n with b problems gained and c lost
-    (Agresti, Categorical Data Analysis, 10.1.1); chance is McNemar's exact test on b and c. Raises ValueError where
-    the two are of different length or empty.
+    answer a problem; ``curve`` is (training step, accuracy) of every measure; ``measures`` are further columns. A
+    change may be chance if McNemar's exact test, or 0 in ``paired_interval``, does not rule it out; the interval
+    that is said reaches to 0 then. Raises ValueError where the two are of different length or empty.
     """
     n = len(before)
     gained = sum(now and not was for was, now in zip(before, after, strict=True))
@@ -672,13 +649,15 @@ def about_run(
     if not n:
         raise ValueError("a run is told by at least one held-out problem")
     start, end = (whole_percent(sum(side) / n) for side in (before, after))
-    margin = 196 * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
-    sure = mcnemar(gained, lost) < ALPHA
+    low, high = paired_interval(gained, lost, n)
+    sure = mcnemar(gained, lost) < ALPHA and (low > 0 or high < 0)
+    if not sure:
+        low, high = min(low, 0.0), max(high, 0.0)
     better = f"[{_number(gained) if gained else 'none'}](problems:became-right) newly right"
     worse = f"[{_number(lost) if lost else 'none'}](problems:became-wrong) newly wrong"
     change = f"{better}, {worse}" if sure else f"may be chance on {n} problems"
-    by = f"{end - start:+d}".replace("-", "−")
-    said = [f"held-out accuracy {start} % → {end} % ({by} ± {margin:.0f} points): {change}."]
+    by, least, most = (f"{points:+.0f}".replace("-", "−") for points in (end - start, 100 * low, 100 * high))
+    said = [f"held-out accuracy {start} % → {end} % ({by} points, 95 % interval {least} to {most}): {change}."]
     said += _when(curve, end / 100, n, sure)
     said += [f"{moved}." for name, values in (measures or {}).items() if (moved := course(name, values))]
     return [_sentence(text) for text in said[:4]]
@@ -733,6 +712,17 @@ def mcnemar(gained: int, lost: int) -> float:
     return min(1.0, 2.0 * tail)
 
 
+def paired_interval(gained: int, lost: int, pairs: int) -> tuple[float, float]:
+    """Return the 95 % interval of a difference of paired shares, (gained − lost) / pairs.
+
+    Wald's with half a pair added to each of the four cells: Wald+2 of Agresti and Min (Statistics in Medicine 24, 2005,
+    729–740), also where Wald's own has no width.
+    """
+    change = (gained - lost) / (pairs + 2)
+    half = 1.959964 * math.sqrt(gained + lost + 1 - (gained - lost) * change) / (pairs + 2)
+    return max(change - half, -1.0), min(change + half, 1.0)
+
+
 # Probes: edits without content that earn more
 
 
@@ -784,9 +774,9 @@ def about_logged(difference: float, flipped: Sequence[int], tokens: int) -> Sent
     ``about_comparison`` has them."""
     if difference <= AS_LOGGED:
         return _sentence(f"the file's own advantages are the same, equal within {_bound(difference)}.")
-    most = [i for i, count in enumerate(flipped) if count == max(flipped)]
-    where = f", most in {_names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
-    signs = f"{_percent(sum(flipped) / tokens)} of the tokens change sign{where}" if any(flipped) else "no sign changes"
+    signs = "no sign changes"
+    if any(flipped):
+        signs = f"{_percent(sum(flipped) / tokens)} of the tokens change sign{_most_in(flipped)}"
     return _sentence(f"the file's own advantages (`logged`) differ by up to {two_places(difference)}: {signs}.")
 
 
@@ -811,7 +801,16 @@ def _sentence(*texts: str) -> Sentence:
 
 
 def _is_same(values: Sequence[float]) -> bool:
-    return max(values) - min(values) < _SAME
+    return not values or max(values) - min(values) < _SAME
+
+
+def _range(values: Sequence[float]) -> str:
+    """From the lowest to the highest; one number where they read the same."""
+    return " to ".join(dict.fromkeys((quantity(min(values)), quantity(max(values)))))
+
+
+def _known(rows: Iterable[Sequence[Any]]) -> list[Any]:
+    return [value for row in rows for value in row if value is not None]
 
 
 def _percent(share: float) -> str:

@@ -46,6 +46,8 @@ Deno.test("a step has its last token's advantage, and its tokens' mean log-proba
   equal(ofWhole(measure("advantage"), r, 1), -2);
   near(ofWhole(measure("logprob"), r, 1), -0.35);
   equal([stepText(measure("advantage"), r, 1), stepText(measure("reward"), r, 1)], ["▼2.00", "–"]);
+  equal(stepText(measure("advantage"), { ...r, advantages: [0, 0, 0, -0.004] }, 1), "0.00"); // reads as 0: no arrow
+  equal(stepText(measure("advantage"), { ...r, counted: false }, 1), "0.00"); // the loss leaves it out
   equal(stepSaid(measure("logprob"), r, 0), "mean log-prob \u22120.150");
 });
 

@@ -1,5 +1,4 @@
-import { laterOf } from "../../workbench/views/drawing/cards.js";
-import { Cuts, lineWidth, partsOf, prepare, runsOf } from "../../workbench/views/drawing/tokens.js";
+import { Cuts, laterOf, lineWidth, partsOf, prepare, runsOf } from "../../workbench/views/drawing/tokens.js";
 import { equal } from "./assert.js";
 import { rollout } from "./rollout.js";
 
@@ -64,7 +63,17 @@ Deno.test("a second scheme's rollout shares the texts and has its own terms", ()
   equal([r.twin.texts === r.texts, r.twin.why, r.twin.twin], [true, undefined, null]);
 });
 
-Deno.test("a step is told how many right and wrong ones come after it; unscored ones are neither", () => {
-  const steps = [1, 0, null, 1, 1].map((reward) => ({ reward }));
-  equal(laterOf({ steps, wrong: [false, true, null, false, false] }), ["2✓ 1✕", "2✓", "2✓", "1✓", ""]);
+Deno.test("a step is told what later ones add to it; unscored ones add nothing", () => {
+  const steps = [1, -2, null, 0.5, 4].map((normalised) => ({ normalised }));
+  equal(laterOf(steps, { carry: "suffix" }), [2.5, 4.5, 4.5, 4, 0]);
+  equal(laterOf(steps, { carry: "suffix", options: { gamma: 0.5 } }), [-0.6875, 0.625, 1.25, 2, 0]);
+  equal(laterOf(steps, { carry: "mean" }), [2.5 / 4, 4.5 / 3, 4.5 / 2, 2, 0]);
+  equal(laterOf(steps, { carry: "own" }), undefined);
+});
+
+Deno.test("a step is wrong by a label, else by the reward that says so, which is named", () => {
+  const step = (score, label) => ({ start: 0, end: 3, first: 0, last: 0, reward: 1, scores: { right: score }, label });
+  const steps = [step(0, null), step(1, null), step(1, false), step(0, true), step(null, null)];
+  const payload = { prompt: "", rewards: [], judges: { step: "right" }, rollouts: [{ ...rollout(), steps }] };
+  equal(prepare(payload).rollouts[0].wrong, ["right", "", "your label", "", ""]);
 });

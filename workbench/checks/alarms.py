@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.config.policy import OptimiserSection
 from workbench.rewards.watch import DROWNED
 from workbench.schema.numbers import differ
 
@@ -34,6 +35,10 @@ LEARNT = 0.12
 """A rise of accuracy that a run which learns has made by then."""
 EFFECT = 0.1
 SURE = 5.0
+LEAST_GONE = 3
+"""Rows in which nothing works that did before, by which a policy has collapsed."""
+FAR_OFF = 30
+"""A learning rate that is so many times the default is said to be."""
 FLOOR_ENTROPY = 0.05
 """Nats a token below which a group's answers hardly differ."""
 
@@ -126,9 +131,14 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def alarms(rows: Rows) -> list[Alarm]:
-    """Everything in a run's metric rows (oldest first) that is worth a look."""
-    return [replace(alarm, since=_since(rows, alarm.metrics[0])) for check in ALARMS.values() for alarm in check(rows)]
+def alarms(rows: Rows, first: Rows = ()) -> list[Alarm]:
+    """Everything in a run's metric rows (oldest first) that is worth a look, but for what follows from a collapse.
+
+    ``first`` are rows of the run's beginning, where ``rows`` are the newest ones.
+    """
+    gone = list(collapsed(rows, first))
+    checks = [not_finite] if gone else ALARMS.values()
+    return [*gone, *(replace(one, since=_since(rows, one.metrics[0])) for check in checks for one in check(rows))]
 
 
 def _since(rows: Rows, metric: str) -> int | None:
@@ -142,6 +152,33 @@ def _since(rows: Rows, metric: str) -> int | None:
     if not len(away):
         return None  # it has always been so
     return int(logged[away[-1] + 1 + LEAST_SAME // 2][0])
+
+
+def collapsed(rows: Rows, first: Rows = ()) -> Iterator[Alarm]:
+    """In the last rows no answer ends, or none has a step, and all to a prompt score the same, as was not so at first.
+
+    A policy that a high rate destroys is so after a few updates, and pattern and rewards fail with it.
+    """
+    sampled = [row for row in (*first, *rows) if _finite(row.get("zero_spread_share"))]
+    gone = ("completions/clipped_ratio", "is cut off"), ("no_match_share", "has no step")
+    works = [row["zero_spread_share"] < 1 or max(row.get(name, 0.0) for name, _ in gone) < 1 for row in sampled]
+    since = len(works) - works[::-1].index(True) if True in works else len(works)
+    if len(works) - since < LEAST_GONE:
+        return
+    last, score = sampled[-1], sampled[-1].get("reward", sampled[-1].get("step_reward", 0.0))
+    what = next(said for name, said in gone if last.get(name) == 1)
+    rate = max((row["learning_rate"] for row in (*first, *rows) if _finite(row.get("learning_rate"))), default=0.0)
+    times = float(f"{rate / OptimiserSection().learning_rate:.2g}")
+    cause = f"was an update too large (learning rate {rate:g})?"
+    if times >= FAR_OFF:
+        cause = f"the learning rate of {rate:g} is {times:,.0f} times the default."
+    yield Alarm(
+        "collapsed",
+        f"check: the policy has collapsed: every answer {what} and scores {score:.2g}; {cause} Go on from an earlier "
+        "checkpoint with a lower one",
+        ("completions/mean_length", "step_reward"),
+        None if first and sampled[since] is rows[0] else sampled[since].get("step"),  # rows before it are missing
+    )
 
 
 def steps_without_accuracy(rows: Rows) -> Iterator[Alarm]:
@@ -190,8 +227,7 @@ def accuracy_fell(rows: Rows) -> Iterator[Alarm]:
     if not gone and not (accuracy.fell and accuracy.after <= 0.4 * accuracy.before):
         return
     if gone and began > accuracy.before:
-        steps = (first[0].get("step"), first[2].get("step"), *accuracy.steps[2:])
-        accuracy = replace(accuracy, before=began, steps=() if None in steps else steps)
+        accuracy = replace(accuracy, before=began, steps=())
     yield Alarm(
         "accuracy fell",
         f"check: the batch's accuracy fell {accuracy.between('.0%')}; is the learning rate too high"
@@ -334,16 +370,20 @@ def nothing_split(rows: Rows) -> Iterator[Alarm]:
     """The pattern finds nothing in any answer, or nearly every token is a step."""
     last = next((row for row in reversed(rows) if "no_match_share" in row), {})
     steps, tokens = last.get("steps_per_answer", 0.0), last.get("completions/mean_length", 0.0)
-    text = ""
-    if last.get("no_match_share") == 1:
-        text = "the step pattern finds nothing in any answer: each is one step, as under outcome credit; "
-        text += "are steps written otherwise? Try all presets on Inspect: it lists what each finds"
+    if last and min(_values(rows, "no_match_share")[-LEAST_SAME:]) == 1:
+        yield Alarm(
+            "step pattern",
+            "check: the step pattern finds nothing in any answer: each is one step, as under outcome credit; are steps "
+            "written otherwise? Try all presets on Inspect: it lists what each finds",
+            ("steps_per_answer", "no_match_share"),
+        )
     elif steps > 1 and 2 * steps >= tokens > 0:
-        text = f"{steps:.0f} steps in an answer of {tokens:.0f} tokens; does the step pattern cut inside words? Try "
-        text += "another on Inspect"
-    if text:
-        metrics = ("steps_per_answer", "no_match_share")
-        yield Alarm("step pattern", f"check: {text}", metrics)
+        yield Alarm(
+            "step pattern",
+            f"check: {steps:.0f} steps in an answer of {tokens:.0f} tokens; does the step pattern cut inside words? "
+            "Try another on Inspect",
+            ("steps_per_answer", "no_match_share"),
+        )
 
 
 def answers_unsplit(rows: Rows) -> Iterator[Alarm]:
@@ -395,12 +435,13 @@ def drowned_reward(rows: Rows) -> Iterator[Alarm]:
     for metric in _rewards_with("variance_share", rows):
         part, equal = trend(rows, metric), trend(rows, f"rewards/{_short(metric)}/frac_zero_std")
         if part and equal and part.surely_under(DROWNED) and equal.surely_under(0.5):
-            text = (
+            yield Alarm(
+                "reward drowned",
                 f"check: {_short(metric)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of "
                 "what the summed rewards differ by; is it meant to count so little? Raise its weight, or set "
-                "credit.each_reward"
+                "credit.each_reward",
+                (metric,),
             )
-            yield Alarm("reward drowned", text, (metric,))
 
 
 WRONGED = {
@@ -421,10 +462,12 @@ def wronged(rows: Rows) -> Iterator[Alarm]:
                 f"{kind} wronged", f"check: {down.after:.0%} of the right {kind} are pushed down; {advice}", metrics
             )
         elif down and up and up.surely_over(1 - down.after):
-            often = (
-                f"check: wrong {kind} are pushed up more often ({up.after:.0%}) than right ones ({1 - down.after:.0%})"
+            yield Alarm(
+                f"{kind} wronged",
+                f"check: wrong {kind} are pushed up more often ({up.after:.0%}) than right ones "
+                f"({1 - down.after:.0%}); {advice}",
+                metrics,
             )
-            yield Alarm(f"{kind} wronged", f"{often}; {advice}", metrics)
 
 
 def truncated(rows: Rows) -> Iterator[Alarm]:
@@ -467,6 +510,7 @@ def _values(rows: Rows, metric: str) -> list[float]:
 
 
 ALARMS: dict[str, Callable[[Rows], Iterator[Alarm]]] = {
+    "collapsed": collapsed,
     "not a number": not_finite,
     "accuracy fell": accuracy_fell,
     "reward without accuracy": reward_without_accuracy,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any, Literal
 
 import numpy as np
@@ -26,8 +26,8 @@ from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
-from workbench.rewards.watch import DROWNED, tell_apart
-from workbench.schema import Credit, Group, ScoredGroup, differ
+from workbench.rewards.watch import DROWNED, correlation, tell_apart
+from workbench.schema import JUDGES, Credit, Group, ScoredGroup, differ
 from workbench.steps import MAX_STEPS, StepPattern, turn_texts
 
 Level = Literal["ok", "check", "stop"]
@@ -41,7 +41,8 @@ SHORTEST_STEP = 4
 class Finding:
     """One line: ``value`` is the measured number as text, ``meaning`` what it says, ``advice`` what to do ("" if fine).
 
-    ``level``: ``ok``; ``check``, worth a look before starting; ``stop``, nothing would be learnt.
+    ``level``: ``ok``; ``check``, worth a look before starting; ``stop``, nothing would be learnt: every advantage is 0,
+    or a reward function fails.
     """
 
     name: str
@@ -115,7 +116,7 @@ def preflight_of(
     scored = [credit.scored for credit in credits]
     groups = [scored_group.group for scored_group in scored]
     findings = [
-        *splitting_findings(scored),
+        *splitting_findings(credits),
         *_prompts(groups, pattern),
         *_turn_ends(groups),
         *_columns(groups),
@@ -158,14 +159,16 @@ def _working(
 # ── splitting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def splitting_findings(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
+def splitting_findings(credits: Sequence[Credit]) -> Iterable[Finding]:
     """Yield what the pattern finds in the groups' answers."""
+    scored = [credit.scored for credit in credits]
+    in_all: Level = "check" if any(credit.spread for credit in credits) else "stop"
     every = [row for group in scored for row in zip(group.group.rollouts, group.scored, strict=True)]
     rows = [row for row in every if not row[1].unsplit]
     if len(rows) < len(every):
         yield Finding(
             "answers left unsplit",
-            "check" if rows else "stop",
+            "check" if rows else in_all,
             f"{len(every) - len(rows)} of {len(every)}",
             f"the pattern finds over {MAX_STEPS:,} steps in each: it stays whole and unscored",
             "choose a pattern that finds fewer steps, paragraph for line say",
@@ -187,7 +190,7 @@ def splitting_findings(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
     missed = float((counts == 0).mean())
     yield Finding(
         "answers without a match",
-        "stop" if missed == 1 else "check" if missed > 0.1 else "ok",
+        in_all if missed == 1 else "check" if missed > 0.1 else "ok",
         f"{missed:.0%}",
         "each of them counts as one step",
         "the pattern finds nothing in them: look at one on Inspect" if missed > 0.1 else "",
@@ -222,7 +225,7 @@ def splitting_findings(scored: Sequence[ScoredGroup]) -> Iterable[Finding]:
     if any(reward.kind == "step" for group in scored for reward in group.rewards):
         yield Finding(
             "unscored steps",
-            "stop" if unscored == 1 else "check" if unscored > 0.5 else "ok",
+            in_all if unscored == 1 else "check" if unscored > 0.5 else "ok",
             f"{unscored:.0%}",
             "steps that every function left without a score",
             "they get no credit of their own; see that the pattern cuts what the rewards expect"
@@ -375,11 +378,9 @@ def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:
     """Who is pushed against the verdict, where a reward, or labels, say what is right."""
-    every = [one for credit in credits for one in credit.judged()]
-    for kind, judged in (
-        ("answers", [one for one in every if one.step is None]),
-        ("steps", [one for one in every if one.step is not None]),
-    ):
+    for kind in WRONGED:
+        every = [one for credit in credits for one in credit.judged()]
+        judged = [one for one in every if (one.step is not None) is (kind == "steps")]
         down = [one.is_wronged for one in judged if one.right]
         up = [one.is_wronged for one in judged if not one.right]
         if not (down and up):
@@ -399,11 +400,16 @@ def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 def _rewards(credits: Sequence[Credit]) -> Iterable[Finding]:
     """What each function's scores are, and whether they tell the answers of a group apart."""
-    scored = [credit.scored for credit in credits]
+    scored = [credit.in_loss if any(credit.counted) else credit.scored for credit in credits]
     told = tell_apart(scored)
     drowns = not credits[0].options.get("each_reward")
     for reward in scored[0].rewards:
         telling = told[reward.name]
+        if reward.weight < 0 and reward.name in JUDGES:
+            meaning = "it says what is right, and a weight below 0 pays for what is wrong"
+            yield Finding(
+                f"weight of {reward.name}", "check", f"{reward.weight:g}", meaning, "make the weight positive"
+            )
         scores = [score for group in scored for score in group.scores(reward) if score is not None]
         if not scores:
             yield Finding(f"reward {reward.name}", "check", "no score", "all is unscored", _EXPECTS)
@@ -463,7 +469,7 @@ def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) 
 
 def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:
     """Within groups, so that a hard prompt with long answers is not taken for a reward that pays for length."""
-    scored = [credit.scored for credit in credits]
+    scored = [credit.in_loss for credit in credits]
     lengths = [group.lengths for group in scored]
     steps = [[len(scores.steps) for scores in group.scored] for group in scored]
     given = [[(*row.rewards, row.outcome) for row in group.scored] for group in scored]
@@ -478,7 +484,7 @@ def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:
             less = advice if r > 0 else advice.replace("higher", "lower")
             meaning = "correlation within groups, of the summed rewards"
             yield _correlation(name, r, least, meaning, less if least > 0.5 else "")
-    pushes = [[float(credit.of(i).sum()) for i in range(len(credit.scored.group))] for credit in credits]
+    pushes = [[float(row.sum()) for row in compress(credit.advantages, credit.counted)] for credit in credits]
     right = [[None if one is None else float(one) for one in group.answer_verdicts] for group in scored]
     r, least = _pearson(tables := _tables(right, pushes))
     if r is not None:
@@ -507,11 +513,11 @@ def _tables(xs: Sequence[Sequence[float | None]], ys: Sequence[Sequence[float]])
 def _pearson(tables: Sequence[Table]) -> tuple[float | None, float]:
     """Return r within groups, and the least |r| there is without one of the completions; None where one is equal."""
     parts = [_centre(table) for table in tables]
-    r = _r(parts)
+    r = correlation(np.concatenate([*parts, np.zeros((0, 2))]))
     if r is None or sum(map(len, tables)) < LEAST_FOR_CORRELATION:
         return None, 0.0
     without = [
-        _r([*parts[:g], _centre(np.delete(table, i, axis=0)), *parts[g + 1 :]])
+        correlation(np.concatenate([*parts[:g], _centre(np.delete(table, i, axis=0)), *parts[g + 1 :]]))
         for g, table in enumerate(tables)
         for i in range(len(table))
     ]
@@ -521,10 +527,3 @@ def _pearson(tables: Sequence[Table]) -> tuple[float | None, float]:
 def _centre(table: Table) -> Table:
     """What a group's values are above its mean; 0 for values that differ by rounding alone."""
     return np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0)
-
-
-def _r(parts: Sequence[Table]) -> float | None:
-    """Pearson's r of centred values; None where one does not vary."""
-    x, y = np.concatenate([*parts, np.zeros((0, 2))]).T
-    size = np.sqrt((x @ x) * (y @ y))
-    return float(x @ y / size) if size > 0 else None

@@ -78,7 +78,7 @@ def score(
         numbers = {name: getattr(compared, name) for name in ("names", *DIFFERENCES)}
         data = {"credit": credit.to_json(), "other": second.to_json(), "compared": numbers}
         text_of = lambda: views.text(compared)  # noqa: E731
-    for finding in splitting_findings([credit.scored]):
+    for finding in splitting_findings([credit]):
         if finding.level != "ok":
             say(f"{finding.level}: {finding.name}: {finding.value} ({finding.meaning}); {finding.advice}")
     scores_steps = any(reward.kind == "step" for reward in credit.scored.rewards)

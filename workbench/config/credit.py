@@ -23,7 +23,7 @@ class CreditConfig(Section):
     gamma: float | None = Field(default=None, ge=0, le=1)
     """Discount of a step for each step before it, in schemes that carry steps to earlier tokens; None for 1."""
     outcome_weight: float = Field(default=0.0, ge=-100, le=100)
-    """Weight of the normalised outcome reward added to every token."""
+    """Weight of the normalised outcome reward added to every token; 0 in schemes that count the outcome themselves."""
     clip: float | None = Field(default=None, gt=0)
     """Bound on the size of an advantage; None for no bound."""
     drop_duplicates: bool = False
@@ -52,6 +52,8 @@ class CreditConfig(Section):
             raise ValueError(str(error)) from error
         for name in self.options:  # in place: an assignment would be validated in turn
             self.options[name] = cast(bool | float | str, checked[name])
+        if SCHEMES[self.scheme].counts_outcome:
+            self.__dict__["outcome_weight"] = 0.0
         return self
 
     def keywords(self, *, but: tuple[str, ...] = ()) -> dict[str, Any]:

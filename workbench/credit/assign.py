@@ -60,7 +60,8 @@ def assign_credit(
         states: what stands for the state in which each step begins, needed by schemes that compare steps of equal ones.
         importances: how much each token matters for the answer, needed by ``oar``; below 0 for a token that was not
             judged, None for a completion of which none was.
-        outcome_weight: α of the term α · z(R_i) added to every token, z as the other options say.
+        outcome_weight: α of the term α · z(R_i) added to every token, z as the other options say. It has no effect with
+            a scheme that counts the outcome itself.
         clip: bound on the size of an advantage.
         oar: multiply each token's advantage by its weight (``importance_weights``, with the threshold and the boost).
         **options: the scheme's own, as ``SCHEMES[scheme].options`` lists them: ``normalise``, ``scale``, ``gamma`` and
@@ -99,7 +100,7 @@ def credit_groups(
 
     ``drop_duplicates``: a rollout that is an exact copy of an earlier one of its group (``Group.copy_of``) counts as
     unscored, so that means and standard deviations have each distinct completion once; its advantage is 0, and the
-    loss leaves it out (``Credit.left_out``).
+    loss leaves it out (``Credit.counted``).
     ``each_reward``: what the scheme takes for rewards are sums of scores that were normalised over the group on their
     own, function by function (GDPO; see ``each_reward``).
     """
@@ -142,7 +143,6 @@ def _credit(scored: ScoredGroup, assigned: _Assigned, scheme: str, further: Mapp
         normalised=normalised,
         mean=mean,
         std=std,
-        spread=assigned.spread,
         warnings=tuple(warnings),
         parts=assigned.parts,
     )
@@ -172,7 +172,6 @@ class _Assigned:
 
     advantages: npt.NDArray[np.float32]
     parts: tuple[CreditPart, ...]
-    spread: bool
     options: Mapping[str, Any]
     warnings: tuple[str, ...]
 
@@ -205,6 +204,8 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
     values, idle = resolve(
         scheme, chosen.options, {name: value for name, value in options.items() if name not in modifiers}
     )
+    if weight and chosen.counts_outcome:
+        weight, idle = 0.0, [*idle, f"outcome_weight has no effect with scheme {scheme!r}, which counts the outcome"]
     batch = Batch.of(groups)
     for attribute, said in (_NEEDS[need] for need in chosen.needs if need != "steps"):
         if getattr(batch, attribute) is None:
@@ -229,7 +230,6 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
             of_rollouts = ((i, said) for i, said in part.warnings.items() if first <= i < after)
             warnings += [f"rollout {i - first + 1}: {said}" for i, said in of_rollouts]
         own = tuple(part.of_members(batch, first, after) for part in parts)
-        spread = any(part.has_spread(batch, first, after) for part in parts)
         masks = group.masks or [None] * len(group.lengths)
         if weighing["oar"]:
             weights = _weigh(own, group, masks, weighing["oar_threshold"], weighing["oar_boost"])
@@ -237,7 +237,7 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
             if unjudged := sum(not weights.scored(i).any() for i in range(len(group.lengths))):
                 warnings.append(f"oar has no importances of {counted(unjudged, 'rollout')} and changes nothing there")
         advantages = lay_out(own, group.lengths, masks, group.spans, clip)
-        assigned.append(_Assigned(advantages, own, spread, settled, tuple(warnings)))
+        assigned.append(_Assigned(advantages, own, settled, tuple(warnings)))
         first = after
     return assigned
 
@@ -497,7 +497,6 @@ def _credit_rows(
         normalised=tuple((None,) * len(scored.rewards) for scored in group.scored),
         mean=None if std is None else mean,
         std=std,
-        spread=bool(advantages.any()),
         parts=parts,
         values=values,
     )

@@ -172,7 +172,7 @@ def pass_normalisers(credits: Sequence[Credit], seen: LossPass, settings: LossSe
         [rollout.sampled_length for group in groups for rollout in group.rollouts],
         settings.loss_type,
         max_completion_length=settings.max_completion_length or max(map(longest_allowed, groups)),
-        masked=[not row for c in credits for row in counted_rollouts(c.scored.group, c.left_out)],
+        masked=[not row for credit in credits for row in credit.counted],
         micro_batches=[row.micro_batch for row in seen.rollouts],
         all_tokens=seen.tokens,
     )
@@ -183,13 +183,8 @@ def group_losses(credit: Credit, settings: LossSettings) -> list[TokenLosses]:
 
     A KL is read where the group has a reference; without one there is none.
     """
+    normalisers = group_normalisers(credit, settings.loss_type, max_completion_length=settings.max_completion_length)
     group = credit.scored.group
-    normalisers = group_normalisers(
-        group,
-        settings.loss_type,
-        max_completion_length=settings.max_completion_length,
-        left_out=credit.left_out,
-    )
     return [_rollout_losses(settings, credit, i, on_policy(group, i), float(c)) for i, c in enumerate(normalisers)]
 
 
@@ -279,15 +274,6 @@ def length_normalisers(
     return np.asarray(np.where(counted, each, 0.0))
 
 
-def counted_rollouts(
-    group: Group, left_out: Sequence[bool] | None = None, mask_truncated: bool | None = None
-) -> list[bool]:
-    """Which rollouts of a group the loss counts: neither ``left_out`` ones nor masked truncated ones."""
-    masking = group.sampling.get("mask_truncated_completions", False) if mask_truncated is None else mask_truncated
-    out = left_out or [False] * len(group)
-    return [not (dropped or (masking and r.truncated)) for r, dropped in zip(group.rollouts, out, strict=True)]
-
-
 def longest_allowed(group: Group) -> int:
     """Tokens that a completion of a group may have at most; those of its longest where the group does not know."""
     limit = group.sampling.get("max_completion_length")
@@ -295,31 +281,25 @@ def longest_allowed(group: Group) -> int:
 
 
 def group_normalisers(
-    group: Group,
-    loss_type: str,
-    *,
-    max_completion_length: int | None = None,
-    mask_truncated: bool | None = None,
-    left_out: Sequence[bool] | None = None,
+    credit: Credit, loss_type: str, *, max_completion_length: int | None = None
 ) -> npt.NDArray[np.float64]:
-    """``length_normalisers`` of a group, (G,), with its own limit and masking unless others are given.
+    """``length_normalisers`` of a group, (G,), 0 for rollouts that the loss does not count, with its own limit unless
+    another is given.
 
-    The limit matters to dr_grpo alone; where the group does not know its own it is its longest completion. ``left_out``
-    rollouts (``Credit.left_out``) weigh nothing.
+    The limit matters to dr_grpo alone; where the group does not know its own it is its longest completion.
     """
-    counted = counted_rollouts(group, left_out, mask_truncated)
+    group = credit.scored.group
     return length_normalisers(
         [rollout.sampled_length for rollout in group.rollouts],
         loss_type,
         max_completion_length=max_completion_length or longest_allowed(group),
-        masked=[not is_counted for is_counted in counted],
+        masked=[not is_counted for is_counted in credit.counted],
     )
 
 
 def loss_weights(credit: Credit, loss_type: str = "dapo", **limits: Any) -> npt.NDArray[np.float64]:
     """A_{i,t} · c_i of every token, (G, T_max) float64, 0 where A is; ``limits`` are those of ``group_normalisers``."""
-    normalisers = group_normalisers(credit.scored.group, loss_type, left_out=credit.left_out, **limits)
-    return np.asarray(credit.advantages * normalisers[:, None], dtype=np.float64)
+    return np.asarray(credit.advantages * group_normalisers(credit, loss_type, **limits)[:, None], dtype=np.float64)
 
 
 # --- rewards that a credit does not use, and why a group has no spread ------------------------------------------------
@@ -369,16 +349,18 @@ def what_counts(credit: Credit) -> str:
     scheme = SCHEMES.get(credit.scheme)
     counts = scheme.counts if scheme else COUNTS if credit.scheme == GAE else ""
     outcomes = [reward for reward in credit.scored.rewards if reward.kind == "outcome" and reward.weight != 0]
-    if not outcomes or (scheme and "outcome" in scheme.needs):
+    if not outcomes or (scheme and scheme.counts_outcome):
         return counts
     used = "outcome" in _kinds_read(credit)
     return f"{counts}{', and the outcome R' if used else '; the outcome R is not in it'}".lstrip(",; ")
 
 
 def why_no_spread(credit: Credit) -> NoSpread | None:
-    """None for a group with spread."""
+    """None for a group that teaches something."""
     if credit.spread:
         return None
+    if credit.advantages.any():
+        return NoSpread("the loss leaves out the truncated answers, and others have none")
     read = _kinds_read(credit)
     kinds: tuple[RewardKind, ...] = ("outcome", "step")
     for kind in kinds:
@@ -458,7 +440,7 @@ def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) ->
     for credit in credits:
         verdicts = credit.scored.answer_verdicts
         for i, scored in enumerate(credit.scored.scored):
-            push = next(rows).push
+            push = next(rows).push[: credit.counted[i] * len(credit.of(i))]  # none of what the loss does not count
             tokens[answers[verdicts[i]]].extend(push)
             place = np.full(len(push), -1)
             for k, (first, last) in enumerate(scored.spans):
@@ -537,8 +519,7 @@ def logged_credit(credit: Credit) -> Credit | None:
         for t, one in enumerate(row[: len(rollout)]):
             advantages[i, t] = one if one is not None and rollout.is_sampled(t) else 0.0
     unscored = [[None] * len(row.steps) for row in credit.scored.scored]
-    spread = bool(advantages.any())
-    return Credit(credit.scored, LOGGED, {}, advantages, unscored, None, None, spread)
+    return Credit(credit.scored, LOGGED, {}, advantages, unscored, None, None)
 
 
 def compare_credits(a: Credit, b: Credit) -> Comparison:
@@ -546,8 +527,9 @@ def compare_credits(a: Credit, b: Credit) -> Comparison:
     ids = [[rollout.token_ids for rollout in credit.scored.group.rollouts] for credit in (a, b)]
     if ids[0] != ids[1]:
         raise CreditError("the two credits are of different rollouts; compare credits of one group")
-    flipped = np.sign(a.advantages) * np.sign(b.advantages) < 0
     inside = np.arange(a.advantages.shape[1]) < np.array(a.scored.lengths)[:, None]  # (G, T_max)
+    inside &= np.array(a.counted)[:, None] | np.array(b.counted)[:, None]
+    flipped = (np.sign(a.advantages) * np.sign(b.advantages) < 0) & inside
     x, y = a.advantages[inside].astype(np.float64), b.advantages[inside].astype(np.float64)
     first, second = (
         ", ".join(f"{r.name}{'' if r.weight == 1 else f' × {r.weight:g}'}" for r in credit.scored.rewards)

@@ -138,7 +138,7 @@ def correlate_with_trained(groups: Sequence[ScoredGroup], name: str, trained: Ma
         if rows:
             both = np.array(rows, dtype=np.float64)  # (N, 2)
             centred.append(both - both.mean(axis=0))
-    return _correlation(np.concatenate(centred))
+    return correlation(np.concatenate(centred))
 
 
 class CallTimes:
@@ -168,7 +168,7 @@ def watch_rewards(
     for first, second in combinations(functions, 2):
         pairs = [pair for pair in zip(first.rows, second.rows, strict=True) if None not in pair]
         both = np.array(pairs, dtype=np.float64).reshape(-1, 2)  # (N, 2)
-        correlations.append(Correlation(first.name, second.name, _correlation(both), len(both)))
+        correlations.append(Correlation(first.name, second.name, correlation(both), len(both)))
     usual = {function.name: function.p50 for function in functions if function.p50 is not None}
     return RewardWatch(functions, tuple(correlations), slower_than(usual, sampler_seconds), sampler_seconds)
 
@@ -228,7 +228,7 @@ def _of_completion(scored: StepScores, reward: RewardSummary) -> float | None:
     return _mean(scored.scores.get(reward.name, ()))
 
 
-def _correlation(both: npt.NDArray[np.float64]) -> float | None:
+def correlation(both: npt.NDArray[np.float64]) -> float | None:
     """Pearson's r of two columns, (N, 2); None where one does not vary."""
     varies = len(both) > 1 and bool(differ(both.min(axis=0), both.max(axis=0)).all())
     return round(float(np.corrcoef(both[:, 0], both[:, 1]).item(0, 1)), 9) + 0.0 if varies else None  # 0, not −1e-33

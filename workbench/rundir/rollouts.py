@@ -418,7 +418,6 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         normalised=tuple(tuple(row["normalised"]) for row in rows),
         mean=head["mean"],
         std=head["std"],
-        spread=head["spread"],
         warnings=tuple(head["warnings"]),
         parts=tuple(parts),
         values={name: tuple(np.array(row[name], dtype=np.float32) for row in by_name) for name in names},

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, compress
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +34,8 @@ differences of tokens (``delta``; ``later`` sums those of many tokens in one ter
 (``centre``); ``importance`` is what a token's weight adds to what the other parts gave it."""
 Unit = Literal["step", "token"]
 """What a part has a number for; with the carry ``all`` it has one for each completion instead."""
+EVEN = 0.05
+"""An answer, or a step, is pushed where its advantages sum to more than this share of the group's largest such sum."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +151,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Judged:
-    """An answer (``step`` is None), or a step, that is known to be right or wrong, and where a credit pushes it.
-
-    ``push`` is the sum of its tokens' advantages; 0 where they cancel but for rounding.
-    """
+    """An answer (``step`` is None), or a step, known to be right or wrong, and its ``push`` (``Credit.pushes``)."""
 
     rollout: int
     step: int | None
@@ -169,8 +170,7 @@ class Credit:
 
     ``advantages`` is (G, T_max) float32, 0 on padding: the very tensor the loss uses. ``parts`` are what it is the sum
     of. ``normalised[i][k]`` is what step k of completion i carries (``None`` if unscored, or if the scheme carries no
-    step's number), ``mean`` and ``std`` those of the group's pool where there is just one. ``spread`` is False when the
-    group cannot teach anything (std 0, or fewer than two scored values).
+    step's number), ``mean`` and ``std`` those of the group's pool where there is just one.
     """
 
     scored: ScoredGroup
@@ -180,52 +180,89 @@ class Credit:
     normalised: Sequence[Sequence[float | None]]
     mean: float | None
     std: float | None
-    spread: bool
     warnings: tuple[str, ...] = ()
     parts: tuple[CreditPart, ...] = ()
     values: Mapping[str, Sequence[npt.NDArray[np.float32]]] = field(default_factory=dict)
     """Further numbers of each rollout's tokens, (T_i,) float32 by name: a critic's values, say."""
 
     def __repr__(self) -> str:
-        spread = "" if self.spread else ", no spread"
-        return f"<Credit: {self.scored.counts}, scheme {self.scheme!r}{spread}>"
+        return f"<Credit: {self.scored.counts}, scheme {self.scheme!r}{'' if self.spread else ', no spread'}>"
+
+    @cached_property
+    def counted(self) -> tuple[bool, ...]:
+        """Whether the loss counts each rollout: all that is said, measured or drawn of a credit is of these alone.
+
+        It leaves out truncated ones under ``mask_truncated_completions`` and exact copies under ``drop_duplicates``.
+        A rollout that nothing scored is in the loss with advantage 0, and has no verdict that is counted.
+        """
+        group = self.scored.group
+        masks, drops = group.sampling.get("mask_truncated_completions"), self.options.get("drop_duplicates")
+        return tuple(
+            not (masks and rollout.truncated) and not (drops and first is not None)
+            for rollout, first in zip(group.rollouts, group.copy_of, strict=True)
+        )
 
     @property
-    def left_out(self) -> tuple[bool, ...]:
-        """Which rollouts neither the comparison nor the loss counts: exact copies, with the option drop_duplicates."""
-        drops = bool(self.options.get("drop_duplicates"))
-        return tuple(drops and first is not None for first in self.scored.group.copy_of)
+    def in_loss(self) -> ScoredGroup:
+        """The counted rollouts alone, numbered anew."""
+        scored, kept = self.scored, self.counted
+        return replace(
+            scored,
+            group=replace(scored.group, rollouts=tuple(compress(scored.group.rollouts, kept))),
+            scored=tuple(compress(scored.scored, kept)),
+            labels=tuple(compress(scored.labels, kept)),
+        )
+
+    @property
+    def counted_rows(self) -> npt.NDArray[np.float32]:
+        """The advantages with 0 where the loss does not count the rollout, (G, T_max) float32."""
+        return self.advantages * np.array(self.counted, dtype=np.float32)[:, None]
+
+    @property
+    def spread(self) -> bool:
+        """Whether a counted rollout has an advantage: a group without spread cannot teach anything."""
+        return bool(self.counted_rows.any())
+
+    @cached_property
+    def pushes(self) -> tuple[list[float], list[list[float]]]:
+        """The sums of the advantages of each rollout's tokens, and of each of its steps': which way training pushes it.
+
+        0 for what barely moves (``EVEN``), or what the loss does not count.
+        """
+        rows = self.counted_rows.astype(np.float64)  # 0 on padding
+        answers = rows.sum(axis=1).tolist()
+        steps = [
+            [float(row[first : last + 1].sum()) for first, last in scored.spans]
+            for row, scored in zip(rows, self.scored.scored, strict=True)
+        ]
+        rounding = 1e-6 * float(np.abs(self.advantages).max(initial=0)) * self.advantages.shape[1]  # of float32
+        least, of_steps = (
+            max(rounding, EVEN * max(map(abs, sums), default=0.0)) for sums in (answers, [*chain(*steps)])
+        )
+        return (
+            [push if abs(push) > least else 0.0 for push in answers],
+            [[push if abs(push) > of_steps else 0.0 for push in row] for row in steps],
+        )
 
     def of(self, rollout: int) -> npt.NDArray[np.float32]:
         """The advantages of one rollout's own tokens, (T_i,) float32."""
         return self.advantages[rollout, : len(self.scored.group.rollouts[rollout])]
 
     def judged(self, answers_right: Sequence[bool | None] | None = None) -> list[Judged]:
-        """Every answer, then every step, that is known to be right or wrong, with the sum of its tokens' advantages.
+        """Every counted answer, then every step, that is known to be right or wrong, with where it is pushed.
 
         ``answers_right`` says which answers are right, else the group's own judge does (``ScoredGroup.answers_right``);
-        of steps their judge does, or the labels they came with. Copies that are left out are not among them. Step-wise
-        Rubric Rewards (arXiv 2605.17291) counts the same under outcome credit: of the steps of right answers 18.2 % are
-        wrong and pushed up, of those of wrong answers 49.9 % are right and pushed down.
+        of steps their judge does, or the labels they came with. Step-wise Rubric Rewards (arXiv 2605.17291) counts the
+        same under outcome credit: of the steps of right answers 18.2 % are wrong and pushed up, of those of wrong
+        answers 49.9 % are right and pushed down.
         """
-        scored = self.scored
-        answers = answers_right or scored.answers_right or ()
-        known: list[tuple[int, int | None, bool | None, slice]] = [
-            (i, None, right, slice(None)) for i, right in enumerate(answers)
+        answers, steps = self.pushes
+        known: list[tuple[int, int | None, bool | None, float]] = [
+            (i, None, right, answers[i]) for i, right in enumerate(answers_right or self.scored.answers_right or ())
         ]
-        known += [
-            (i, k, right, slice(first, last + 1))
-            for i, row in enumerate(scored.steps_right or ())
-            for k, (right, (first, last)) in enumerate(zip(row, scored.scored[i].spans, strict=True))
-        ]
-        rounding = 1e-6 * float(np.abs(self.advantages).max(initial=0))  # of a token's float32
-        judged = list[Judged]()
-        for i, step, right, tokens in known:
-            if right is not None and not self.left_out[i]:
-                advantages = self.of(i)[tokens]
-                push = float(advantages.sum(dtype=np.float64))
-                judged.append(Judged(i, step, right, push if abs(push) > rounding * len(advantages) else 0.0))
-        return judged
+        of_steps = enumerate(self.scored.steps_right or ())
+        known += [(i, k, right, steps[i][k]) for i, row in of_steps for k, right in enumerate(row)]
+        return [Judged(i, k, right, push) for i, k, right, push in known if right is not None and self.counted[i]]
 
     def facts(self) -> dict[str, Any]:
         """What concerns the whole group, as plain values."""
@@ -234,7 +271,7 @@ class Credit:
             "options": dict(self.options),
             "mean": self.mean,
             "std": self.std,
-            "spread": bool(self.spread),
+            "spread": self.spread,
             "warnings": list(self.warnings),
         }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from workbench.schema.numbers import counted
@@ -173,18 +174,18 @@ class ScoredGroup:
         apart = [name for name in two_valued if kind == "outcome" or (1 in scores[name] and len(scores[name]) > 1)]
         return next(iter([*known, *apart]), None)
 
-    @property
+    @cached_property
     def answer_verdicts(self) -> list[bool | None]:
         """What the outcome reward that tells right from wrong, by ``judge``, says of each answer; None if none does."""
         judge = self.judge("outcome")
         return [to_verdict(row.outcome_scores.get(judge or "")) for row in self.scored]
 
-    @property
+    @cached_property
     def answers_right(self) -> list[bool | None] | None:
         """Which answers are right, by the outcome reward that judges correctness; None where none does."""
         return self.answer_verdicts if self.judge("outcome") in JUDGES else None
 
-    @property
+    @cached_property
     def steps_right(self) -> list[list[bool | None]] | None:
         """Which steps are right, by their label, else by the step reward that judges correctness; None without both."""
         judge = self.judge("step")

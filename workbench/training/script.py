@@ -229,7 +229,6 @@ def why_not_alone(config: SharedConfig) -> str:
     if credit.scheme != "outcome" or credit.keywords(but=("scheme", "scale", *SHARED)) or credit.clip is not None:
         return f"the credit scheme {credit.scheme!r} with its options gives advantages that TRL does not compute"
     reasons = {
-        "an outcome reward beside the scheme's own": bool(credit.outcome_weight),
         "step rewards": any(reward.kind == "step" for reward in method.rewards),
         "weights that depend on the step": any(reward.schedule for reward in method.rewards),
         "reward models": any(reward.model is not None for reward in method.rewards),

@@ -590,7 +590,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         credits = self._credit(share, output)
         output["advantages"] = self._advantages(credits, output["completion_ids"])
         if self.args.drop_duplicates:
-            copies = [dropped for credit in credits for dropped in credit.left_out]
+            copies = [not is_counted for credit in credits for is_counted in credit.counted]
             self._leave_out(output, "tool_mask", self._of_rank(copies, len(output["completion_ids"])))
         self._log_generation(credits)
         batch = len(output["completion_ids"])

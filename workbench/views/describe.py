@@ -122,7 +122,7 @@ def credit(value: Credit) -> Parts:
         rollout, scores = value.scored.group.rollouts[i], value.scored.scored[i]
         rows = [(str(k), *(step[name] for name in numbers), step["text"]) for k, step in enumerate(value.rows(i), 1)]
         matched = "" if scores.matched else ", over 1,000 steps, unsplit" if scores.unsplit else ", no match"
-        once = ", counted once" if any(value.left_out[member] for member in members) else ""
+        once = "" if all(value.counted[member] for member in members) else ", not counted"
         title = f"rollout {_numbered(members)}: {_length(rollout, _outcome(scores) + matched)}{once}"
         parts.append(Section(title, (Table(("k", *numbers, "step"), rows),)))
     return (Drawing(heatmap(value)._repr_html_, tuple(parts)),)

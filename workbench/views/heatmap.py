@@ -67,7 +67,6 @@ from workbench.sentences import (
     about_wronged,
     find_surprises,
     group_facts,
-    shared_penalties,
 )
 from workbench.views.cards import fragment, page
 from workbench.views.cards import to_json as to_json
@@ -102,8 +101,6 @@ WITH_ANSWER = "answer"
 """What stands among them for the drawn scheme with the final answer counted."""
 SOURCE_CHARACTERS = 400
 """Of a prompt, in what says where a drawing comes from."""
-LATER_NAMED = 5
-"""Later wrong steps that the page gets of a step: it names four."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,8 +143,9 @@ def heatmap(
         return heatmap(shown.a, matches, other=shown.b, loss=loss)
     scored = shown.scored
     steps = sum(len(step_scores.steps) for step_scores in scored.scored)
-    spread = "" if shown.spread else ", no spread"
-    about = f"{len(scored.group)} rollouts, {steps} steps, scheme {shown.scheme!r}{spread}"
+    about = (
+        f"{len(scored.group)} rollouts, {steps} steps, scheme {shown.scheme!r}{'' if shown.spread else ', no spread'}"
+    )
     draw = partial(credit_payload, shown, matches, other=other, loss=loss)
     return Heatmap(f"{shown.scheme} credit", about, draw)
 
@@ -180,22 +178,20 @@ def credit_payload(
     payload["judges"] = {"outcome": credit.scored.judge("outcome"), "step": credit.scored.judge("step")}
     payload["normalisers"] = True
     payload["said"] = [sentence.parts for sentence in about_group(credit, uncounted=False)]
-    surprises, penalties, under = find_surprises(credit), shared_penalties(credit), other_credits(credit)
+    surprises, under = find_surprises(credit), other_credits(credit)
     payload |= {"order": surprises.order, "opens": surprises.opens}
     loss = loss or DrawnLoss.on_policy(credit)
     payload["loss"] = loss.payload()
     for i, rollout in enumerate(payload["rollouts"]):
         rollout |= _credited_payload(credit, i, matches[i] if matches else (), explained)
         rollout["remark"] = surprises.remarks[i]
-        for step, later in zip(rollout["steps"], penalties[i], strict=True):
-            step["later"] = later[:LATER_NAMED]
         ends = [last for _, last in credit.scored.scored[i].spans] if len(credit.of(i)) else []
         rollout["under"] = {name: _shortest(one.of(i)[ends]) for name, one in under.items()}
         if credit.values:
             rollout["values"] = {name: _shortest(values[i]) for name, values in credit.values.items()}
         rollout["loss"] = loss.of_rollout(credit, i)
         rollout["normalisers"] = {loss: values[i] for loss, values in normalisers.items()}
-    flipped, tokens = None, sum(credit.scored.lengths)
+    flipped, tokens = None, sum(credit.in_loss.lengths)
     if (logged := logged_credit(credit)) is not None:
         between = compare_credits(credit, logged)
         off, turned = float(abs(between.difference).max(initial=0)), between.flipped.sum(axis=1).tolist()
@@ -203,13 +199,10 @@ def credit_payload(
         if off > AS_LOGGED and (wronged := about_wronged(logged)).markdown:
             payload["said"].append(wronged.parts)
     if other is not None:
-        penalties = shared_penalties(other)
         compared = compare_credits(credit, other)
         payload["other"] = _scheme_payload(other) | {"names": list(compared.names)}
         for i, rollout in enumerate(payload["rollouts"]):
             rollout["twin"] = _credited_payload(other, i, (), explained and other.scheme != LOGGED)
-            for step, later in zip(rollout["twin"]["steps"], penalties[i], strict=True):
-                step["later"] = later[:LATER_NAMED]
     if other is not None and other.scheme != LOGGED:
         by_rollout = compared.flipped.sum(axis=1).tolist()
         payload["said"].append(about_comparison(compared.names[1], by_rollout, tokens, compared.correlation).parts)
@@ -227,15 +220,16 @@ def other_credits(credit: Credit) -> dict[str, Credit]:
     """The same scores under other schemes, by name, and with the final answer counted, if these teach anything."""
     scored, found = credit.scored, dict[str, Credit]()
     tried: list[tuple[str, str, dict[str, Any]]] = [(name, name, {}) for name in OTHER_SCHEMES if name != credit.scheme]
-    counted = any(part.kind in ("outcome", "return", "token", "delta") for part in credit.parts)
-    if credit.scheme in SCHEMES and not counted and any(outcome is not None for outcome in scored.outcomes or ()):
+    is_counted = credit.scheme not in SCHEMES or SCHEMES[credit.scheme].counts_outcome
+    if not (is_counted or credit.options.get("outcome_weight")) and any(R is not None for R in scored.outcomes or ()):
         names = {option.name for option in SCHEMES[credit.scheme].options} & credit.options.keys()
         tried.append(
             (WITH_ANSWER, credit.scheme, {name: credit.options[name] for name in names} | {"outcome_weight": 1.0})
         )
     for name, scheme, options in tried:
         with suppress(CreditError):
-            if (other := credit_group(scored, scheme, **options)).spread:
+            batch = {name: credit.options.get(name) for name in ("drop_duplicates", "each_reward")}
+            if (other := credit_group(scored, scheme, **batch, **options)).spread:
                 found[name] = other
     return found
 
@@ -272,6 +266,7 @@ def _scheme_payload(credit: Credit) -> Payload:
     return credit.facts() | {
         "formula": formula,
         "counts": what_counts(credit),
+        "carry": next((part.carry for part in credit.parts[:1] if part.unit == "step"), "all"),
         "noSpread": no_spread_payload(credit),
     }
 
@@ -286,10 +281,8 @@ def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:
 
 def even_shares(credit: Credit, losses: Sequence[str] = DRAWN_LOSSES) -> dict[str, list[float]]:
     """What each loss multiplies each completion's advantages with, where 1 is an even share of the group's tokens."""
-    group = credit.scored.group
-    tokens = sum(rollout.sampled_length for rollout in group.rollouts)
-    shares = {loss: group_normalisers(group, loss, left_out=credit.left_out) for loss in losses}
-    return {loss: [round(c * tokens, 6) for c in of_rollouts] for loss, of_rollouts in shares.items()}
+    tokens = sum(rollout.sampled_length for rollout in credit.scored.group.rollouts)
+    return {loss: [round(c * tokens, 6) for c in group_normalisers(credit, loss)] for loss in losses}
 
 
 def group_payload(group: Group) -> GroupPayload:
@@ -339,12 +332,14 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
                 "reward": row["reward"],
                 "normalised": row["normalised"],
                 "scores": row["scores"],
+                "label": credit.scored.labels[i][k] if credit.scored.labels else None,
             }
-            for row in credit.rows(i)
+            for k, row in enumerate(credit.rows(i))
         ],
         "outcome": scored.outcome,
         "outcomes": dict(scored.outcome_scores),
         "matches": [[offset(start), offset(end)] for start, end in matches],
+        "counted": credit.counted[i],
     }
     if scored.unsplit:
         payload["unsplit"] = True
@@ -385,7 +380,6 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
     terms: list[Payload] = []
     places: dict[tuple[str, int | None, int | None, float, float], int] = {}
     stretches: list[StretchPayload] = []
-    judged = credit.scored.answers_right, credit.scored.steps_right
     for first, last in stretches_of:
         explanation = credit.explain(i, last, at_most)
         indices = []
@@ -402,7 +396,7 @@ def _explanations(credit: Credit, i: int, scored: StepScores) -> tuple[list[Payl
                 "terms": _ranges(indices),
                 "total": explanation.total,
                 "clip": explanation.clip,
-                "said": [] if at_most else about_explanation(credit, explanation, judged).parts,
+                "said": [] if at_most else about_explanation(credit, explanation).parts,
             }
         )
     return terms, stretches
@@ -521,10 +515,9 @@ class DrawnLoss:
     def on_policy(cls, credit: Credit, settings: LossSettings | None = None) -> DrawnLoss:
         """As a first pass with the group as the whole batch would have it."""
         settings = settings or LossSettings()
-        limit, group = settings.max_completion_length, credit.scored.group
+        limit = settings.max_completion_length
         coefficients = {
-            loss: group_normalisers(group, loss, max_completion_length=limit, left_out=credit.left_out).tolist()
-            for loss in LENS_LOSSES
+            loss: group_normalisers(credit, loss, max_completion_length=limit).tolist() for loss in LENS_LOSSES
         }
         return cls(settings, coefficients)
 

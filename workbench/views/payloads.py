@@ -42,8 +42,7 @@ Logged = Sequence[tuple[str, str, Any]]
 
 
 class StepPayload(TypedDict):
-    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens; ``later`` are the first five wrong
-    steps after it (0-based) whose penalty it shares."""
+    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens; ``label`` is one given by hand."""
 
     start: int
     end: int
@@ -53,11 +52,11 @@ class StepPayload(TypedDict):
     normalised: float | None
     scores: Scores
     logged: NotRequired[Logged]
-    later: NotRequired[Sequence[int]]
+    label: NotRequired[bool | None]
 
 
 class CreditedPayload(TypedDict):
-    """A rollout under one scheme."""
+    """A rollout under one scheme; ``counted`` says whether the loss counts it."""
 
     advantages: Sequence[float]
     matched: bool
@@ -68,6 +67,7 @@ class CreditedPayload(TypedDict):
     logged: NotRequired[Logged]
     extracted: NotRequired[str]
     matches: Sequence[Sequence[int]]
+    counted: NotRequired[bool]
     terms: NotRequired[Sequence[Mapping[str, Any]]]
     why: NotRequired[Sequence[StretchPayload]]
 
@@ -195,9 +195,12 @@ class NoSpreadPayload(TypedDict):
 
 
 class SchemePayload(TypedDict):
+    """``carry`` is how what a step is worth reaches tokens (``schema.Carry``)."""
+
     scheme: str
     formula: str
     counts: str
+    carry: str
     options: Mapping[str, Any]
     mean: float | None
     std: float | None

@@ -430,6 +430,7 @@ SCHEMES = (
         reference="prime-rl, pull request 3282",
         compute=turn_credit,
         counts="what the whole answer gained, and this step's share of it",
+        takes_outcome=True,
     ),
     Scheme(
         "gigpo",

@@ -178,11 +178,6 @@ class Part:
             self.unit,
         )
 
-    def has_spread(self, batch: Batch, first: int, after: int) -> bool:
-        """Whether anything differs among what the completions ``first`` to ``after`` (exclusive) are compared by."""
-        offsets = self._offsets(batch)
-        return bool(self.values.spread[offsets[first] : offsets[after]].any())
-
     def _offsets(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Where each completion's entries lie, (B + 1,)."""
         if self.carry == "all":
@@ -205,6 +200,8 @@ class Scheme:
     needs: tuple[Need, ...] = ("steps",)
     per_completion: bool = False
     """All tokens of a completion have the same advantage."""
+    takes_outcome: bool = False
+    """It counts the outcome reward where there is one, though it can do without."""
 
     @property
     def summary(self) -> str:
@@ -214,6 +211,11 @@ class Scheme:
     def options(self) -> tuple[Option, ...]:
         """The scheme's own options, from its signature."""
         return options_of(self.compute)
+
+    @property
+    def counts_outcome(self) -> bool:
+        """The outcome is part of it already, so that ``outcome_weight`` would count it twice: it has no effect."""
+        return self.takes_outcome or "outcome" in self.needs
 
     @property
     def outcome_only(self) -> bool:

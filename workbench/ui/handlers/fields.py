@@ -333,7 +333,11 @@ _COMMON = (
 
 def options_of(scheme: str) -> dict[str, Option]:
     """The options of a scheme by name, with its own defaults, in the order of its form."""
-    return {option.name: option for option in (_OUTCOME, *SCHEMES[scheme].options, *_COMMON)}
+    return {
+        option.name: option
+        for option in (_OUTCOME, *SCHEMES[scheme].options, *_COMMON)
+        if not (option is _OUTCOME and SCHEMES[scheme].counts_outcome)
+    }
 
 
 def scheme_form(prefix: str, section: Section | None) -> list[Part]:

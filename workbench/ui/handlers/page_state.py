@@ -409,9 +409,7 @@ class PageState(BaseModel):
     def with_scheme_for_rewards(self) -> PageState:
         """Return the draft with the scheme ``outcome`` if it has outcome rewards alone and its scheme reads none."""
         kinds = {row.kind for row in self.rows if row.on}
-        reads_outcomes = (
-            "outcome" in SCHEMES[self.credit["scheme"]].needs or shown_values(self.credit)["outcome_weight"]
-        )
+        reads_outcomes = SCHEMES[self.credit["scheme"]].counts_outcome or self.credit.get("outcome_weight")
         if kinds != {"outcome"} or reads_outcomes:
             return self
         return self.but(credit=for_scheme(self.credit, "outcome"))

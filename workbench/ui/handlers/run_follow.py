@@ -44,6 +44,11 @@ LISTED_RUNS = 200
 
 CHANGES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "accuracy fell": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
+    "collapsed": (
+        "the default learning rate",
+        "optimiser.learning_rate",
+        lambda _: RunConfig().optimiser.learning_rate,
+    ),
     "answers wronged": ("the final answer counted", "method.credit.outcome_weight", lambda weight: weight or 1.0),
     "entropy collapse": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
     "not a number": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
@@ -279,8 +284,8 @@ def changed_settings(config: RunConfig, alarm: str) -> tuple[str, RunConfig] | N
     said, path, change = CHANGES[alarm]
     tree = config.model_dump()
     try:
-        value = get(tree, path)
-        return None if change(value) == value else (said, RunConfig.parse(with_path(tree, path, change(value))))
+        changed = RunConfig.parse(with_path(tree, path, change(get(tree, path))))
+        return None if changed == config else (said, changed)
     except (KeyError, WorkbenchError):
         return None  # the method has no such setting, or not with that value
 
@@ -376,7 +381,7 @@ PACED = 10
 COURSE = 30
 """Points of accuracy in a list."""
 RECENT = 240
-"""Rows kept whole, four times what an alarm looks at, because not every row has every metric."""
+"""Rows kept whole, four times what an alarm looks at, because not every row has every metric; beside the first few."""
 ADDED = 250
 """Rows after which a long log's curves are given anew, because a page that adds to them has too many points."""
 REWARDS = ("reward", "step_reward")
@@ -417,6 +422,7 @@ class KeptRun:
         self.rows = 0
         self.read_at = {0: 0}  # how many rows there were at each cursor that was given lately
         self.columns: dict[str, Column] = defaultdict(lambda: (array("d"), array("d")))
+        self.first: list[Mapping[str, Any]] = []
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         self.corrupt: dict[int, str] = {}
         self.lost: set[str] = set()  # metrics whose newest value is no number
@@ -433,6 +439,7 @@ class KeptRun:
         self.corrupt.update(run.dir.corrupt)
         self.cursor = reader.cursor
         self.rows += len(rows)
+        self.first += rows[: PACED - len(self.first)]
         self.recent.extend(rows)
         self.read_at = {cursor: n for cursor, n in self.read_at.items() if self.rows - n <= RECENT}
         self.read_at[self.cursor] = self.rows
@@ -451,7 +458,7 @@ class KeptRun:
 
     def alarms(self) -> list[Alarm]:
         if self._alarms[0] != self.rows:
-            self._alarms = self.rows, alarms(list(self.recent))
+            self._alarms = self.rows, alarms(list(self.recent), self.first[: self.rows - len(self.recent)])
         return self._alarms[1]
 
     @property

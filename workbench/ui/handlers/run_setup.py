@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.config import TaskSection
+from workbench.checks.alarms import FAR_OFF
+from workbench.config import OptimiserSection, TaskSection
 from workbench.config.run import METHODS, RunConfig
 from workbench.data import HUB
 from workbench.errors import WorkbenchError, redact
@@ -205,21 +206,20 @@ def _memory(config: RunConfig, parameters: int | None, vocabulary: int) -> str:
 
 
 def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:
-    """Warning of a learning rate far above the usual of a pretrained policy, as a run's default is; None without."""
-    if not parameters or parameters < PRETRAINED:
+    """Warning of a learning rate far above the usual of such a policy; None without.
+
+    Of a pretrained one that is the trainer's default, of a small one, or one not loaded yet, a run's.
+    """
+    rate, usual, most, whose = config.optimiser.learning_rate, OptimiserSection().learning_rate, FAR_OFF, "the default"
+    if parameters and parameters >= PRETRAINED:
+        usual, most, whose = config.method.usual_learning_rate, SUSPICIOUS, "the trainer's default"
+        if config.policy.lora is not None or config.policy.adapter is not None:
+            usual, whose = ADAPTER_FACTOR * usual, "what is usual for an adapter"
+    if rate <= most * usual:
         return None
-    usual = config.method.usual_learning_rate
-    adapted = config.policy.lora is not None or config.policy.adapter is not None
-    if adapted:
-        usual *= ADAPTER_FACTOR
-    rate = config.optimiser.learning_rate
-    if rate <= SUSPICIOUS * usual:
-        return None
-    whose = "what is usual for an adapter" if adapted else "the trainer's default"
-    return (
-        f"{rate:g} is {rate / usual:,.0f} times {whose} ({usual:g}), which {parameters / 1e6:,.0f}M parameters may not "
-        "survive; lower it"
-    )
+    times = float(f"{rate / usual:.2g}")
+    of = f"{parameters / 1e6:,.0f}M parameters" if parameters else "a policy"
+    return f"{rate:g} is {times:,.0f} times {whose} ({usual:g}), which {of} may not survive; lower it"
 
 
 def _batch(config: RunConfig) -> str:

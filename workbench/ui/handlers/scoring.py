@@ -29,7 +29,6 @@ from workbench.ui.handlers.fields import (
     for_scheme,
     label_of,
     shown_values,
-    with_path,
     with_settings,
 )
 from workbench.ui.handlers.page_state import PageState, RewardRow
@@ -313,15 +312,6 @@ def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState |
         return draft.but(compare=for_scheme(draft.credit, names[0]))
     if label == "uncompare":
         return draft.but(compare=None)
-    sampling, how = draft.tree["method"]["sampling"], credit.scored.group.sampling
-    settings = {
-        "template": ("prompt.apply_template", "always"),
-        "penalty": ("method.sampling.repetition_penalty", 1.1),
-        "longer": ("method.sampling.max_completion_length", 2 * how.get("max_completion_length", 1)),
-        "stop": ("method.sampling.stop", [*sampling["stop"], how.get("turn_end")]),
-    }
-    if label in settings:
-        return draft.but(tree=with_path(draft.tree, *settings[label]))
     flat = why_no_spread(credit)
     remedy = next((remedy for remedy in flat.remedies if remedy.label == label), None) if flat is not None else None
     return None if remedy is None else draft.but(credit=with_settings(draft.credit, remedy.settings))
@@ -339,7 +329,7 @@ def message(**parts: Any) -> str:
 
 def scheme_note(section: Section) -> str:
     """The formula of a scheme, with the outcome's term where it has one, and where it comes from."""
-    scheme, weight = SCHEMES[section["scheme"]], shown_values(section)["outcome_weight"]
+    scheme, weight = SCHEMES[section["scheme"]], shown_values(section).get("outcome_weight")
     return f"{scheme.formula}{f' + {weight:g} · z(R)' if weight else ''}  ({scheme.reference})"
 
 

@@ -13,10 +13,8 @@ import { errorMark, OBSERVED_TITLE, sampledLength, timeSaid, turnCount, turnElem
 
 export const STEPS = ".text:not(.second) .step"; // those the keyboard moves over
 export const WRONG = "✕";
-export const WRONG_TITLE = "The reward that says right or wrong scores this step 0 or less";
-const LATER_TITLE = "Right and wrong steps after this one, whose rewards it shares: earlier steps share more";
+const LATER_TITLE = "What the steps after this one add to its advantage, as it shares what they earn";
 const MANY_STEPS = 40; // of one rollout; those out of sight are laid out later
-const MANY_LATER = 4; // wrong steps that a step names
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
 const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // of a token, whatever it is coloured by
@@ -46,7 +44,7 @@ export function card(data, g, measure, { whole = false, folded = false, plain = 
       ...copyMarks(data, g, folded),
       ...factsOf(rollout),
       ...marksOf(rollout),
-      rollout.twin ? null : columnTitles(data, rollout, measure),
+      rollout.twin ? null : columnTitles(rollout, measure),
     ),
     plain ? el("pre", { class: "text" }, plainText(rollout, drawn)) : textElements(data, rollout, drawn, measure),
     left ? el("button", more, `Draw ${left} more tokens`) : null,
@@ -107,38 +105,23 @@ export function inNumbers({ rollouts }, g) {
   ].filter(Boolean).join(" · ");
 }
 
-/** @param {Prepared} data @param {Credited} rollout @param {Measure} measure What stands in the columns beside the steps. */
-function columnTitles(data, rollout, measure) {
+/** @param {Credited} rollout @param {Measure} measure What stands in the columns beside the steps. */
+function columnTitles(rollout, measure) {
   if (!rollout.steps?.length) return null;
   return el(
     "span",
     { class: "cols", "aria-hidden": "true" },
     hasRewards(rollout) ? el("span", { class: "r" }, isWatched(rollout) ? "label" : "reward") : null,
     el("span", { class: "a measure" }, measure.short),
-    hasLater(data.rollouts) ? el("span", { class: "l", title: LATER_TITLE }, "later") : null,
+    rollout.later ? el("span", { class: "l", title: LATER_TITLE }, "later") : null,
   );
 }
 
 /** @param {Credited} rollout */
 const hasRewards = (rollout) => !isWatched(rollout) || Boolean(rollout.steps?.some((step) => step.reward !== null));
 
-/** @param {Pick<Credited, "steps">[]} rollouts Whether a step shares the penalty of a later one. */
-const hasLater = (rollouts) => rollouts.some(({ steps }) => steps?.some(({ later }) => later?.length));
-
-/** @param {Pick<Credited, "steps" | "wrong">} rollout How many right and wrong steps come after each: "3✓ 1✕". */
-export function laterOf({ steps = [], wrong }) {
-  let [right, bad] = [0, 0];
-  const texts = new Array(steps.length);
-  for (let k = steps.length - 1; k >= 0; k--) {
-    texts[k] = [right ? `${right}✓` : "", bad ? `${bad}${WRONG}` : ""].filter(Boolean).join(" ");
-    if (wrong?.[k]) bad++;
-    else if (steps[k].reward !== null) right++;
-  }
-  return texts;
-}
-
 /** @param {Credited} rollout */
-function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
+function marksOf({ steps, matched, unsplit, finished, stop, name, turns, counted }) {
   const unmatched = unsplit
     ? "The step pattern found over 1,000 steps, or took too long: the completion stays whole and unscored"
     : "The step pattern found nothing: the whole completion counts as one step";
@@ -146,9 +129,11 @@ function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
     steps && !matched ? el("mark", { title: unmatched }, unsplit ? "unsplit" : "no match") : null,
     errorMark(turns),
     stop ? el("span", { class: "fact", title: `Ended by the stop string ${JSON.stringify(stop)}` }, "stopped") : null,
-    finished || stop || isWatched({ name })
-      ? null
-      : el("mark", { title: "No end-of-sequence token: the length limit cut it off" }, "truncated"),
+    finished || stop || isWatched({ name }) ? null : el(
+      "mark",
+      { title: "No end-of-sequence token: the length limit cut it off" },
+      counted === false ? "truncated, not in the loss" : "truncated",
+    ),
   ];
 }
 
@@ -157,7 +142,7 @@ function marksOf({ steps, matched, unsplit, finished, stop, name, turns }) {
 /** Two schemes, or before and now: the same text twice, each under its own name. */
 /** @param {Prepared} data @param {Credited} rollout @param {number} drawn @param {Measure} measure */
 function textElements(data, rollout, drawn, measure) {
-  const first = textElement(rollout, drawn, { measure, later: hasLater(data.rollouts) });
+  const first = textElement(rollout, drawn, measure);
   if (!rollout.twin) return first;
   const pane = (
     /** @type {string} */ place,
@@ -165,11 +150,10 @@ function textElements(data, rollout, drawn, measure) {
     /** @type {string | undefined} */ of,
     /** @type {Element} */ text,
   ) => {
-    const head = el("h4", {}, el("b", {}, name), el("span", {}, of), columnTitles(data, rollout, measure));
+    const head = el("h4", {}, el("b", {}, name), el("span", {}, of), columnTitles(rollout, measure));
     return el("div", { class: `pane ${place}` }, head, text);
   };
-  const twins = data.rollouts.map(({ twin }) => twin ?? {});
-  const second = textElement({ ...rollout.twin, twin: rollout }, drawn, { measure, later: hasLater(twins) });
+  const second = textElement({ ...rollout.twin, twin: rollout }, drawn, measure);
   second.classList.add("second");
   for (const step of second.querySelectorAll(".step")) step.removeAttribute("tabindex");
   const [a, b] = paneTitles(data);
@@ -177,36 +161,33 @@ function textElements(data, rollout, drawn, measure) {
   return el("div", { class: "panes" }, ...(isWatched(rollout) ? panes.reverse() : panes)); // before, then now
 }
 
-/** @param {Credited} rollout @param {number} drawn @param {{ measure: Measure, later: boolean }} shown */
-function textElement(rollout, drawn, { measure, later }) {
+/** @param {Credited} rollout @param {number} drawn @param {Measure} measure */
+function textElement(rollout, drawn, measure) {
   const pre = el("pre", { class: "text" });
   const cuts = new Cuts(rollout);
-  const look = { measure, later: later ? laterOf(rollout) : null };
-  if (!rollout.turns) appendTokens(pre, rollout, 0, drawn, cuts, look);
+  if (!rollout.turns) appendTokens(pre, rollout, 0, drawn, cuts, measure);
   else {
     for (const { node, holder, start, end } of turnElements(rollout)) {
       if (start >= drawn && drawn < rollout.texts.length) break;
-      appendTokens(holder, rollout, start, Math.min(end, drawn), cuts, look);
+      appendTokens(holder, rollout, start, Math.min(end, drawn), cuts, measure);
       pre.append(node);
     }
   }
   return pre;
 }
 
-/** @typedef {{ measure: Measure, later: string[] | null }} Look what stands beside a step: a measure, and the later steps */
-
 /**
  * @param {Element} parent @param {Credited} rollout @param {number} start @param {number} end exclusive
- * @param {Cuts} cuts @param {Look} look
+ * @param {Cuts} cuts @param {Measure} measure
  */
-function appendTokens(parent, rollout, start, end, cuts, look) {
+function appendTokens(parent, rollout, start, end, cuts, measure) {
   let holder = /** @type {Element} */ (parent);
   for (let t = start; t < end; t++) {
     const k = rollout.stepOf[t];
     const begins = t === start || k !== rollout.stepOf[t - 1];
     if (begins && !rollout.observed?.[t]) {
       holder = el("span", { class: "tokens" });
-      parent.append(rollout.steps ? stepElement(rollout, k, t, look, holder) : holder);
+      parent.append(rollout.steps ? stepElement(rollout, k, t, measure, holder) : holder);
     }
     holder.append(tokenElement(rollout, t, cuts));
   }
@@ -214,10 +195,11 @@ function appendTokens(parent, rollout, start, end, cuts, look) {
 
 /**
  * A step's row, or text outside every step.
- * @param {Credited} rollout @param {number} k @param {number} t its first token here @param {Look} look @param {Element} tokens
+ * @param {Credited} rollout @param {number} k @param {number} t its first token here
+ * @param {Measure} measure @param {Element} tokens
  */
-function stepElement(rollout, k, t, { measure, later }, tokens) {
-  const { steps = [], matched, offsets, wrong } = rollout;
+function stepElement(rollout, k, t, measure, tokens) {
+  const { steps = [], matched, offsets, wrong, later } = rollout;
   if (k < 0) return el("span", { class: "outside" }, tokens);
   // The number stands where the step's text begins, which may be inside the token before its first one.
   const opensHere = matched !== false && steps[k].start >= offsets[t];
@@ -226,7 +208,7 @@ function stepElement(rollout, k, t, { measure, later }, tokens) {
     { class: "chip", "data-k": k, "aria-hidden": "true" },
     hasRewards(rollout) ? el("span", { class: "r" }, score(steps[k].reward)) : null,
     el("span", { class: "a" }, stepText(measure, rollout, k)),
-    later ? el("span", { class: "l" }, later[k]) : null,
+    later ? el("span", { class: "l" }, later[k] ? signed(later[k], Math.abs(later[k]) < 10 ? 2 : 1) : "") : null,
   );
   const attributes = {
     class: `step${wrong?.[k] ? " wrong" : ""}`,
@@ -243,21 +225,14 @@ function stepElement(rollout, k, t, { measure, later }, tokens) {
 export function stepLabel(rollout, steps, k, measure) {
   if (isWatched(rollout)) return [labelSaid(rollout, k), stepSaid(measure, rollout, k)].filter(Boolean).join(", ");
   const advantage = signed(rollout.advantages?.[steps[k].last], 2);
-  const wrong = rollout.wrong?.[k] ? "wrong, " : "";
-  const later = steps[k].later ?? [];
-  const named = `step${later.length > 1 ? "s" : ""} ${stepNumbers(later, MANY_LATER, " and more")}`;
-  const shared = later.length ? `, shares the penalty of ${named}` : "";
+  const wrong = rollout.wrong?.[k] ? `wrong by ${rollout.wrong[k]}, ` : "";
+  const later = rollout.later?.[k];
+  const shared = later ? `, ${signed(later, 2)} of it from later steps` : "";
   const scored = `${wrong}score ${score(steps[k].reward)}, advantage ${advantage}${shared}`;
   const label = `step ${k + 1} of ${steps.length}, ${scored}`;
   const more = ["advantage", "reward"].includes(measure.key) ? "" : stepSaid(measure, rollout, k);
   return more ? `${label}, ${more}` : label;
 }
-
-/** @param {number[]} steps from 0 @param {number} most of too many steps @param {string} rest what stands for the others */
-const stepNumbers = (steps, most, rest) => {
-  const isCut = steps.length > MANY_LATER;
-  return `${steps.slice(0, isCut ? most : undefined).map((k) => k + 1).join(", ")}${isCut ? rest : ""}`;
-};
 
 /** @param {Element} article @param {Credited} rollout @param {Measure} measure Labels a drawn card for another measure. */
 export function relabel(article, rollout, measure) {

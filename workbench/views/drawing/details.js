@@ -203,11 +203,12 @@ function poolSaid(rollout, why) {
   if (!first || !isOne || terms.some(({ raw, reward }) => reward === null || Math.abs(raw - reward) > SAME)) return [];
   const divided = first.std === null ? "" : ` ÷ ${number(first.std, 2)}`;
   const [open, close] = divided ? ["(", ")"] : ["", ""];
+  const less = `${first.mean !== null && first.mean < 0 ? "+" : "−"} ${number(Math.abs(first.mean ?? 0), 2)}`;
   return [
     el(
       "p",
       {},
-      `A step counts for ${open}reward − ${number(first.mean, 2)}${close}${divided}, how far it lies from the mean.`,
+      `A step counts for ${open}reward ${less}${close}${divided}, how far it lies from the mean.`,
     ),
   ];
 }

@@ -17,7 +17,7 @@
 
 import { el } from "../dom.js";
 import { MINUS, number, signed } from "../numbers.js";
-import { WRONG, WRONG_TITLE } from "./cards.js";
+import { WRONG } from "./cards.js";
 import { BINS, tint } from "./measures.js";
 import { NOT_RIGHT, RIGHT } from "./overview.js";
 import { OBSERVED_TITLE } from "./turns.js";
@@ -131,14 +131,14 @@ class Legend {
       ...(judgedBy === null ? [] : [sign(`${RIGHT} ${NOT_RIGHT}`, "right and wrong answer", judgedTitle)]),
       el(
         "p",
-        { title: `${WRONG_TITLE}. The colour need not say so: it may count later steps too.` },
+        { title: "It scores the step below 1. The colour need not say so: it may count later steps too." },
         wrongSign(),
-        " wrong step",
+        ` wrong step${data.judges?.step ? `, by ${data.judges.step}` : ""}`,
       ),
       sign("reward", "the step’s own, before anything is normalised", "The weighted sum of the step rewards"),
       sign(
         "later",
-        `right ✓ and wrong ${WRONG} steps after it, whose rewards it shares`,
+        "what the steps after it add to its advantage",
         "A token gets what later steps earn: of equally right steps an earlier one gets more",
       ),
       ...(data.rollouts.some(straddles) ? [sign("┊", "token of two steps", STRADDLES_TITLE)] : []),

@@ -25,8 +25,8 @@ const ofLastToken = (value) => ({
   step: (r, k) => (r.steps ? value(r, r.steps[k].last) : null),
 });
 
-/** @type {(r: Credited, t: number) => number} */
-const advantage = (r, t) => r.advantages?.[t] ?? NaN;
+/** @type {(r: Credited, t: number) => number} 0 for what the loss leaves out. */
+const advantage = (r, t) => r.counted === false ? 0 : r.advantages?.[t] ?? NaN;
 
 /** @type {(data: Prepared) => boolean} */
 const hasReference = some((r) => r.reference && r.raw);
@@ -291,7 +291,9 @@ export function stepText(measure, r, k) {
   if (value === null) return "–";
   if (measure.flipped) return said(measure, value, 0); // ▲ is what is made more likely
   if (measure.small) return `${glyph(value)}${precise(Math.abs(value))}`;
-  return measure.signed ? `${glyph(value)}${number(Math.abs(value), digits(measure))}` : number(value, digits(measure));
+  if (!measure.signed) return number(value, digits(measure));
+  const size = number(Math.abs(value), digits(measure));
+  return Number(size) === 0 ? size : `${glyph(value)}${size}`; // what reads as 0 goes neither way
 }
 
 /** @param {Measure} measure @param {Credited} r @param {number} k The same for a screen reader. */

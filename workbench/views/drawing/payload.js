@@ -22,7 +22,8 @@
  * @property {{ a: TokenLosses, b: TokenLosses | null }} [read] its tokens in the loss that is looked at, and beside it
  * @property {number} [share] what that loss multiplies its advantages with, where 1 is an even share of the tokens
  * @property {Uint8Array} [observed] of an episode: 1 for each token that the policy did not sample
- * @property {boolean[]} [wrong] by step: the reward that says right or wrong calls it wrong
+ * @property {string[]} [wrong] by step: what calls it wrong, a reward or a label; "" for nothing
+ * @property {number[]} [later] by step: what later ones add to its advantage
  *
  * @typedef {Omit<RolloutPayload, "twin"> & Partial<Omit<CreditedPayload, "why">> & Prepares
  *   & { why?: Why[], twin?: Credited | null }} Credited A rollout ready to be drawn, or its twin.

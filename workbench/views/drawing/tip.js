@@ -42,11 +42,13 @@ function ofStep(rollout, g, k, measure) {
   const text = rollout.texts.join("").slice(step.start, step.end).trim();
   const cut = text.length > CELL_TEXT ? `${text.slice(0, CELL_TEXT)}…` : text;
   const said = measure.key === "reward" ? "" : stepSaid(measure, rollout, k);
-  const numbers = [rollout.wrong?.[k] ? "✕" : "", `score ${score(step.reward)}`, said].filter(Boolean).join(" · ");
+  const numbers = [rollout.wrong?.[k] ? `✕ ${rollout.wrong[k]}` : "", `score ${score(step.reward)}`, said].filter(
+    Boolean,
+  ).join(" · ");
   return [
     el("span", {}, `${rollout.name ?? `rollout ${g + 1}`} · step ${k + 1} of ${rollout.steps?.length}`),
     el("p", { class: "sum" }, el("b", {}, cut)),
-    el("p", { class: "sum" }, numbers.replace("✕ ·", "✕")),
+    el("p", { class: "sum" }, numbers),
     ...remarks(rollout, k),
   ];
 }

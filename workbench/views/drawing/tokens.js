@@ -3,7 +3,7 @@
 // The <pre> of a rollout has exactly the completion as its textContent: arrows for line ends, marks for invisible
 // characters and the end-of-sequence sign are drawn by the style sheet.
 
-/** @import { GroupPayload, StepPayload, TurnPayload } from "../payloads.d.ts" */
+/** @import { GroupPayload, SchemePayload, StepPayload, TurnPayload } from "../payloads.d.ts" */
 /** @import { Credited, Prepared } from "./payload.js" */
 /** @typedef {{ at: number, order: number, step?: number, match?: boolean }} Cut what changes at an offset of the text */
 /** @typedef {{ text: string, match: boolean, astray: boolean, opens: number | null }} Part */
@@ -38,25 +38,44 @@ export function prepare(payload) {
     for (let t = 0; t < texts.length; t++) rollout.offsets[t + 1] = rollout.offsets[t] + texts[t].length;
     rollout.stepOf = new Int32Array(texts.length).fill(-1);
     rollout.wrong = rollout.steps?.map(isWrong);
+    rollout.later = laterOf(rollout.steps, data);
     rollout.steps?.forEach((step, k) => rollout.stepOf.fill(k, step.first, step.last + 1));
     if (rollout.turns) rollout.observed = observedIn(rollout.turns, texts.length);
     if (before) rollout.twin = { ...rollout, ...before, twin: null };
-    if (twin) rollout.twin = { ...rollout, ...twin, why: twin.why, terms: twin.terms, twin: null };
+    const later = laterOf(twin?.steps, data.other);
+    if (twin) rollout.twin = { ...rollout, ...twin, later, why: twin.why, terms: twin.terms, twin: null };
   }
   return data;
 }
 
 /**
- * Whether a step is wrong: by the reward that says so, or by the label of a watched row's step.
- * @param {Prepared} data @returns {(step: StepPayload) => boolean}
+ * What calls a step wrong: a label by hand, else the reward that says right or wrong, or a watched row's label.
+ * @param {Prepared} data @returns {(step: StepPayload) => string}
  */
 function wrongBy({ rewards, judges }) {
   const name = judges?.step ?? null;
-  return ({ reward, scores }) => {
-    if (rewards === undefined) return reward !== null && reward <= 0;
+  return ({ reward, scores, label }) => {
+    if (typeof label === "boolean") return label ? "" : "your label";
+    if (rewards === undefined) return reward !== null && reward <= 0 ? "its label" : "";
     const score = name === null ? null : scores[name] ?? null;
-    return score !== null && score < 1;
+    return name !== null && score !== null && score < 1 ? name : "";
   };
+}
+
+/**
+ * What the steps after each add to its advantage, under a scheme whose steps share what later ones earn; else undefined.
+ * @param {Pick<StepPayload, "normalised">[] | undefined} steps @param {Partial<SchemePayload>} [scheme]
+ */
+export function laterOf(steps = [], { carry, options } = {}) {
+  if (carry !== "suffix" && carry !== "mean") return undefined;
+  const gamma = Number(options?.gamma ?? 1);
+  let [sum, scored] = [0, 0];
+  return steps.map(({ normalised }) => normalised).toReversed().map((own) => {
+    if (own !== null) scored++;
+    const later = gamma * sum;
+    sum = (own ?? 0) + later;
+    return later / (carry === "mean" ? Math.max(scored, 1) : 1);
+  }).toReversed();
 }
 
 /**

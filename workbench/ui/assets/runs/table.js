@@ -289,7 +289,8 @@ export class RunTable {
     row.node.classList.toggle("chosen", isChosen);
     const alarms = run.alarms ?? [];
     setText(row.badge, run.state);
-    row.badge.className = `badge ${run.state === "unreadable" ? "failed" : run.state}`;
+    const isGone = alarms.some((text) => text.includes("has collapsed"));
+    row.badge.className = `badge ${run.state === "unreadable" ? "failed" : isGone ? "check" : run.state}`;
     row.badge.title = [run.reason, run.problem].filter(Boolean).join("\n");
     const damage = run.corrupt ? [`${plural(run.corrupt, "damaged row")} of its metrics left out`] : [];
     COLUMNS.forEach(({ key, text }, i) => {

@@ -160,7 +160,9 @@ export class RunHead {
     const waits = news.state === "queued" && !news.started;
     if (this.news && this.news.state !== news.state) say(this.message, ""); // it was of another state
     this.news = news;
-    this.state(stateOf(news));
+    const gone = news.alarms.some(({ name }) => name === "collapsed");
+    if (gone) this.state(`${stateOf(news)} · collapsed`, "check");
+    else this.state(stateOf(news));
     this.badge.title = news.reason;
     setText(this.about, news.about);
     setText(this.progress, progressText(news, Date.now() / 1000));
