@@ -30,10 +30,10 @@ from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
 from workbench.data import load_task
 from workbench.data.made import planted_errors
+from workbench.places import default_workspace
 from workbench.rewards import score_group
 from workbench.rewards.source import with_wrong_labels
 from workbench.runs import Run, label_steps, list_runs, train_to_end
-from workbench.runs.run import default_workspace
 from workbench.schema import Group, ScoredGroup
 
 FIRST = ("outcome", "process", "step", "mean_suffix", "first_error", "prpo", "turn_credit", "papo")

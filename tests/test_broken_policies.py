@@ -46,6 +46,14 @@ def refusal(folder, **options):
 UP = "model.layers.1.mlp.up_proj.weight"
 
 
+def test_a_gguf_file_without_the_package_that_reads_it_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("workbench.policies.load.find_spec", lambda name: None)
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    with pytest.raises(PolicyError, match="pip install gguf"):
+        load_policy(str(file))
+
+
 def test_weights_that_are_not_finite_are_refused(folder):
     edit_tensors(folder, lambda tensors: tensors[UP][3, 5:7].fill_(torch.inf))
     assert f"2 of 49,152 values of tensor {UP}" in refusal(folder)  # 128 × 384

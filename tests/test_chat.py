@@ -149,7 +149,7 @@ def test_a_turn_that_ends_with_a_token_at_which_the_policy_does_not_stop_is_name
     assert named(chatml, [eos], ("<|im_end|>",)) is None
     assert named(TEMPLATE, [eos]) is None  # which ends a turn with a line break
     assert named(TEMPLATE.replace("\n{% endfor", "{{ eos_token }}\n{% endfor"), [eos]) is None
-    assert prompt_record(tokenizer, "2 + 2?", None, [eos], ()) == {}
+    assert prompt_record(tokenizer, "2 + 2?", None, [eos], ()) == {"chat_template": "unused"}
     assert "<|im_end|>" in turn_end_note({"turn_end": "<|im_end|>"})
     assert turn_end_note({}) == ""
 

@@ -260,6 +260,24 @@ def test_facts_say_what_can_be_done_about_them():
     assert len(group_facts(group(*SURPRISING, scheme="outcome"))) == 1
 
 
+def test_answers_that_are_empty_loop_or_never_end_are_facts_with_the_setting_that_may_help():
+    def actions(*answers: str, truncated: bool = False, **sampling: Any) -> list[tuple[str, str]]:
+        scored = group(*answers).scored
+        rollouts = tuple(replace(rollout, finished=not truncated) for rollout in scored.group.rollouts)
+        of = replace(scored.group, rollouts=rollouts, sampling=sampling)
+        facts = group_facts(wb.credit_group(replace(scored, group=of)))
+        return [(str(fact.said)[:6], fact.action) for fact in facts[:-3]]
+
+    fine, loop = "a: good\nb: bad\nc: 2", "c: 2 and so on " * 20
+    assert actions(fine, fine, "") == []
+    assert actions("", "", fine) == [("2 of 3", "")]
+    assert actions("", "", fine, chat_template="unused") == [("2 of 3", "template")]
+    assert actions(loop, fine, repetition_penalty=1.0) == [("1 of 2", "penalty")]
+    assert actions(loop, loop, truncated=True, max_completion_length=64) == [("2 of 2", "")]
+    assert actions(fine, loop, truncated=True, max_completion_length=64) == [("1 of 2", ""), ("1 of 2", "longer")]
+    assert actions(fine, fine, truncated=True, max_completion_length=64, turn_end="<end>") == [("2 of 2", "stop")]
+
+
 def test_a_comparison_names_the_share_and_the_rollout():
     assert str(about_comparison("outcome", [0, 3, 20], 100, 0.41)) == (
         "`outcome` flips the sign of 23 % of the tokens (r = 0.41), most in rollout 3."

@@ -23,7 +23,17 @@ from workbench.schema import Group, Step
 from workbench.steps import Split, pattern
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
 from workbench.ui.handlers import sharing as imports
-from workbench.ui.handlers.example import adopt, first_group, pattern_note, read_as, sample, try_presets
+from workbench.ui.handlers.example import (
+    adopt,
+    find_task,
+    first_group,
+    pattern_note,
+    prompt_note,
+    read_as,
+    sample,
+    try_presets,
+    with_other_template,
+)
 from workbench.ui.handlers.page_state import AS_INSPECT, PageState, RewardRow, builtin_row
 from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
 from workbench.ui.handlers.session import Services
@@ -243,6 +253,37 @@ def test_the_environment_of_the_task_answers_what_is_sampled(services, task):
     list(sample(read_as(form(), task, form()), services, "tab"))
     environment = services.models.options.get("environment")
     assert (environment and environment.name) == (task if task == "calculator" else None)
+
+
+def test_the_prompt_says_how_it_is_sent_and_the_button_beside_it_changes_that(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    assert prompt_note(form()) == ("", "")  # the embedded policy has no template
+    chat = read_as(form(), "gsm8k", form()).with_value("policy.path", str(tmp_path))
+    said, action = prompt_note(chat)
+    assert action == "Send as plain text"
+    assert find_task("gsm8k")[0].system in said
+    plain = with_other_template(chat)
+    assert (plain.prompting().apply_template, prompt_note(plain)[1]) == ("never", "Use its chat template")
+    assert with_other_template(plain).prompting().apply_template == "auto"
+    continued = plain.but(text="A post. TL;DR:")
+    assert with_other_template(continued).prompting().apply_template == "always"
+
+
+def test_the_fact_of_answers_that_go_wrong_changes_how_they_are_sampled(worker):
+    draft = form(builtin_row("step_correctness"))
+    credit = rescore(draft, worker).credit
+    how = {**credit.scored.group.sampling, "max_completion_length": 96, "turn_end": "<end>"}
+    group = replace(credit.scored.group, sampling=how)
+    credit = replace(credit, scored=replace(credit.scored, group=group))
+    settings = {
+        "template": ("prompt.apply_template", "always"),
+        "penalty": ("method.sampling.repetition_penalty", 1.1),
+        "longer": ("method.sampling.max_completion_length", 192),
+        "stop": ("method.sampling.stop", ["<end>"]),
+    }
+    for label, (path, value) in settings.items():
+        assert remedied(draft, credit, label).value(path) == value
 
 
 def test_a_sampled_group_takes_the_place_of_the_old_one(services):

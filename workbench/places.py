@@ -24,8 +24,15 @@ ADAPTER = "adapter_model.safetensors"
 """The file of an adapter's weights in its folder."""
 SHIPPED_ONLY = "WORKBENCH_SHIPPED_TASKS"
 """Environment variable; where it is set, no file is read and nothing of the Hub, but for the shipped tasks."""
+WORKSPACE = "WORKBENCH_WORKSPACE"
+"""Environment variable that names the default workspace."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(?:/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _SECONDS = 5.0  # that the Hub has to answer
+
+
+def default_workspace() -> Path:
+    """Return the folder named by the environment's WORKBENCH_WORKSPACE, else ``workspace`` in the current folder."""
+    return Path(os.environ.get(WORKSPACE) or "workspace")
 
 
 def local_path(name: str) -> Path | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.schema import JUDGES, Credit, Explanation, Term, counted, two_places, whole_percent
+from workbench.schema import JUDGES, Credit, Explanation, Group, Term, counted, two_places, whole_percent
 
 MIXED = 0.1
 """An answer is pushed "on balance" where more than this share of its advantages goes the other way."""
@@ -40,6 +40,9 @@ MOST, SOON = 0.8, 0.5
 """Most of a gain "came by" a step where this share of it did in less than this share of the run."""
 FIRST, NOISE = 5, 4.0
 """A measure "went from … to …" where its last values lie this many standard deviations from its first ones."""
+TROUBLED, LOOPS = 0.5, 0.5
+"""Answers that are empty, loop or never end are said from this share of a group on; an answer loops where more than
+this share of its runs of four words was there before."""
 AS_LOGGED = 0.01
 """Advantages that a file logged are "these" where they differ by no more; logs are rounded."""
 
@@ -417,14 +420,14 @@ class Fact:
 
 
 def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, compared: bool = False) -> list[Fact]:
-    """Facts on a group, each with what can be done about it: its steps, a final answer that may count or not, and signs
-    that another scheme turns.
+    """Facts on a group, each with what can be done about it: what is the matter with its answers, if anything, its
+    steps, a final answer that may count or not, and signs that another scheme turns.
 
     ``flipped`` is that scheme and the share of tokens; ``compared`` says that it is drawn beside the first.
     """
     group = _Group.of(credit)
-    facts, weight = [_fact_of_steps(credit, group)], credit.options.get("outcome_weight") or 0.0
-    if weight:
+    facts = [*_facts_of_trouble(credit.scored.group), _fact_of_steps(credit, group)]
+    if weight := credit.options.get("outcome_weight"):
         facts.append(
             Fact(Sentence(f"Final answer counted **× {weight:g}**"), Sentence(""), "leave-out", "Leave it out")
         )
@@ -437,6 +440,36 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
         said = f"**{_percent(flipped[1])}** of tokens change sign"
         facts.append(Fact(Sentence(said), Sentence(f"under `{flipped[0]}`"), *action))
     return facts
+
+
+def _facts_of_trouble(group: Group) -> list[Fact]:
+    """Answers that are empty, loop or never end, each with the setting of sampling that may help."""
+    rollouts, how = group.rollouts, group.sampling
+    looping = [i for i, rollout in enumerate(rollouts) if _loops(rollout.text)]
+    empty = [i for i, rollout in enumerate(rollouts) if not rollout.truncated and not rollout.text.strip()]
+    endless = [i for i, rollout in enumerate(rollouts) if rollout.truncated and i not in looping]
+    template = ("template", "Use its chat template") if how.get("chat_template") == "unused" else ()
+    penalty = ("penalty", "Repetition penalty 1.1") if how.get("repetition_penalty") == 1 else ()
+    limit, end = how.get("max_completion_length"), how.get("turn_end")
+    more = ("stop", f"Stop at {end}") if end else ("longer", f"Allow {2 * limit} tokens") if limit else ()
+    found = [
+        (empty, "are empty", "the policy ended at once", template),
+        (looping, "repeat themselves", "the same words again and again", penalty),
+        (endless, "never end", f"cut off at {limit} tokens" if limit else "cut off", more),
+    ]
+    facts = []
+    for ids, what, why, action in found:
+        if len(ids) >= TROUBLED * len(rollouts):
+            which = f"rollout:{','.join(str(i + 1) for i in ids)}"
+            said = f"**[{len(ids)} of {len(rollouts)}]({which})** answers {what}"
+            facts.append(Fact(Sentence(said), Sentence(why), *action))
+    return facts
+
+
+def _loops(text: str) -> bool:
+    words = text.split()
+    runs = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
+    return len(words) > 40 and len(set(runs)) < (1 - LOOPS) * len(runs)
 
 
 def _fact_of_steps(credit: Credit, group: _Group) -> Fact:

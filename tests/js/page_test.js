@@ -105,7 +105,11 @@ Deno.test("the policy's state in words", () => {
     parameters: 1234567,
     decoding: "",
   };
-  equal(policyText(status), "policy tiny · 1.2M parameters · cpu");
+  equal(policyText(status), "policy tiny · 1.23M parameters · cpu");
+  equal(
+    policyText({ ...status, policy: "/home/me/some.gguf", parameters: 134515008 }),
+    "policy some.gguf · 135M parameters · cpu",
+  );
   equal(policyText({ ...status, state: "loading" }), "loading policy · 4 s");
   equal(policyText({ ...status, state: "unloaded" }), "policy tiny · loads when you sample");
   equal(policyText({ ...status, state: "off" }), "");

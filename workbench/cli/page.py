@@ -16,6 +16,7 @@ from workbench.cli.arguments import Result, Workspace
 from workbench.errors import ConfigError, shown
 from workbench.files import encode
 from workbench.page_link import PORT
+from workbench.places import WORKSPACE
 
 VARIABLE = "WORKBENCH_PUBLIC"
 FRAMED_BY = ("https://huggingface.co",)
@@ -47,6 +48,8 @@ def app(
     from workbench.ui.app import launch
     from workbench.ui.door import read_login
 
+    if workspace is not None:
+        os.environ[WORKSPACE] = str(workspace)  # for the processes that load policies
     auth = auth or os.environ.get("WORKBENCH_AUTH")
     place = place_of(os.environ, visitors == "on" if public is None and visitors else public)
     launch(

@@ -54,7 +54,7 @@ class PolicySection(Section):
 
     shorthand = "path"
     path: str = "tiny"
-    """The embedded policy's name, a Hub id, a local folder, or a run's checkpoint: run:NAME, run:NAME@STEP."""
+    """The embedded policy's name, a Hub id, a local folder or .gguf file, or a run's: run:NAME, run:NAME@STEP."""
     adapter: str | None = None
     """A PEFT adapter to put on the policy: a Hub id, a local folder, or a run's checkpoint."""
     merge: dict[str, float] = Field(default_factory=dict, max_length=16, title="Merged adapters")

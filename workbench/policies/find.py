@@ -6,6 +6,7 @@ with one request. What the files hold is seen when they are loaded (``policies.l
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +16,15 @@ from huggingface_hub import try_to_load_from_cache
 from workbench.assets import EMBEDDED
 from workbench.config import PolicySection
 from workbench.errors import PolicyError, did_you_mean, shown
-from workbench.places import checkpoint_or, hub_problem, is_hub_id, local_path, no_folder
+from workbench.places import checkpoint_or, default_workspace, hub_problem, is_hub_id, local_path, no_folder
+
+GGUF = ".gguf"
 
 
 def policy_path(name: str) -> str:
     """Return where the weights of ``name`` are: a folder for embedded and local ones, else the Hub id.
+
+    The folder of a GGUF file is made when it is loaded.
 
     Raises PolicyError for a folder that is not there or holds no model, RunError for a run's checkpoint that is not.
     """
@@ -27,6 +32,8 @@ def policy_path(name: str) -> str:
     if name in EMBEDDED:
         return str(EMBEDDED[name])
     folder = local_path(name)
+    if folder is not None and folder.suffix == GGUF:
+        return str(unpacked(folder))
     if folder is not None:
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise PolicyError(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
@@ -48,6 +55,13 @@ def policy_path(name: str) -> str:
     return name
 
 
+def unpacked(file: Path) -> Path:
+    """Return the folder of the default workspace that holds a GGUF file's model once it was loaded."""
+    stat = file.stat()
+    key = hashlib.sha256(f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()
+    return default_workspace().resolve() / "models" / f"{file.stem}-{key[:8]}"
+
+
 def check_there(policy: str, *adapters: str) -> None:
     """Look for a policy, and adapters, before anybody waits for them: here, and by one request on the Hub.
 
@@ -56,7 +70,8 @@ def check_there(policy: str, *adapters: str) -> None:
     asked = [("policy", policy, "config.json"), *(("adapter", name, "adapter_config.json") for name in adapters)]
     for what, name, file in asked:
         where = policy_path(name)
-        if local_path(where) is None and (problem := hub_problem(where, file, certain=True)):
+        is_here = local_path(name) is not None or local_path(where) is not None
+        if not is_here and (problem := hub_problem(where, file, certain=True)):
             raise PolicyError(f"{what}: {problem}")
 
 

@@ -11,20 +11,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from workbench.config import PolicySection
 from workbench.errors import PolicyError
 from workbench.places import ADAPTER
-from workbench.policies.find import base_of, check_there, is_adapter, policy_path, refuse_more
+from workbench.policies.find import GGUF, base_of, check_there, is_adapter, policy_path, refuse_more
 from workbench.weights import (
     WeightsError,
     check_finite,
@@ -107,8 +115,9 @@ def load_policy(
     """Load a policy for sampling, or for training.
 
     Args:
-        name: the embedded policy's name (``tiny``), a Hub id, a local folder, or a run's checkpoint (``run:NAME``,
-            ``run:NAME@STEP``); an adapter's folder is put on the base that it names.
+        name: the embedded policy's name (``tiny``), a Hub id, a local folder or GGUF file, or a run's checkpoint
+            (``run:NAME``, ``run:NAME@STEP``); an adapter's folder is put on the base that it names. A GGUF file is
+            unpacked into the default workspace, once.
         adapter: a PEFT adapter to put on it, a Hub id or a local folder.
         merge: LoRA adapters to put into its weights before that, and how much of each: W + Σ weight · scale · B A.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
@@ -140,6 +149,10 @@ def load_policy(
             trainable=trainable,
         )
         return replace(policy, name=name, adapter=None)  # the folder is both
+    if name.endswith(GGUF):
+        file = Path(name).expanduser()
+        with _refusals(name), quiet_loading(file.parent):
+            unpack(file, Path(where))
     target = pick_device(device)
     held = _held(target, dtype, attention, quantisation, device_map)
     with _refusals(name):
@@ -164,6 +177,28 @@ def load_policy(
         small = sum(tensor.numel() for tensor in model.parameters()) < SMALL
         torch.set_num_threads(1 if small else THREADS)
     return Policy(name, model, tokenizer, adapter, tuple(weights.items()), tuple(under))
+
+
+def unpack(file: Path, folder: Path) -> None:
+    """Write a GGUF file's model, its weights in bfloat16, and its tokenizer to ``folder``, unless that is there.
+
+    Raises WeightsError where the package ``gguf`` is not installed.
+    """
+    if folder.is_dir():
+        return
+    if find_spec("gguf") is None:
+        raise WeightsError("reading a GGUF file needs the package gguf: pip install gguf")
+    plain = GgufConfig(dequantize=True)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.bfloat16, quantization_config=plain
+    )
+    model.hf_quantizer = None  # which refuses to save what is quantised no more
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=".") as draft:
+        model.save_pretrained(draft)
+        AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(draft)
+        with suppress(OSError):  # another process was faster
+            Path(draft).rename(folder)
 
 
 def load_configured(section: PolicySection) -> Policy:

@@ -69,11 +69,12 @@ def prompt_record(
     ends: Collection[int],
     stop: Sequence[str],
 ) -> dict[str, Any]:
-    """What a group's ``sampling`` says of a conversation's prompt: the template's arguments, how the prompt ends once
+    """What a group's ``sampling`` says of a plain prompt, whether there is a chat template that was not used, and of a
+    conversation's: the template's arguments, how the prompt ends once
     the template is through with it, as templates may open a tag there, and ``turn_end``, what it ends a turn with
     where neither the token ids ``ends`` nor the texts ``stop`` end a completion there."""
     if isinstance(prompt, str):
-        return {}
+        return {"chat_template": "unused"} if tokenizer.chat_template else {}
     kwargs = {"template_kwargs": dict(template_kwargs)} if template_kwargs else {}
     record = kwargs | {"prompt_tail": prompt_tail(tokenizer, prompt, kwargs.get("template_kwargs"))}
     end = turn_end(tokenizer, template_kwargs, ends)

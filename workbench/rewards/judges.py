@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 
 from workbench.config import JudgeConfig
 from workbench.errors import REDACTED, RewardError, redact
+from workbench.places import default_workspace
 from workbench.rewards.protocol import Score, results
 from workbench.schema import Prompt, RewardKind, counted
 
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     import httpx
 
 FILE = "judges.sqlite"
-RUN, WORKSPACE = "WORKBENCH_RUN", "WORKBENCH_WORKSPACE"
-"""Environment variables that name the run that this process belongs to, and the workspace."""
+RUN = "WORKBENCH_RUN"
+"""Environment variable that names the run that this process belongs to."""
 MAX_TOKENS = "max_completion_tokens"
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed."""
@@ -166,7 +167,7 @@ class Judges(AbstractContextManager["Judges"]):
 
     def __init__(self, folder: Path | None = None) -> None:
         run = os.environ.get(RUN)
-        self._folder = folder or (Path(run).parents[1] if run else Path(os.environ.get(WORKSPACE) or "workspace"))
+        self._folder = folder or (Path(run).parents[1] if run else default_workspace())
         self._scope = run or f"session {secrets.token_hex(8)}"
         self._store: Store | None = None
         self._lock = threading.Lock()

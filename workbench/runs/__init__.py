@@ -5,10 +5,11 @@ outlives whoever started it and looks the same to everybody. ``workbench.trainin
 neither it nor torch is ever imported here.
 """
 
+from workbench.places import default_workspace
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, compare
 from workbench.runs.launch import find_checkpoint, resolved, start, train_to_end
 from workbench.runs.making import label_steps, make_demonstrations, make_pairs, mix_rows
-from workbench.runs.run import Run, RunSummary, default_workspace, list_runs, open_run
+from workbench.runs.run import Run, RunSummary, list_runs, open_run
 from workbench.runs.upkeep import Trashed, discard, restore, trashed
 
 train = start

@@ -18,8 +18,9 @@ from workbench.credit.schemes import find_scheme
 from workbench.data.made import provenance_of
 from workbench.errors import RunError
 from workbench.files import read_json
+from workbench.places import default_workspace
 from workbench.runs.launch import Report, carry_on, check_same
-from workbench.runs.run import Run, default_workspace, open_run
+from workbench.runs.run import Run, open_run
 from workbench.runs.spawn import TRAINING
 
 TARGET = 0.65

@@ -16,11 +16,11 @@ from workbench.config import ModelConfig, Origin, Section
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
 from workbench.files import sha256
-from workbench.places import is_of_run
+from workbench.places import default_workspace, is_of_run
 from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs.check import checked, with_absolute_paths, with_model_paths
-from workbench.runs.run import Run, default_workspace, open_run
+from workbench.runs.run import Run, open_run
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 from workbench.runs.upkeep import discard
 

@@ -23,7 +23,7 @@ from workbench import hooks
 from workbench.config import RUN_NAME
 from workbench.config.run import METHODS, Method, RunConfig
 from workbench.errors import RunError, WorkbenchError, did_you_mean
-from workbench.places import RUN
+from workbench.places import RUN, default_workspace
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, saved
 from workbench.runs.processes import kill_all, lives, members, parent_of, wait_gone
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from workbench.views.curves import Columns
 
 
-WORKSPACE = "WORKBENCH_WORKSPACE"
-"""The environment's name for the default workspace."""
 _TOLD = {
     "answer length": "completions/mean_length",
     "steps per answer": "steps_per_answer",
@@ -377,11 +375,6 @@ class Run:
         from workbench.views.curves import columns_of, figure, run_charts
 
         return figure(run_charts(columns_of(self.metrics_rows()[0]), panels, metrics=self.method.metrics))
-
-
-def default_workspace() -> Path:
-    """Return the folder named by the environment's WORKBENCH_WORKSPACE, else ``workspace`` in the current folder."""
-    return Path(os.environ.get(WORKSPACE) or "workspace")
 
 
 def list_runs(workspace: Path | str | None = None) -> list[Run]:

@@ -21,9 +21,10 @@ from pathlib import Path
 from workbench.config import RUN_NAME, run_name_of
 from workbench.errors import RunError
 from workbench.files import encode, read_json, replace_file
+from workbench.places import default_workspace
 from workbench.rundir import RunDir
 from workbench.runs.processes import members
-from workbench.runs.run import Run, default_workspace, open_run
+from workbench.runs.run import Run, open_run
 
 FILE = "about.json"
 

@@ -54,7 +54,7 @@ export function sameAnswers(a, b) {
     a.rollouts.every((_, g) => text(a, g) === text(b, g));
 }
 
-const SETTINGS = ["count", "leave-out", "compare", "uncompare"]; // what facts' buttons change
+const SETTINGS = ["count", "leave-out", "compare", "uncompare", "template", "penalty", "longer", "stop"]; // what facts' buttons change
 
 /** Unfolds what each reward gave, below the list of rewards. */
 function showStatistics() {

@@ -50,9 +50,12 @@ function skipToGroup(event) {
   step?.scrollIntoView({ block: "center" });
 }
 
+const SIZE = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
 /** @param {PolicyStatusPayload} status */
 export function policyText({ state, policy, seconds, device, parameters }) {
-  const size = parameters ? ` · ${(parameters / 1e6).toPrecision(2)}M parameters` : "";
+  policy = policy.replace(/^[/~.].*\//, ""); // of a path, its last part
+  const size = parameters ? ` · ${SIZE.format(parameters)} parameters` : "";
   switch (/** @type {string} */ (state)) {
     case "loading":
       return `loading policy · ${Math.round(seconds)} s`;

@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import validate_call
 
 from workbench.assets import FIRST_GROUP
-from workbench.config import TaskSection
+from workbench.config import PromptSection, TaskSection
 from workbench.config.run import RunConfig
 from workbench.data import HUB, TASKS, Task, load_task, preview_of
 from workbench.data.conversations import is_messages
@@ -167,6 +167,30 @@ def edited_example(draft: PageState) -> tuple[Example, str]:
     if prompt == draft.prompt or not draft.columns:
         return example, ""
     return example, f"The prompt was edited; {', '.join(draft.columns)} are still those of example {draft.index}."
+
+
+def prompt_note(draft: PageState) -> tuple[str, str]:
+    """Say how a policy with a chat template gets a plain prompt, and what a button beside that changes."""
+    template, prompt = known_chat_template(draft.policy), parse_prompt(draft.text)
+    if template is None or not isinstance(prompt, str):
+        return "", ""
+    put = draft.prompting().of(prompt, has_template=True, system=_system(draft))
+    if isinstance(put, str):
+        return "Sent as plain text, without the policy's chat template.", "Use its chat template"
+    system = next((message["content"] for message in put if message["role"] == "system"), "")
+    after = f", after the system message “{system}”" if system else ""
+    return f"Sent through the policy's chat template{after}.", "Send as plain text"
+
+
+def with_other_template(draft: PageState) -> PageState:
+    """Return the draft with its prompt sent as plain text where it goes through the chat template, and back."""
+    fields = PromptSection()
+    if isinstance(draft.prompting().of(parse_prompt(draft.text), has_template=True, system=_system(draft)), str):
+        auto = fields.of(draft.text, has_template=True, system=_system(draft))
+        fields = PromptSection(apply_template="always" if isinstance(auto, str) else "auto")
+    else:
+        fields = PromptSection(apply_template="never")  # with which there is no system message
+    return draft.but(tree=with_path(draft.tree, "prompt", fields.model_dump()))
 
 
 def _system(draft: PageState) -> str:

@@ -29,6 +29,7 @@ from workbench.ui.handlers.fields import (
     for_scheme,
     label_of,
     shown_values,
+    with_path,
     with_settings,
 )
 from workbench.ui.handlers.page_state import PageState, RewardRow
@@ -312,6 +313,15 @@ def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState |
         return draft.but(compare=for_scheme(draft.credit, names[0]))
     if label == "uncompare":
         return draft.but(compare=None)
+    sampling, how = draft.tree["method"]["sampling"], credit.scored.group.sampling
+    settings = {
+        "template": ("prompt.apply_template", "always"),
+        "penalty": ("method.sampling.repetition_penalty", 1.1),
+        "longer": ("method.sampling.max_completion_length", 2 * how.get("max_completion_length", 1)),
+        "stop": ("method.sampling.stop", [*sampling["stop"], how.get("turn_end")]),
+    }
+    if label in settings:
+        return draft.but(tree=with_path(draft.tree, *settings[label]))
     flat = why_no_spread(credit)
     remedy = next((remedy for remedy in flat.remedies if remedy.label == label), None) if flat is not None else None
     return None if remedy is None else draft.but(credit=with_settings(draft.credit, remedy.settings))

@@ -174,6 +174,7 @@ def _build_example(form: Form, first: PageState) -> None:
         form.following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
         form.chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
     form.bound[TEXT] = field("prompt", str, "Prompt", first.text, lines=2, max_lines=12)
+    form.prompting = note("prompting")
     said = note_value(handlers.columns_text(first.columns))
     form.columns = drawn("columns", "note", said, classes=["note", "one-line"])
 
@@ -270,6 +271,7 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
             form.presets: gr.skip() if services.listed.get(tab) is draft.group else "",
             form.credit_note: note_value(view.note),
             form.formula: note_value(scheme_note(draft.credit)),
+            form.prompting: _prompting_value(draft),
             rewards.watch: watch,
             rewards.said: said,
             rewards.listed: listed(draft.rows),
@@ -278,12 +280,20 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
 
     outputs = [
         form.drawing, form.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
-        form.formula, rewards.watch, rewards.said, rewards.listed, form.share.kept,
+        form.formula, form.prompting, rewards.watch, rewards.said, rewards.listed, form.share.kept,
     ]  # fmt: skip
     again.change(score, form.inputs, outputs, **LAST)
 
     _wire_fields(form, services, score, outputs)
     _wire_pattern(form, services, score, outputs)
+
+
+def _prompting_value(draft: PageState) -> str:
+    try:
+        said, action = handlers.prompt_note(draft)
+    except WorkbenchError:  # said where its field is
+        return ""
+    return note_value(said, action=action)
 
 
 def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
@@ -412,7 +422,7 @@ def _is_separator(draft: PageState) -> bool:
 
 
 def _wire_remedies(form: Form, services: Services, then_score: ThenScore) -> None:
-    """The buttons beside what the drawing says of a group without spread."""
+    """The buttons beside what the drawing says of a group without spread, and beside the prompt."""
 
     def remedy(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
         draft = read(*held)
@@ -420,6 +430,12 @@ def _wire_remedies(form: Form, services: Services, then_score: ThenScore) -> Non
         return gr.skip() if after is None else shown(form, draft, after)
 
     then_score(form.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
+
+    def change_template(*held: Any) -> Any:
+        draft = read(*held)
+        return shown(form, draft, handlers.with_other_template(draft))
+
+    then_score(form.prompting.apply(change_template, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
