@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -191,6 +192,7 @@ def test_what_is_off_is_refused_and_named(isolated: Sandbox, layer: str, body: s
 @pytest.mark.parametrize(
     "body",
     [
+        "import resource\nreturn len(resource.getrlimit(resource.RLIMIT_CPU)) / 2",
         "import threading\nseen = []\nt = threading.Thread(target=seen.append, args=(1,))\nt.start(); t.join()\n"
         "return len(seen)",
         "import asyncio\nasync def one(): return 1\nreturn asyncio.run(one())",
@@ -200,10 +202,44 @@ def test_what_is_off_is_refused_and_named(isolated: Sandbox, layer: str, body: s
         "import datetime, uuid\nreturn float(datetime.datetime.now().year > 2000 and bool(uuid.uuid4()))",
         "import os, signal\nos.kill(os.getpid(), 0)\nreturn 1",
     ],
-    ids=["thread", "asyncio", "pool", "sympy", "clock", "own signal"],
+    ids=["own limits", "thread", "asyncio", "pool", "sympy", "clock", "own signal"],
 )
 def test_what_rewards_need_stays(isolated: Sandbox, body: str) -> None:
     assert run(isolated, body) == 1.0
+
+
+def test_the_parents_limits_and_priorities_stay_as_they_are(isolated: Sandbox) -> None:
+    if isolated.missing_layers():
+        pytest.skip("; ".join(isolated.missing_layers()))
+    body = """
+import fcntl, os, resource
+parent, pipe = os.getppid(), os.pipe()[0]
+refused = 0
+for change in (
+    lambda: resource.prlimit(parent, resource.RLIMIT_CORE, (0, 0)),
+    lambda: os.setpriority(os.PRIO_PROCESS, parent, 19),
+    lambda: os.sched_setaffinity(parent, {min(os.sched_getaffinity(parent))}),
+    lambda: os.sched_setscheduler(parent, os.SCHED_BATCH, os.sched_param(0)),
+    lambda: fcntl.fcntl(pipe, fcntl.F_SETOWN, parent),
+):
+    try:
+        change()
+    except PermissionError:
+        refused += 1
+return float(refused)
+"""
+
+    def of_this_process() -> list[Any]:
+        return [
+            resource.getrlimit(resource.RLIMIT_CORE),
+            os.getpriority(os.PRIO_PROCESS, 0),
+            os.sched_getaffinity(os.getpid()),
+            os.sched_getscheduler(os.getpid()),
+        ]
+
+    before = of_this_process()
+    assert run(isolated, body) == 5.0
+    assert of_this_process() == before
 
 
 # --- code that does its worst -----------------------------------------------------------------------------------------

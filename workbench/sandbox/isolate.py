@@ -1,9 +1,9 @@
 """Isolate this process for good, by Landlock and seccomp: for rewards that execute what a policy wrote.
 
-Covered, on Linux on x86-64 and aarch64: no network, no other processes started or signalled, no file read but what
-Python needs to import, none written outside one folder; no change of a file's mode, owner, times or attributes, no
-shared memory that outlives the process, none of the kernel's wider interfaces (io_uring, bpf, ptrace, mounts, modules).
-Threads stay, and so do signals to the process itself.
+Covered, on Linux on x86-64 and aarch64: no network; no other processes started, signalled, limited or slowed down; no
+file read but what Python needs to import, none written outside one folder; no change of a file's mode, owner, times or
+attributes; no shared memory that outlives the process; none of the kernel's wider interfaces (io_uring, bpf, ptrace,
+mounts, modules). Threads stay, and so do signals to the process itself.
 
 Not covered: a kernel's or an interpreter's own faults, what can be read of installed packages, whether a path exists,
 processor time (that is the call's deadline), memory and open files (those are ``limits``). A layer that the system
@@ -123,9 +123,12 @@ _Numbers = dict[str, tuple[int | None, int | None]]
 _NETWORK: _Numbers = {"socket": (41, 198)}
 _PROCESSES: _Numbers = {
     "execve": (59, 221), "execveat": (322, 281), "fork": (57, None), "vfork": (58, None),
-    "setsid": (112, 157), "setpgid": (109, 154), "ptrace": (101, 117), "setrlimit": (160, 164),
+    "setsid": (112, 157), "setpgid": (109, 154), "ptrace": (101, 117),
     "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
-    "pidfd_send_signal": (424, 424),
+    "pidfd_send_signal": (424, 424), "process_mrelease": (448, 448),
+    # Limits and priorities, which may be another process's.
+    "setrlimit": (160, 164), "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
 }  # fmt: skip
 _FILES: _Numbers = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
@@ -157,17 +160,16 @@ _KERNEL: _Numbers = {
     "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "syslog": (103, 116),
     "migrate_pages": (256, 238), "move_pages": (279, 239), "kcmp": (312, 272),
 }  # fmt: skip
-_CLONE, _KILL, _TGKILL = (56, 220), (62, 129), (234, 131)
-_CLONE_THREAD = 0x10000
 
 # BPF: load a word at a place of struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6]}, compare, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # its low half: both machines are little-endian
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32  # low halves: both machines are little-endian
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _SET_MODE_FILTER, _ALL_THREADS = 1, 1
 _SECCOMP = (317, 277)
 
 _Instruction = tuple[int, int, int, int]  # code, skip if true, skip if false, operand
+_Condition = tuple[int, int, int, bool]  # comparison, place of an argument, operand, whether it must hold
 
 
 def _restrict_calls() -> str | None:
@@ -201,9 +203,8 @@ def _program(machine: str, column: int, pid: int) -> list[_Instruction]:
     ]
     if machine == "x86_64":
         program += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL_PROCESS)]
-    program += _only_where(_CLONE[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 0, 1, _CLONE_THREAD)])
-    program += _only_where(_KILL[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, pid)])
-    program += _only_where(_TGKILL[column], [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, pid)])
+    for numbers, conditions in _conditions(pid).items():
+        program += _only_where(numbers[column], conditions)
     denied = ((_NETWORK, _NETWORK_ERROR), (_PROCESSES, _PROCESS_ERROR), (_FILES, _FILE_ERROR), (_KERNEL, _KERNEL_ERROR))
     for calls, error in denied:
         for numbers in calls.values():
@@ -213,7 +214,24 @@ def _program(machine: str, column: int, pid: int) -> list[_Instruction]:
     return [*program, (_RETURN, 0, 0, _ALLOW)]
 
 
-def _only_where(number: int, condition: list[_Instruction]) -> list[_Instruction]:
-    """Allow a call where ``condition`` falls through, deny it where it skips one past its end; leave others be."""
-    verdict = [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | _PROCESS_ERROR)]
-    return [(_EQUAL, 0, len(condition) + len(verdict), number), *condition, *verdict]
+def _conditions(pid: int) -> dict[tuple[int, int], list[_Condition]]:
+    """Return the calls that depend on their arguments, by number, with what all must hold for one to be allowed."""
+    return {
+        (56, 220): [(_ANY_BIT, _FIRST, 0x10000, True)],  # clone: CLONE_THREAD
+        (62, 129): [(_EQUAL, _FIRST, pid, True)],  # kill
+        (234, 131): [(_EQUAL, _FIRST, pid, True)],  # tgkill
+        # prlimit64, by which C libraries read this process's limits: process 0, no new limit in the pointer's halves.
+        (302, 261): [(_EQUAL, place, 0, True) for place in (_FIRST, _THIRD, _THIRD + 4)],
+        # Another process as the one that is sent a file's signals.
+        (72, 25): [(_EQUAL, _SECOND, command, False) for command in (8, 15)],  # fcntl: F_SETOWN, F_SETOWN_EX
+        (16, 29): [(_EQUAL, _SECOND, command, False) for command in (0x8901, 0x8902)],  # ioctl: FIOSETOWN, SIOCSPGRP
+    }
+
+
+def _only_where(number: int, conditions: list[_Condition]) -> list[_Instruction]:
+    """Allow a call if each of ``conditions`` is as wanted, else deny it; leave other calls be."""
+    program: list[_Instruction] = [(_EQUAL, 0, 2 * len(conditions) + 2, number)]
+    for left, (comparison, place, operand, wanted) in zip(reversed(range(len(conditions))), conditions, strict=True):
+        skips = (0, 2 * left + 1) if wanted else (2 * left + 1, 0)  # to the denial where it is not as wanted
+        program += [(_LOAD, 0, 0, place), (comparison, *skips, operand)]
+    return [*program, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | _PROCESS_ERROR)]
