@@ -47,8 +47,10 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
         case "leave-a-copy":
             subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
             os._exit(7)
-        case "no-message":
-            os.write(emit._connection.fileno(), b"\x00\x00\x00\x01[")
+        case "send":
+            emit.send(request["message"].encode())
+            if request.get("waits"):
+                threading.Event().wait()
         case "last":
             emit.is_last = True
     return {"echo": request, "pid": os.getpid(), "args": sys.argv[1:]}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 
 import psutil
 import pytest
@@ -76,6 +78,38 @@ def test_a_cancelled_call_is_told_and_still_replies(child: Child) -> None:
     # The next call starts uncancelled.
     again = threading.Event()
     child.call({"do": "until-cancelled"}, deadline=LONG, on_event=lambda _: again.set(), cancelled=again.is_set)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[",
+        "[" * 100_000,
+        "5",
+        "[]",
+        "{}",
+        '{"ready": true}',
+        '{"reply": {}, "last": false, "number": -7}',
+        '"%s"' % ("x" * 5000),
+    ],
+    ids=["torn", "nested", "number", "list", "empty", "ready again", "another's", "long"],
+)
+def test_a_foreign_message_ends_the_child_and_the_next_call_gets_its_own_answer(message: str) -> None:
+    with Child(MODULE, name="worker", largest=4096) as child:
+        with pytest.raises(ChildDied):
+            child.call({"do": "send", "message": message, "waits": True}, deadline=LONG)
+        assert not child.alive
+        assert child.call({"text": "mine"}, deadline=LONG)["echo"] == {"text": "mine"}
+
+
+def test_a_child_that_answers_twice_is_ended_before_the_next_call(child: Child) -> None:
+    child.call({}, deadline=LONG)
+    pid, number = child.pid, next(child._numbers) + 1
+    forged = json.dumps({"reply": {"forged": True}, "last": False, "number": number})
+    assert child.call({"do": "send", "message": forged}, deadline=LONG) == {"forged": True}
+    assert wait([child._process.connection], LONG)
+    assert child.call({"text": "mine"}, deadline=LONG)["echo"] == {"text": "mine"}
+    assert child.pid != pid
 
 
 def test_a_child_that_cannot_start_says_why() -> None:

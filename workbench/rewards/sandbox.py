@@ -50,6 +50,8 @@ LOADING = 60.0
 """Seconds that loading a function's code (its imports, say) may take, or ``deadline`` where that is longer."""
 PATTERN_MARGIN = 1.0
 """Seconds for compiling a pattern and what the ``regex`` package's own time limit misses, over that limit."""
+LARGEST = 16 << 20  # bytes of one answer of the process
+SPLIT_AT_ONCE = 64  # texts whose steps are one answer
 _GRACE = 2.0  # seconds after its deadline in which a process must have ended itself, and said where it hangs
 _HANG = re.compile(r"Timeout \([\d:.]+\)!\n")
 """What a process writes when a call has run over its deadline, before the lines that its threads are at."""
@@ -118,7 +120,9 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 folder = tempfile.mkdtemp(prefix="sandbox-")
                 self._remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
                 arguments = [folder, *(["--isolated"] if self.isolate else []), *self._importable]
-                self._child = Child("workbench.rewards", args=arguments, name="sandbox", environment=environment)
+                self._child = Child(
+                    "workbench.rewards", args=arguments, name="sandbox", environment=environment, largest=LARGEST
+                )
             except OSError as error:
                 raise ChildDied(f"its process cannot be started ({error.strerror or error}); try again") from error
 
@@ -198,6 +202,12 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         unmatched step. Raises PatternError and those under it.
         """
         texts = list(texts)
+        if leniently and len(texts) > SPLIT_AT_ONCE:
+            half = len(texts) // 2
+            return [
+                *self.split(texts[:half], pattern, leniently=True),
+                *self.split(texts[half:], pattern, leniently=True),
+            ]
         limit = (TIMEOUT * len(texts) if leniently else PREVIEW_TIMEOUT) + self.pattern_margin
         try:
             return self._split(texts, pattern, leniently, limit)

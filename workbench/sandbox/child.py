@@ -1,8 +1,9 @@
 """A child process that answers requests and can be killed: JSON over a ``multiprocessing`` connection.
 
-The parent sends ``{"request": {...}}`` and ``{"cancel": true}``. The child sends ``{"ready": true}`` once, and for each
-request any number of ``{"event": {...}}`` and then ``{"reply": {...}}`` or ``{"error": {...}}``. Nothing is pickled.
-The connection is the child's standard input; what it prints is a pipe that the parent reads, bounds and keeps.
+The parent sends ``{"request": {...}, "number": n}`` and ``{"cancel": true}``. The child sends ``{"ready": true}`` once,
+and for each request any number of ``{"event": {...}}`` and then ``{"reply": {...}}`` or ``{"error": {...}}``, each with
+the request's number. A child that sends anything else, or speaks unasked, is ended. Nothing is pickled. The connection
+is the child's standard input; what it prints is a pipe that the parent reads, bounds and keeps.
 
 A child is ``python -m module`` in a session of its own, started by ``subprocess`` and not by ``multiprocessing``, which
 would import the caller's main module once more: a training run's torch, or a script without a guard. It ends as soon as
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import json
 import os
 import queue
@@ -35,7 +37,7 @@ from workbench import errors
 from workbench.errors import ChildDied, ChildFailed, ChildTimeout, WorkbenchError
 
 LARGEST = 512 << 20
-"""Bytes of one message from a child."""
+"""Bytes of one message from a child, where its parent takes so many."""
 KEPT_OUTPUT = 64 << 10
 """Bytes of what a call printed that are kept: half of it from the beginning, half from the end."""
 START_SECONDS = 120.0
@@ -76,18 +78,24 @@ class Child(contextlib.AbstractContextManager["Child"]):
         args: Sequence[str] = (),
         name: str = "child",
         environment: Mapping[str, str] | None = None,
+        largest: int = LARGEST,
     ) -> None:
-        """``name`` is what errors call it; ``environment`` is all of its environment, by default this process's."""
+        """``name`` is what errors call it; ``environment`` is all of its environment, by default this process's.
+
+        ``largest`` is the most bytes that one of its messages may have.
+        """
         self.name = name
+        self._largest, self._numbers = largest, itertools.count()
         self._command = [sys.executable, "-u", "-m", module, *args]
         self._environment = environment
         self._lock = threading.RLock()
         self._start()
 
     def start(self) -> None:
-        """Start a new process if the last one has ended; the next call need not wait for it then."""
+        """Start a new process if the last one has ended, or spoken unasked; the next call need not wait for it then."""
         with self._lock:
-            if not self._process.alive:
+            process = self._process
+            if not process.alive or (process.ready and process.connection.poll()):
                 self._end()
                 self._start()
 
@@ -150,8 +158,8 @@ class Child(contextlib.AbstractContextManager["Child"]):
         on_event: Callable[[dict[str, Any]], None] | None,
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any]:
-        process.output = _Output()
-        process.send({"request": request})
+        process.output, number = _Output(), next(self._numbers)
+        process.send({"request": request, "number": number})
         limit, silent_since, cancel_sent = deadline if process.ready else START_SECONDS, time.monotonic(), False
         while True:
             if not cancel_sent and cancelled is not None and cancelled():
@@ -162,8 +170,8 @@ class Child(contextlib.AbstractContextManager["Child"]):
                 what = "gave no answer" if process.ready else "was not ready"
                 raise ChildTimeout(f"{self.name} {what} in {limit:g} s and was ended", seconds=limit)
             try:
-                message = process.receive(min(left, _TICK))
-            except (EOFError, OSError, ValueError) as error:
+                message = process.receive(min(left, _TICK), number, self._largest)
+            except (EOFError, OSError, ValueError, RecursionError) as error:
                 how = process.how_it_ended(error)
                 last = "" if process.ready else process.output.text().strip().rpartition("\n")[2]
                 raise ChildDied(f"{self.name} {how}{f' before it was ready: {last}' if last else ''}") from None
@@ -229,11 +237,17 @@ class _Process:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it ended, which receiving tells
             self.connection.send_bytes(_pack(message))
 
-    def receive(self, seconds: float) -> dict[str, Any] | None:
-        """Return the child's next message, None where there is none yet. Raises EOFError where it ended."""
+    def receive(self, seconds: float, number: int, largest: int) -> dict[str, Any] | None:
+        """Return the child's next message, None if there is none yet.
+
+        Raises EOFError if the child has ended, and OSError, ValueError or RecursionError for what is not JSON of at
+        most ``largest`` bytes, or no part of the answer to request ``number``.
+        """
         came = wait([self.connection, self.prints], seconds)
         if self.connection in came:
-            message: dict[str, Any] = json.loads(self.connection.recv_bytes(LARGEST))
+            message: dict[str, Any] = json.loads(self.connection.recv_bytes(largest))
+            if not isinstance(message, dict) or message.get("number") != (number if self.ready else None):
+                raise ValueError("it answers nothing that was asked")
             self.drain()  # what was printed before it is in the pipe by now
             return message
         if self.prints in came:
@@ -309,11 +323,13 @@ class Emitter:
         self._connection = connection
         self._lock = threading.Lock()
         self._cancel = threading.Event()
+        self.number = -1
+        """Of the request that is answered."""
         self.is_last = False
         """Set by a handler that has used its process up: the parent ends it after the reply, and starts another."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        self.send(_pack({"event": event}))
+        self.send(_pack({"event": event, "number": self.number}))
 
     def cancelled(self) -> bool:
         """Return whether the parent has cancelled the request. A handler that sees it replies with what it has."""
@@ -369,16 +385,17 @@ def serve(handle: Handler) -> NoReturn:
                     emit._cancel.set()
                     continue
                 emit._cancel.clear()  # a cancel that came after its request's reply
-                requests.put(message["request"])
+                requests.put(message)
         finally:
             os._exit(0)
 
     threading.Thread(target=listen, name="requests", daemon=True).start()
     emit.send(_pack({"ready": True}))
     while True:
-        request = requests.get()
+        message = requests.get()
+        emit.number = message["number"]
         try:
-            data = _pack({"reply": handle(request, emit), "last": emit.is_last})
+            data = _pack({"reply": handle(message["request"], emit), "last": emit.is_last, "number": emit.number})
         except Exception as error:  # the parent is the boundary that reports it: as the closest class of ``errors``
             classes = [kind for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind]
             told = {
@@ -387,7 +404,7 @@ def serve(handle: Handler) -> NoReturn:
                 "attributes": {name: v for name, v in vars(error).items() if classes and not name.startswith("_")},
                 "traceback": "".join(traceback.format_exception(error)),
             }
-            data = _pack({"error": told, "last": emit.is_last})
+            data = _pack({"error": told, "last": emit.is_last, "number": emit.number})
         with contextlib.suppress(ValueError, OSError, AttributeError):  # user code may have closed or replaced them
             sys.stdout.flush()
             sys.stderr.flush()

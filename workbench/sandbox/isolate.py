@@ -203,8 +203,8 @@ def _program(machine: str, column: int, pid: int) -> list[_Instruction]:
     ]
     if machine == "x86_64":
         program += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL_PROCESS)]
-    for numbers, conditions in _conditions(pid).items():
-        program += _only_where(numbers[column], conditions)
+    for call, conditions in _conditions(pid).items():
+        program += _only_where(call[column], conditions)
     denied = ((_NETWORK, _NETWORK_ERROR), (_PROCESSES, _PROCESS_ERROR), (_FILES, _FILE_ERROR), (_KERNEL, _KERNEL_ERROR))
     for calls, error in denied:
         for numbers in calls.values():
