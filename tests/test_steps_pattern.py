@@ -54,6 +54,30 @@ def test_a_pattern_that_does_not_compile_says_where(source: str, position: int, 
     assert caught.value.position == position
 
 
+@pytest.mark.parametrize(
+    ("source", "characters"),
+    [
+        ("a{99999999}", 99_999_999),
+        ("a{9999999,}", 9_999_999),
+        ("((a{1000}){1000}){1000}", 10**9),
+        (r"(?:\(x\)[)}]{1000}){1000}", 1_005_000),  # "(?:" counts as two more
+        ("a{100001}", 100_001),
+    ],
+)
+def test_a_pattern_too_large_when_written_out_is_refused_before_it_is_compiled(
+    source: str, characters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regex.compile", lambda source: pytest.fail("compiled"))
+    with pytest.raises(PatternError, match=f"{characters:,}") as refused:
+        split_steps("aaa", StepPattern(source))
+    assert not isinstance(refused.value, PatternSyntaxError)
+
+
+def test_counts_side_by_side_are_added_and_optional_ones_are_none() -> None:
+    several = r"(?:a{0,900}b{300}c{300}[{99}]){100}d{900}" + "e{1000}" * 30
+    assert len(split_steps(several, StepPattern(several))) == 1
+
+
 @pytest.mark.parametrize("source", ["", "x*", "^", "(?m)$", "a?|b"])
 def test_a_pattern_that_matches_empty_text_is_refused(source: str) -> None:
     with pytest.raises(PatternError, match="matches empty text"):

@@ -1,8 +1,8 @@
 """A step pattern: a regular expression and what a match of it means, or numbers that tokens are compared with.
 
 Patterns are the ``regex`` package's, because its matching can be given a time limit and lets other threads run. Its
-compiler has neither (``(a{1000}){1000}`` takes 270 MB): patterns of a page or run are compiled in its sandbox. Below
-the patterns stand the presets.
+compiler has neither: it writes out what is repeated (``(a{1000}){1000}`` takes 270 MB), so that is counted before.
+Patterns of a page or run are compiled in its sandbox. Below the patterns stand the presets.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ NUMBERS: Mapping[str, str] = {
 }
 """What the text of a pattern of these kinds is, which read no text; ``split_by_tokens`` says how they cut."""
 MAX_BYTES = 10_000
+MAX_REPEATED = 100_000
+"""Characters and sets that a pattern may come to with its repetitions written out, of some 300 bytes each."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
@@ -106,6 +108,11 @@ def _compiled(source: str) -> rx.Pattern[str]:
     size = len(source.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise PatternError(f"the step pattern is {size:,} bytes; the limit is {MAX_BYTES:,}")
+    if (repeated := _written_out(source)) > MAX_REPEATED:
+        raise PatternError(
+            f"the step pattern comes to {repeated:,} characters with its repetitions written out; the limit is "
+            f"{MAX_REPEATED:,}: repeat less often, or with + for a large count"
+        )
     try:
         pattern: rx.Pattern[str] = rx.compile(source)
     except rx.error as error:
@@ -117,6 +124,24 @@ def _compiled(source: str) -> rx.Pattern[str]:
     if pattern.search("", timeout=1):
         raise PatternError("the step pattern matches empty text; require at least one character, with + for * say")
     return pattern
+
+
+_PART = rx.compile(r"(?s)\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{(?P<least>\d{1,10})\d*,?\d*\}|.")
+
+
+def _written_out(source: str) -> int:
+    """Return how many characters and sets a pattern has when each is written as often as it must match, or more."""
+    total, last, opened = 0, 0, list[int]()
+    for part in _PART.finditer(source):
+        if part[0] == "(":
+            opened.append(total)
+        elif part[0] == ")":
+            last = total - (opened.pop() if opened else 0)
+        elif part["least"]:
+            total += last * max(0, int(part["least"]) - 1)
+        else:
+            total, last = total + 1, 1
+    return total
 
 
 # --- presets ------------------------------------------------------------------------------------------------------
