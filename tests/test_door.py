@@ -412,6 +412,29 @@ def test_a_login_is_http_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert behind("t" * 43).get("/", auth=(name, password)).status_code == 401
 
 
+def test_a_right_password_waits_for_no_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waits = SimpleNamespace(now=100.0), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(door, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(door, "asyncio", SimpleNamespace(sleep=sleep))
+    client, (name, _, password) = behind("t" * 43, LOGIN), LOGIN.partition(":")
+    statuses = [client.get("/", auth=(name, "wrong")).status_code for _ in range(60)]
+    assert statuses == [401] * 60
+    assert waits == [0.5 * n for n in range(1, 61)]
+    assert client.get("/", auth=(name, password)).text == "the page"
+    assert len(waits) == 60
+    # Over a minute of them: nothing more is looked at until some are answered.
+    for _ in range(100):
+        client.get("/", auth=(name, "wrong"))
+    assert waits[-1] == 60.5
+    assert client.get("/", auth=(name, password)).status_code == 401
+    clock.now += 1
+    assert client.get("/", auth=(name, password)).text == "the page"
+
+
 @pytest.mark.parametrize("text", ["ada", ":12345678", "ada:short"])
 def test_a_login_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(WorkbenchError, match="--auth") as refused:

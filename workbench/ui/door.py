@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import time
 from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
@@ -34,7 +35,9 @@ LEAST_PASSWORD = 8
 """Characters a password must have."""
 COOKIE_SECONDS = 30 * 24 * 3600
 PENALTY = 0.5
-"""Seconds that a wrong password takes to be answered, one after the other."""
+"""Seconds that a wrong password takes to be answered, one after the other; a right one waits for none of them."""
+LONGEST_LINE = 60.0
+"""Seconds that wrong passwords may have to wait in all; until they are answered no other is looked at."""
 # Gradio compiles scripts with `new Function` and has some in its page; it sets styles from script and draws check marks
 # from data: images; Plotly's pictures are blob: images; a group's picture has data: typefaces. Nothing may come from or
 # go to another machine.
@@ -102,7 +105,8 @@ class Door:
             "Cross-Origin-Opener-Policy": "same-origin",
             "Content-Security-Policy": _CSP.format(frames=" ".join(framed_by) or "'none'"),
         }
-        self._line = asyncio.Lock()
+        self._answered = 0.0
+        """When the last wrong password in line will have been, by the monotonic clock."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -155,9 +159,13 @@ class Door:
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
         if self.login is None or scheme.lower() != "basic":
             return False
-        async with self._line:
-            right = _same(sent.strip(), base64.b64encode(self.login.encode()).decode())
-            await asyncio.sleep(0 if right else PENALTY)
+        now = time.monotonic()
+        if self._answered - now > LONGEST_LINE:
+            return False
+        right = _same(sent.strip(), base64.b64encode(self.login.encode()).decode())
+        if not right:
+            self._answered = max(now, self._answered) + PENALTY
+            await asyncio.sleep(self._answered - now)
         return right
 
     def _exchange(self, request: HTTPConnection, given: str) -> Response:
