@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import threading
@@ -157,6 +158,24 @@ def test_mcp_offers_what_only_reads_and_to_the_owner_alone(tmp_path: Path) -> No
         tools = {tool["name"]: tool for tool in ask(client, "tools/list")["tools"]}
         assert tools.keys() == {"assign_credit", "list_runs", "read_metrics"}
         assert tools["read_metrics"]["inputSchema"]["properties"]["run"]["type"] == "string"
+
+        def call(name: str, **arguments: Any) -> Any:
+            result = ask(client, "tools/call", name=name, arguments=arguments)
+            text = result["content"][0]["text"]
+            return text if result.get("isError") else ast.literal_eval(text)  # Gradio writes Python
+
+        rewards = {"step_rewards": WORKED_REWARDS, "step_ends": WORKED_ENDS, "lengths": [10, 9, 9]}
+        credit = worked_credit()
+        assert call("assign_credit", **rewards) == [credit.of(i).tolist() for i in range(3)]
+        RunDir.create(tmp_path, RunConfig(name="mine")).append_metrics({"step": 1, "reward": 0.25})
+        assert call("read_metrics", run="mine")["rows"] == [{"step": 1, "reward": 0.25}]
+        assert [run["run"] for run in call("list_runs")["runs"]] == ["mine"]
+        assert "never" in call("read_metrics", run="never")
+        # A script's call of the same function still waits its turn.
+        answer = client.post("/gradio_api/call/read_metrics", json={"data": ["mine", 0]})
+        assert answer.status_code == 200
+        stream = client.get(f"/gradio_api/call/read_metrics/{answer.json()['event_id']}").text
+        assert "event: complete" in stream
 
 
 def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> None:

@@ -61,13 +61,17 @@ class Api:
         self._services = services
 
     def register(self, *, mcp: bool = False) -> None:
-        """Make the endpoints, inside a ``gr.Blocks``. With ``mcp``, those that sample or run a reward stay callable by
-        scripts but are no tool of the MCP server, which then can read and compute only."""
+        """Make the endpoints, inside a ``gr.Blocks``.
+
+        With ``mcp``, those that sample or run a reward stay callable by scripts but are no tool of the MCP server, which
+        then can read and compute only. Its tools wait in no queue, to which Gradio's server would connect as a client
+        without the caller's token.
+        """
         acting = "undocumented" if mcp else "public"
         gr.api(self.sample, api_visibility=acting, concurrency_limit=4, concurrency_id="sampling")
         gr.api(self.score, api_visibility=acting, concurrency_limit=2)
         for function in (self.assign_credit, self.list_runs, self.read_metrics):
-            gr.api(function, concurrency_limit=4)
+            gr.api(function, queue=not mcp, concurrency_limit=4)
 
     def sample(  # type: ignore[misc]  # it yields such; Gradio takes the hint for each
         self,
