@@ -19,10 +19,12 @@ from tests.browsing import App
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
+from workbench.policies.client import ModelWorker
 from workbench.rundir import RunDir
-from workbench.ui import api
+from workbench.ui import api, blocks
 from workbench.ui import app as page
 from workbench.ui.door import workspace_token
+from workbench.ui.handlers import session
 from workbench.ui.handlers.help import guide
 from workbench.ui.handlers.session import Services
 
@@ -196,6 +198,83 @@ def test_a_group_to_sample_is_given_up_when_nobody_listens(tmp_path: Path) -> No
     answers.close()  # type: ignore[attr-defined]
     assert given_up.wait(60)
     services.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # Gradio's own, of pandas, after each event
+def test_a_call_whose_stream_is_never_opened_is_given_up_and_the_queue_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr(blocks, "UNHEARD_SECONDS", 1.0)
+    monkeypatch.setattr(page, "LONGEST_QUEUE", 3)
+    sampling, given_up = threading.Semaphore(0), threading.Semaphore(0)
+
+    def sample(self: Any, *args: Any, cancelled: Callable[[], bool], **options: Any) -> None:
+        sampling.release()
+        while not cancelled():
+            threading.Event().wait(0.01)
+        given_up.release()
+
+    monkeypatch.setattr(ModelWorker, "sample", sample)
+
+    async def make() -> Any:
+        return page.create_app(tmp_path)
+
+    with TestClient(asyncio.run(make()), base_url="http://127.0.0.1:7860") as client:
+        client.headers["Authorization"] = f"Bearer {workspace_token(tmp_path)}"
+
+        def post() -> int:
+            data = ["1 + 1", "tiny", 2, 8, 1.0, 0, {}]
+            return client.post("/gradio_api/call/sample", json={"data": data}).status_code
+
+        assert [post() for _ in range(4)] == [200] * 4
+        assert all(sampling.acquire(timeout=60) for _ in range(4))  # as many as sample at once
+        assert [post() for _ in range(4)] == [200, 200, 200, 503]
+        assert all(given_up.acquire(timeout=60) for _ in range(4))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_call_with_too_few_arguments_is_answered_and_leaves_no_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def make() -> Any:
+        return page.create_app(tmp_path, token="")
+
+    with TestClient(asyncio.run(make()), base_url="http://127.0.0.1:7860") as client:
+        event = client.post("/gradio_api/call/read_metrics", json={"data": []}).json()["event_id"]
+        stream = client.get(f"/gradio_api/call/read_metrics/{event}").text
+    assert "event: error" in stream
+    assert "needed: 2, got: 0" in stream
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("entries", "named"),
+    [
+        ({"step_rewards": [[]] * 5000}, "step_rewards has 5,000"),
+        ({"step_ends": [[]] * 5000}, "step_ends has 5,000"),
+        ({"lengths": [0] * 5000}, "lengths has 5,000"),
+        ({"step_rewards": [[1.0] * 70_000], "step_ends": [[0] * 70_000], "lengths": [1]}, "70,000 steps"),
+        ({"step_rewards": "x"}, "step_rewards"),
+    ],
+)
+def test_completions_and_steps_are_counted_before_they_are_credited(
+    entries: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.credit.assign_credit", lambda *args, **options: pytest.fail("made one"))
+    with pytest.raises(ConfigError, match=named):
+        api.Api.assign_credit(**{"step_rewards": [], "step_ends": [], "lengths": [], **entries})
+
+
+def test_a_group_of_too_many_rollouts_or_rewards_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    scores = api.Api(Services(tmp_path)).score
+    rollouts = [{"token_ids": [], "texts": [], "finished": False}] * 5000
+    with pytest.raises(ConfigError, match="rollouts has 5,000"):
+        scores({"prompt": "p", "rollouts": rollouts}, ["answer_correctness"])
+    with pytest.raises(ConfigError, match="rewards has 5,000"):
+        scores({"prompt": "p", "rollouts": []}, ["answer_correctness"] * 5000)
+    with pytest.raises(ConfigError, match="step_rewards"):
+        api.Api.assign_credit(None, [], [])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lengths", [[10**9], [1] * 9 + [10**6], [2**31, 5], [0, 10**12]])

@@ -38,6 +38,10 @@ WORKER = "api"
 STATUS_SECONDS = 1.0
 MOST_TOKENS = 64 * 32_768
 """Of a group that is credited, each completion counted as the longest: as many as the largest group that is sampled."""
+MOST_STEPS = 64 * 1000
+"""Of a group that is credited."""
+MOST_ENTRIES = 4096
+"""Of a list in a request: completions of a group, say."""
 LISTED = 200
 RUN_COLUMNS = ("state", "reason", "step", "total_steps", "created", "task", "policy", "scheme")
 """What ``list_runs`` answers of a run beside its name; null in one that cannot be read."""
@@ -63,9 +67,9 @@ class Api:
     def register(self, *, mcp: bool = False) -> None:
         """Make the endpoints, inside a ``gr.Blocks``.
 
-        With ``mcp``, those that sample or run a reward stay callable by scripts but are no tool of the MCP server, which
-        then can read and compute only. Its tools wait in no queue, to which Gradio's server would connect as a client
-        without the caller's token.
+        With ``mcp``, those that sample or run a reward stay callable by scripts but are no tool of the MCP server,
+        which then can read and compute only. Its tools wait in no queue, to which Gradio's server would connect as a
+        client without the caller's token.
         """
         acting = "undocumented" if mcp else "public"
         gr.api(self.sample, api_visibility=acting, concurrency_limit=4, concurrency_id="sampling")
@@ -157,7 +161,7 @@ class Api:
         known = [RewardConfig(name=name, kind=BUILTINS[name].kind) for name in rewards]
         pattern = RunConfig.parse({"method": {"pattern": {"regex": regex, "kind": kind}}}).sampled.pattern
         sampled = _group(group)
-        _check_tokens([len(rollout.token_ids) for rollout in sampled.rollouts])
+        _check_size([len(rollout.token_ids) for rollout in sampled.rollouts])
         scored = score_group(sampled, pattern, known, worker=self._services.reward_worker(WORKER))
         return credit_data(credits.credit_group(scored, scheme, **options or {}))
 
@@ -183,17 +187,12 @@ class Api:
         Returns:
             One list of advantages a completion, one number a token.
         """
-        request = _CreditRequest.parse(
-            {
-                "step_rewards": step_rewards,
-                "step_ends": step_ends,
-                "lengths": lengths,
-                "scheme": scheme,
-                "outcome_rewards": outcome_rewards,
-                "options": {} if options is None else options,
-            }
-        )
-        _check_tokens(request.lengths)
+        lists = {"step_rewards": step_rewards, "step_ends": step_ends, "lengths": lengths}
+        for name, value in lists.items():
+            _check(name, value, list, "a list with an entry a completion")
+        about = {"scheme": scheme, "outcome_rewards": outcome_rewards, "options": options or {}}
+        request = _CreditRequest.parse(lists | about)
+        _check_size(request.lengths, sum(map(len, request.step_rewards)))
         rewards = request.step_rewards, request.step_ends, request.lengths, request.scheme
         table = credits.assign_credit(*rewards, outcome_rewards=request.outcome_rewards, **request.options)
         return [row[:length].tolist() for row, length in zip(table, lengths, strict=True)]
@@ -238,27 +237,32 @@ def _prompt(prompt: Any) -> Prompt:
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
 
 
-def _check_tokens(lengths: Sequence[int]) -> None:
+def _check_size(lengths: Sequence[int], steps: int = 0) -> None:
     """Raises ConfigError for a group too large to be credited while others wait, before a table is made for it."""
     longest = max(lengths, default=0)
-    if (tokens := len(lengths) * longest) > MOST_TOKENS:
+    if (tokens := len(lengths) * longest) > MOST_TOKENS or steps > MOST_STEPS:
         raise ConfigError(
-            f"lengths: {len(lengths):,} completions of up to {longest:,} tokens make {tokens:,}, and at most "
-            f"{MOST_TOKENS:,} are credited in a call; give fewer, or shorter ones"
+            f"lengths: {len(lengths):,} completions of up to {longest:,} tokens make {tokens:,}, in {steps:,} steps, "
+            f"and at most {MOST_TOKENS:,} in {MOST_STEPS:,} are credited in a call; give fewer, or shorter ones"
         )
 
 
 def _check(name: str, value: Any, kind: type, wanted: str) -> None:
     if not isinstance(value, kind):
         raise ConfigError(f"{name} is {shown(value)}; give {wanted}")
+    if isinstance(value, list) and len(value) > MOST_ENTRIES:
+        raise ConfigError(f"{name} has {len(value):,} entries; give at most {MOST_ENTRIES:,}")
 
 
 def _group(data: dict[str, Any]) -> Group:
     try:
+        _check("rollouts", data["rollouts"], list, "a list")
         if any("token_ids" not in rollout for rollout in data["rollouts"]):
             answers = [rollout["completion"] for rollout in data["rollouts"]]
             return group_of(data["prompt"], answers, tokenizer="tiny", **data.get("columns") or {})
         return Group.from_json(data)
+    except ConfigError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = redact_known(f"{type(error).__name__}: {error}")[:200]
         raise ConfigError(

@@ -196,7 +196,7 @@ def create_app(
     with page:
         page.unload(left)
     # Gradio looks for queued events every millisecond, which takes a page that nobody uses 5 % of a core.
-    page._queue.sleep_when_free = QUEUE_TICK
+    page._queue.sleep_when_free, page._queue.max_size = QUEUE_TICK, LONGEST_QUEUE
     page.api_open = False  # past the queue there is no limit, and nobody hears that a caller has gone
     mounted: FastAPI = gr.mount_gradio_app(
         app,
@@ -247,6 +247,8 @@ def _add_assets(app: FastAPI) -> None:
 
 QUEUE_TICK = 0.02
 """Seconds between two looks at Gradio's queue, in which sampling, estimates and the start of a run wait."""
+LONGEST_QUEUE = 100
+"""Calls that wait in it; one more is refused."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("", "0.0.0.0", "::")
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,6 +32,8 @@ MOST_SESSIONS = 100
 """That are kept, of open tabs too; then the one that was used longest ago goes."""
 KEPT_CLOSED = 4
 """Tabs that are closed as far as the server knows: one whose network was away for a moment goes on where it was."""
+UNHEARD_SECONDS, UNREAD = 10.0, 3
+"""After so long an event that has more unread messages than that is given up: whoever posted it does not listen."""
 CALLS = "calls"
 """The session of all calls that name none; it remembers nothing from one to the next."""
 
@@ -42,13 +45,33 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
         super().__init__(*args, **options)
         self._drawing = asyncio.Lock()  # parts that are drawn at once would change a tab's components under each other
 
-    async def call_function(self, block_fn: BlockFunction, *args: Any, **options: Any) -> dict[str, Any]:
+    async def call_function(
+        self,
+        block_fn: BlockFunction,
+        processed_input: list[Any],
+        iterator: AsyncIterator[Any] | None = None,
+        requests: Any = None,
+        event_id: str | None = None,
+        *args: Any,
+    ) -> dict[str, Any]:
+        posted, messages = self._queue.event_ids_to_events.get(event_id), self._queue.pending_messages_per_session
+        is_late = posted is not None and time.monotonic() - posted.enqueue_time > UNHEARD_SECONDS
+        if is_late and messages[posted.session_hash].qsize() > UNREAD:
+            raise gr.Error("given up, as nobody reads its progress", print_exception=False)
+        args = (processed_input, iterator, requests, event_id, *args)
         try:
             async with self._drawing if block_fn.renderable else nullcontext():
-                called: dict[str, Any] = await super().call_function(block_fn, *args, **options)
+                called: dict[str, Any] = await super().call_function(block_fn, *args)
         except WorkbenchError as error:
             raise gr.Error(redact(str(error)), print_exception=False) from error
         return called
+
+    def validate_inputs(self, block_fn: BlockFunction, inputs: list[Any]) -> None:
+        """Gradio's, whose error for too few values is the caller's and no fault of the page."""
+        try:
+            super().validate_inputs(block_fn, inputs)
+        except ValueError as error:
+            raise gr.Error(str(error), print_exception=False) from error
 
     def get_state_ids_to_track(
         self, block_fn: BlockFunction, state: SessionState | None
