@@ -6,13 +6,17 @@ import ast
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import HTTPException
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from tests.browsing import App
@@ -275,6 +279,33 @@ def test_a_group_of_too_many_rollouts_or_rewards_is_refused_before_it_is_read(tm
         scores({"prompt": "p", "rollouts": []}, ["answer_correctness"] * 5000)
     with pytest.raises(ConfigError, match="step_rewards"):
         api.Api.assign_credit(None, [], [])  # type: ignore[arg-type]
+
+
+def test_a_request_of_many_empty_lists_is_refused_and_one_of_long_texts_is_not() -> None:
+    read: list[int] = []
+
+    async def reads(scope: Any, receive: Any, send: Any) -> None:
+        read.append(len(await Request(scope, receive).body()))
+        await PlainTextResponse("read")(scope, receive, send)
+
+    async def body(part: bytes) -> AsyncIterator[bytes]:
+        for _ in range(30):
+            yield part
+
+    async def ask(part: bytes, content_type: str = "application/json") -> None:
+        headers = {"content-type": content_type}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(blocks.FewLists(reads)), base_url="http://h") as few:
+            await few.post("/", content=body(part), headers=headers)
+
+    for part in (b"[]," * 10_000, b'{"a":[]},' * 10_000):
+        with pytest.raises(HTTPException) as refused:
+            asyncio.run(ask(part))
+        assert refused.value.status_code == 413
+    assert read == []
+    for part in (b"[]," * 3_000, (b"[" + b"x" * 70) * 10_000):
+        asyncio.run(ask(part))
+    asyncio.run(ask(b"[]," * 10_000, "multipart/form-data"))
+    assert read == [30 * 9_000, 30 * 710_000, 30 * 30_000]
 
 
 @pytest.mark.parametrize("lengths", [[10**9], [1] * 9 + [10**6], [2**31, 5], [0, 10**12]])

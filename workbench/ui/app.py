@@ -34,7 +34,7 @@ from workbench.page_link import PORT, announced, free_port
 from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
 from workbench.ui.api import Api
-from workbench.ui.blocks import Page, Sessions, keep_signatures
+from workbench.ui.blocks import FewLists, Page, Sessions, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.example import first_draft, policy_status
@@ -177,6 +177,7 @@ def create_app(
     _put_first((Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8"))
     if public:
         app.add_middleware(Requests)
+    app.add_middleware(FewLists)
     # Added last, they stand before all others.
     app.add_middleware(Door, token=token or None, login=login, proxies=proxies, framed_by=framed_by)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*names, *proxies], www_redirect=False)

@@ -18,13 +18,15 @@ from contextlib import nullcontext
 from typing import Any
 
 import gradio as gr
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from gradio.blocks import Block, BlockFunction
 from gradio.route_utils import FnIndexInferError
 from gradio.state_holder import SessionState, StateHolder
 from gradio.utils import deep_hash
+from starlette.datastructures import Headers
 from starlette.routing import Mount
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workbench.errors import WorkbenchError, redact
 
@@ -34,6 +36,8 @@ KEPT_CLOSED = 4
 """Tabs that are closed as far as the server knows: one whose network was away for a moment goes on where it was."""
 UNHEARD_SECONDS, UNREAD = 10.0, 3
 """After so long an event that has more unread messages than that is given up: whoever posted it does not listen."""
+MOST_LISTS = 100_000
+"""And objects in a request, where most of them are nearly empty."""
 CALLS = "calls"
 """The session of all calls that name none; it remembers nothing from one to the next."""
 
@@ -168,6 +172,33 @@ class Sessions(StateHolder):  # type: ignore[misc]
                 gone, _ = self._closed.popitem(last=False)
                 self.session_data.pop(gone, None)
                 self.time_last_used.pop(gone, None)
+
+
+class FewLists:
+    """ASGI middleware that refuses a request with a great many lists or objects, keeping none of it.
+
+    Each costs Gradio, which copies them several times, half a kilobyte; long texts and lists of numbers cost little.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lists = size = 0
+
+        async def counted() -> Message:
+            nonlocal lists, size
+            message = await receive()
+            body = message.get("body", b"")
+            lists, size = lists + body.count(b"[") + body.count(b"{"), size + len(body)
+            if lists > MOST_LISTS and lists > size / 64:  # brackets in texts are fewer
+                while message.get("more_body"):  # or the caller, who is still sending, would not read the answer
+                    message = await receive()
+                raise HTTPException(413, f"over {MOST_LISTS:,} lists and objects in a request; send fewer at a time")
+            return message
+
+        is_read = scope["type"] == "http" and "multipart" not in Headers(scope=scope).get("content-type", "")
+        await self.app(scope, counted if is_read else receive, send)
 
 
 async def _unknown(request: Request, error: Exception) -> JSONResponse:
