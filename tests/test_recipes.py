@@ -41,6 +41,16 @@ def said(values: dict[str, Any], config: RunConfig) -> dict[str, Any]:
     return {place: at(place) for place in values}
 
 
+def test_a_full_recipe_names_its_data_set_and_its_small_form() -> None:
+    for name in SMALL:
+        told = recipes()[name].read_text(encoding="utf-8").splitlines()[1]
+        source = config_of(name).task.name
+        assert f"recipe:{name}-small." in told
+        assert f"{name}-small" in recipes()
+        assert ("come along" in told) == (not source.startswith("hub:"))
+        assert not source.startswith("hub:") or "/".join(source.removeprefix("hub:").split("/")[:2]) in told
+
+
 VALUES: dict[str, dict[str, Any]] = {
     "gsm8k": {
         "policy.path": "Qwen/Qwen2.5-0.5B-Instruct",

@@ -13,7 +13,7 @@ from workbench.assets import EMBEDDED
 from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.policies.find import policy_path
-from workbench.runs import devices
+from workbench.runs import check, devices
 from workbench.runs.check import checked
 
 STEPS = {"name": "mine", "kind": "step", "code": "def mine(prompt, step, **columns):\n    return 1.0\n"}
@@ -34,6 +34,13 @@ def _model(folder: Path, config: str = '{"model_type": "llama"}', weights: str =
 
 def _code(code: str, **more: object) -> dict:
     return {"method": {"rewards": [STEPS | {"code": code} | more]}}
+
+
+def test_a_tracker_that_is_not_installed_is_found_before_anything_is_loaded(monkeypatch) -> None:
+    monkeypatch.setattr(check, "find_spec", lambda name: None if name == "wandb" else name)
+    checked(RunConfig.parse({"run": {"report_to": ["tensorboard"]}}))
+    with pytest.raises(WorkbenchError, match=r"run\.report_to: wandb.*pip install wandb"):
+        checked(RunConfig.parse({"run": {"report_to": ["tensorboard", "wandb"]}}))
 
 
 @pytest.mark.parametrize(

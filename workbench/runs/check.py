@@ -1,8 +1,8 @@
 """What is checked of a whole configuration before its run is queued: names, columns, code and devices.
 
 A section checked itself when it was parsed (``config``). What transformers, PEFT and TRL refuse, they say in the run's
-first seconds, and the run shows it as its reason. Checked here is what would cost a wait in the queue: a policy, task
-or reward model that is not there, a column that no row has, code that does not load, a GPU that is not here.
+first seconds, and the run shows it as its reason. Checked here is what would cost a wait in the queue: a policy, task,
+tracker or reward model that is not there, a column that no row has, code that does not load, a GPU that is not here.
 ``launch.start`` is the one caller, so that page, command line and notebook refuse the same things. No torch is loaded;
 code and patterns run in a sandbox, which ends here too.
 """
@@ -10,6 +10,7 @@ code and patterns run in a sandbox, which ends here too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from typing import Any
 
 from pydantic import ValidationError
@@ -55,6 +56,8 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
 
     attempt(lambda: devices.check_count(devices.pool(config.run.device), config.run.ranks))
     attempt(check_section, config.policy)
+    if missing := [name for name in config.run.report_to if find_spec(name) is None]:
+        problems.append(ConfigError(f"run.report_to: {missing[0]} is not installed; pip install {missing[0]}"))
     task = attempt(_task_of, config)
     if task is not None or config.task.name.startswith(HUB):
         attempt(config.method.check_model if without_rows else config.method.check_files, config)

@@ -353,5 +353,5 @@ def _gain(result: ProbeResult) -> Cell:
     if result.worst is None:
         return Cell(None)
     largest = result.worst.largest
-    rich = signed(largest) if result.pays else f"{largest:+.2f}"
-    return Cell(f"{rich}*" if result.pays else rich, "number", rich, -largest if result.pays else None)
+    text = f"{signed(largest)}*" if result.pays else f"{largest:+.2f}"
+    return Cell(text, "number", shade=-largest if result.pays else None)
