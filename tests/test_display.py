@@ -71,6 +71,14 @@ def test_html_holds_no_markup_of_a_model(name):
     assert "<style>" in html
 
 
+def test_what_a_scheme_pays_for_has_a_star_in_html_and_in_text():
+    report = probe(*split_step_demo(), schemes=["process", "outcome"], edits=["split a step"])
+    shown = re.sub(r"<[^>]+>", " ", views.html(report))
+    for words in (shown.split(), views.text(report).split()):
+        assert "+1.95*" in words
+        assert "+0.00" in words
+
+
 def test_step_values_are_a_row_a_rollout_coloured_from_the_lowest_to_the_highest():
     counts, cut = ((2, 2, 2), (2,)), (r"\n", "ends")
     values = StepValues(

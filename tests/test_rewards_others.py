@@ -11,7 +11,7 @@ from workbench.cli.rewards import named_rewards
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError, RewardValueError
-from workbench.rewards import Reward, load_reward, score_group
+from workbench.rewards import Reward, load_reward, score_both, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rewards.source import kind_in, reward_functions
 from workbench.schema import Group, Rollout
@@ -120,6 +120,8 @@ def test_a_function_of_a_file_is_named_alike_everywhere(tmp_path) -> None:
         (of_shell,) = named_rewards({"reward": [named]}, None)
         assert of_yaml == RewardConfig.parse(of_shell)
         assert (of_yaml.name, of_yaml.kind, of_yaml.code) == (named.partition("::")[2], "outcome", FILE)
+    before, after = score_both(group, pattern, [f"{file}::exact"], [f"{file}::exact", f"{file}::rubric"])
+    assert [[row.outcome for row in side.scored] for side in (before, after)] == [[1.0, 0.0], [10.0, 8.0]]
     with pytest.raises(ConfigError, match="gone"):
         RewardConfig.parse({"name": str(tmp_path / "gone.py")})
 

@@ -114,7 +114,7 @@ def test_functions_and_objects_of_this_process_may_take_a_prompt_and_a_step() ->
         reward = load_reward(spec)
         assert (reward.name, reward.kind) == (name, "step")
         assert reward.score(BATCH)[0] == [[2.0, 2.0], [2.0]]
-    with pytest.raises(RewardCodeError, match=r"Dummy\(\)"):
+    with pytest.raises(RewardCodeError, match=r"Dummy.* is no reward; .*NAME\(\)"):
         load_reward(module["Dummy"])
 
     def fails(prompt: str, step_text: str) -> float:
@@ -204,7 +204,7 @@ def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sa
         ("raise SystemExit(1)", 1, "SystemExit at line 1"),
         ("x = 1", None, r"define a function named 'mine' \(or 'reward'\); the code defines no function"),
         ("def a(**k): pass\ndef b(**k): pass", None, "define a function named 'mine'.*; the code defines a, b"),
-        (OBJECT, None, r"add 'reward = Dummy\(\)' below it"),
+        ("from pathlib import Path\n" + OBJECT, None, r"no function; add 'reward = Dummy\(\)' below the class$"),
         ("class mine:\n    pass", None, r"add 'reward = mine\(\)'"),
         ("def reward(prompts, completions): return [1]", None, "cannot take the data's columns"),
         ("def reward(completions, step, **columns): return [1]", None, "asks for 'step'"),
@@ -252,11 +252,11 @@ def test_what_it_raises_is_told_with_line_rollout_step_and_text(worker: Sandbox)
 
 
 @pytest.mark.parametrize(
-    "code", ["def f(prompt, step, gold, **k): return 1", "def f(prompt, step, **k): return k['gold']"]
+    "code", ["def f(prompt, step, level_of, **k): return 1", "def f(prompt, step, **k): return k['level_of']"]
 )
 def test_a_column_that_is_missed_is_answered_with_those_there_are(worker: Sandbox, code: str) -> None:
     batch = Batch(["p"], ["a"], {"answer": ["4"], "level": [2]}, [["a"]])
-    with pytest.raises(RewardError, match=r"'gold'; the data has the columns answer, level$"):
+    with pytest.raises(RewardError, match=r"'level_of'; the data has the columns answer, level$"):
         steps(worker, code, batch)
     with pytest.raises(RewardError, match=r"KeyError.*: 'answer'$"):  # which is there
         steps(worker, "def f(prompt, step, **k): return {}['answer']", batch)

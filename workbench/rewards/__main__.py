@@ -281,9 +281,12 @@ def _choose(module: ModuleType, name: str, what: str = "reward") -> Any:
     if what in defined or len(usable) == 1:
         return defined.get(what, usable[0])
     names = ", ".join(defined)
-    said = f"define a function named {name!r} (or 'reward'); the code defines {names or 'no function'}"
-    for key in [key for key, value in vars(module).items() if inspect.isclass(value) and not defined]:
-        said = f"the code defines the class {key} and no function; add 'reward = {key}()' below it"
+    nothing = "no function" + "".join(
+        f"; add 'reward = {one.__name__}()' below the class"
+        for one in vars(module).values()
+        if inspect.isclass(one) and one.__module__ == module.__name__
+    )
+    said = f"define a function named {name!r} (or 'reward'); the code defines {names or nothing}"
     if what == "environment":
         said = f"define a class named {name!r} with the methods reset and reply; the code defines {names or 'no class'}"
     raise RewardCodeError(said, reward=name)

@@ -37,7 +37,7 @@ from workbench.config import JudgeConfig
 from workbench.errors import REDACTED, RewardError, redact
 from workbench.places import default_workspace
 from workbench.rewards.protocol import Score, results
-from workbench.schema import Prompt, RewardKind, counted
+from workbench.schema import Prompt, RewardKind, counted, prompt_text
 
 if TYPE_CHECKING:
     import httpx
@@ -137,11 +137,8 @@ def question(
 
 def _text_of(prompt: Any) -> str:
     """A prompt or a completion as text: of messages who says what, of a single one what it says."""
-    if isinstance(prompt, str):
-        return prompt
-    if len(prompt) == 1:
-        return str(prompt[0]["content"])
-    return "\n\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+    is_message = not isinstance(prompt, str) and len(prompt) == 1
+    return str(prompt[0]["content"]) if is_message else prompt_text(prompt)
 
 
 def body_of(config: JudgeConfig, messages: Sequence[dict[str, str]]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Literal
 
 from workbench.rewards.logged import ARGUMENTS
@@ -146,8 +146,8 @@ def scores_steps(signature: inspect.Signature, code: str) -> bool:
     """Return whether a function takes one completion and returns a list, as its annotation or last line says."""
     last = re.findall(r"\breturn\b *(.*)", code)[-1:]
     is_list = any(value[:1] == "[" or re.search(rf"\b{re.escape(value)}(: [^=\n]+)? = \[", code) for value in last)
-    says_list = re.match(r"(<class '|typing\.)?[Ll]ist\b", str(signature.return_annotation))
-    return bool(is_list or says_list) and tool_of(signature) in (VERIFIERS, VERL)
+    says_list = re.match(r"(<class '|typing\.)?[Ll]ist\b", str(signature.return_annotation)) is not None
+    return (is_list or says_list) and tool_of(signature) in (VERIFIERS, VERL)
 
 
 def called_as_there(
@@ -160,12 +160,12 @@ def called_as_there(
     """
     signature = inspect.signature(function)
     tool = tool_of(signature) or VERIFIERS  # whose rubric may hold functions of the answer alone
-    of_steps, code = kind == "step", ""
+    of_one, takes_all = tool in (VERIFIERS, VERL), any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    of_steps, code = of_one and kind == "step", ""
     if kind is None:
         with suppress(OSError, TypeError):  # there is no file to read it in
             code = inspect.getsource(function)
         of_steps = scores_steps(signature, code)
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
     def row_of(prompt: Any, completion: Any, columns: dict[str, Any]) -> dict[str, Any]:
         text = text_of(completion[-1:] if isinstance(completion, list) else completion)
@@ -175,27 +175,25 @@ def called_as_there(
         row["state"] = {name: row[name] for name in ("prompt", "completion", "answer", "info", "task") if name in row}
         return row
 
-    def named(row: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in row.items() if takes_all or name in signature.parameters}
-
     def calls(prompts: Any, completions: Any, columns: dict[str, Any]) -> list[dict[str, Any]]:
         data = {name: each for name, each in columns.items() if name not in ARGUMENTS and isinstance(each, list)}
         rows = [
             row_of(prompt, completion, {name: each[i] for name, each in data.items()})
             for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
         ]
-        if tool in (VERIFIERS, VERL):
-            return [named(row) for row in rows]
-        ending = "s" if tool == VERL_BATCH else ""
-        return [named({f"{name}{ending}": [row.get(name) for row in rows] for name in rows[0]})]
+        if not of_one:
+            ending = "s" if tool == VERL_BATCH else ""
+            rows = [{f"{name}{ending}": [row.get(name) for row in rows] for name in rows[0]}]
+        return [
+            {name: value for name, value in row.items() if takes_all or name in signature.parameters} for row in rows
+        ]
 
     def scores(returned: list[Any]) -> Any:
-        if tool in (VERIFIERS, VERL):
-            return returned if of_steps else [_number(value) for value in returned]
-        (batch,) = returned
-        if isinstance(batch, Mapping) and "rewards" in batch:
-            return batch["rewards"]
-        return [_number(value) for value in batch] if tool == VERL_BATCH else batch
+        if of_steps:
+            return returned
+        batch = returned if of_one else returned[0]
+        batch = batch["rewards"] if isinstance(batch, Mapping) and "rewards" in batch else batch
+        return batch if tool == OPENRLHF else [_number(value) for value in batch]
 
     def scored(prompts: Any, completions: Any, **columns: Any) -> Any:
         return scores([function(**given) for given in calls(prompts, completions, columns)])
@@ -204,8 +202,9 @@ def called_as_there(
         return scores(await asyncio.gather(*(function(**given) for given in calls(prompts, completions, columns))))
 
     reward: Any = wraps(function)(awaited if inspect.iscoroutinefunction(function) else scored)
-    form: Callable[..., Any] = (lambda prompts, completions, steps, **columns: 0) if of_steps else reward
-    reward.__signature__ = inspect.signature(form, follow_wrapped=False)
+    reward.__signature__ = inspect.signature(
+        (lambda prompts, completions, steps, **columns: 0) if of_steps else reward, follow_wrapped=False
+    )
     reward.read_as, reward.answers = f"{tool}{', which scores steps' * of_steps}", (_ANSWER_OF[tool],)
     return reward
 
@@ -216,11 +215,8 @@ def rubric_reward(rubric: Any) -> Any:
     parts = [called_as_there(function, more, "outcome") for function in rubric.funcs]
 
     async def scored(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
-        async def of(part: Callable[..., Any]) -> Any:
-            call = partial(part, prompts, completions, **columns)
-            return await call() if inspect.iscoroutinefunction(part) else call()
-
-        gave = [await of(part) for part in parts]
+        calls = (part(prompts, completions, **columns) for part in parts)
+        gave = [await scores if inspect.isawaitable(scores) else scores for scores in calls]
         return [
             None if None in scores else sum(w * score for w, score in zip(rubric.weights, scores, strict=True))
             for scores in zip(*gave, strict=True)

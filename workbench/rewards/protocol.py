@@ -124,8 +124,6 @@ def as_reward(function: Any, kind: RewardKind | None = None) -> Any:
     if is_reward_class(function):
         function = function()
         function.read_as = "a class whose objects score, as ms-swift's ORM"
-    if inspect.isclass(function):
-        raise RewardCodeError(f"{function.__name__} is a class; give an object of it, {function.__name__}()")
     if hasattr(function, "funcs") and hasattr(function, "weights"):
         return rubric_reward(function)
     called = getattr(function, "forward", function)
@@ -163,16 +161,15 @@ def step_arguments(signature: inspect.Signature, kind: RewardKind | None = None,
     Where it takes any further argument, or ``by_name``, their names must say so, and of a lone one if it has no
     ``kind``.
     """
-    needed = [one for one in signature.parameters.values() if one.default is one.empty and one.kind not in _VARIADIC]
-    names, takes_all = [one.name for one in needed], _takes_all(signature)
-    if tool_of(signature) or len(names) not in (1, 2) or any(one.kind is one.KEYWORD_ONLY for one in needed):
+    needed, takes_all = _required(signature), _takes_all(signature)
+    names = [one.name for one in needed if one.kind is not one.KEYWORD_ONLY]
+    if tool_of(signature) or len(names) not in (1, 2) or len(names) < len(needed):
         return 0
     if names[:-1] in ([], ["prompt"]) and "step" in names[-1]:
         is_ours = names[-1] == "steps" or (names[-1] == "step" and takes_all)
         return 0 if is_ours or (by_name and len(names) == 1) else len(names)
-    is_step = len(names) == 2 or kind == "step"
-    others = RESERVED.intersection(names[names[0] == "prompt" and len(names) == 2 :])
-    return len(names) if is_step and not (by_name or takes_all or others) else 0
+    is_step = (len(names) == 2 or kind == "step") and not (by_name or takes_all)
+    return len(names) if is_step and not RESERVED.intersection(names[len(names) == 2 and names[0] == "prompt" :]) else 0
 
 
 def _takes_all(signature: inspect.Signature) -> bool:
@@ -190,7 +187,7 @@ def read_signature(function: Callable[..., Any], name: str) -> inspect.Signature
         raise RewardCodeError(
             f"reward {name!r} is '{shown}' and cannot take the data's columns; write '{expected}'", reward=name
         )
-    if never := [asked for asked in _required_names(signature) if asked in RESERVED - _GIVEN[form_of(signature)]]:
+    if never := [one.name for one in _required(signature) if one.name in RESERVED - _GIVEN[form_of(signature)]]:
         raise RewardCodeError(
             f"reward {name!r} asks for {never[0]!r}, which it is never given, also where a column of the data has that "
             f"name; write '{expected}', and rename the column if that is meant",
@@ -213,16 +210,11 @@ def kind_of(form: Form) -> RewardKind:
 
 def columns_of(signature: inspect.Signature) -> tuple[str, ...]:
     """The columns of the data without which the function cannot be called."""
-    return tuple(name for name in _required_names(signature) if name not in RESERVED | _BY_THE_CALLER)
+    return tuple(one.name for one in _required(signature) if one.name not in RESERVED | _BY_THE_CALLER)
 
 
-def _required_names(signature: inspect.Signature) -> list[str]:
-    return [
-        name
-        for name, parameter in signature.parameters.items()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
+def _required(signature: inspect.Signature) -> list[inspect.Parameter]:
+    return [one for one in signature.parameters.values() if one.default is one.empty and one.kind not in _VARIADIC]
 
 
 def columns_left_out(columns: Iterable[str]) -> list[str]:
@@ -418,7 +410,6 @@ def message_of(error: BaseException) -> str:
 Score = float | None
 LARGEST = 1e6
 """Largest size of a score; one beyond it would drown its whole group."""
-_OF_ITS_STEPS = "; if the list has a score for each step, set the reward's kind to step"
 _SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -444,7 +435,9 @@ def score_of(name: str, value: Any, rollout: int, step: int | None = None, text:
         return float(number)
     raise RewardValueError(
         f"reward {name!r} gave {shown_value(value)}{place_of(rollout, step, text)}; give a finite number of at most "
-        f"{LARGEST:,.0f} in size, or None for no score{_OF_ITS_STEPS * (step is None and isinstance(value, list))}",
+        f"{LARGEST:,.0f} in size, or None for no score"
+        + "; if the list has a score for each step, set the reward's kind to step"
+        * (step is None and isinstance(value, list)),
         reward=name,
         rollout=rollout,
         step=step,
@@ -484,9 +477,8 @@ Call = Callable[[], Awaitable[Any]]
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await."""
-    call = getattr(function, "__call__", None)  # noqa: B004
-    told = getattr(function, "is_async", False)
-    return told or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    calls = function, getattr(function, "__call__", None)  # noqa: B004
+    return getattr(function, "is_async", False) or any(map(inspect.iscoroutinefunction, calls))
 
 
 def results(calls: Sequence[Call], *, at_once: int = CONCURRENT) -> list[Any]:

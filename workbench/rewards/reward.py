@@ -114,18 +114,20 @@ def load_reward(
     if isinstance(spec, Reward):
         return spec
     if isinstance(spec, str):
-        spec = RewardConfig(name=spec) if ".py" in spec else RewardConfig(name=spec, kind=find_builtin(spec).kind)
+        spec = RewardConfig(name=spec)
     if isinstance(spec, RewardConfig):
         reward = _of_config(spec, worker, models, pattern)
         return replace(reward, schedule=spec.points).at(0) if spec.schedule else reward
     given, spec = spec, as_reward(spec)
-    if spec is given and callable(getattr(spec, "forward", None)):  # an nn.Module, told without importing torch
+    is_class = inspect.isclass(spec)
+    if spec is given and not is_class and callable(getattr(spec, "forward", None)):
+        # An nn.Module, told without importing torch.
         from workbench.rewards.models.model import module_function
 
         origin = str(getattr(getattr(spec, "config", None), "_name_or_path", "") or type(spec).__name__)
         return Reward(origin.rstrip("/").rpartition("/")[2], "outcome", module_function(spec))
-    if not callable(spec):
-        raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function or a RewardConfig")
+    if is_class or not callable(spec):
+        raise RewardCodeError(f"{spec!r} is no reward; give a built-in's name, a function, NAME() or a RewardConfig")
     model = getattr(given, "__self__", given)
     name = type(model).__name__ if hasattr(model, "forward") else getattr(spec, "__name__", type(spec).__name__)
     return Reward(name, kind_of(form_of(read_signature(spec, name))), spec, waits=is_async(spec))
@@ -485,12 +487,10 @@ def score_both(
     new = iter(fresh.rewards)
     summaries = []
     for spec in others:
-        summary, weight = known.get(_function(spec)), 1.0
-        if isinstance(spec, RewardConfig):
-            weight = spec.weight_at(0)
-        elif isinstance(spec, Reward):
-            weight = spec.weight
-        summaries.append(next(new) if summary is None else replace(summary, weight=weight))
+        stated = spec.weight_at(0) if isinstance(spec, RewardConfig) else None
+        stated = spec.weight if isinstance(spec, Reward) else stated
+        summary = known.get(_function(spec))
+        summaries.append(next(new) if summary is None else replace(summary, weight=1.0 if stated is None else stated))
     names, weights = {summary.name for summary in fresh.rewards}, {each.name: each.weight for each in summaries}
     rows = []
     for row, added in zip(first.scored, fresh.scored, strict=True):
@@ -506,7 +506,7 @@ def score_both(
 def _function(spec: Spec) -> Any:
     """What two specs of one function have in common: all but its weight."""
     if isinstance(spec, str):
-        spec = RewardConfig(name=spec, kind=find_builtin(spec).kind)
+        spec = RewardConfig(name=spec)
     if isinstance(spec, RewardConfig):
         return spec.model_dump_json(exclude={"weight", "schedule"})
     return (spec.name, spec.kind, spec.function) if isinstance(spec, Reward) else spec
@@ -572,9 +572,9 @@ class ErrorBudget:
                 remaining[error.rollout] = ()  # so that the others keep their numbers
                 scores[error.rollout] = [FAILED] * len(scores[error.rollout])
             else:
-                if reward.kind == "outcome":
-                    return scored, printed
-                return [
-                    row if texts else none for row, texts, none in zip(scored, remaining, scores, strict=True)
-                ], printed
+                if reward.kind == "step":
+                    scored = [
+                        row if texts else none for row, texts, none in zip(scored, remaining, scores, strict=True)
+                    ]
+                return scored, printed
         return scores, ""

@@ -74,10 +74,9 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
     """
     try:
         module = _parse(code)
-    except SyntaxError as error:
-        raise RewardCodeError(f"it does not compile: {syntax_said(error)}", line=error.lineno) from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise RewardCodeError(f"it does not compile: {error}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        said, line = (syntax_said(error), error.lineno) if isinstance(error, SyntaxError) else (str(error), None)
+        raise RewardCodeError(f"it does not compile: {said}", line=line) from error
     functions = [function.name for function in functions_in(code)]
     names = reward_functions(code) or [name for name in functions if name[:1] != "_"]
     if wanted in functions or (not wanted and chosen_function(code, file.stem) is not None):
@@ -107,20 +106,18 @@ def reward_in_file(text: str) -> dict[str, Any]:
         name = function_of_file(code, file, wanted)
     except RewardCodeError as error:
         raise ConfigError(f"{cut(path, 300)}: {error}") from error
-    folder = file.resolve().parent
-    beside = {"folder": str(folder)} if imports_beside(code, folder) else {}
+    folder, packages = file.resolve().parent, imported_packages(code)
+    is_needed = any((folder / f"{package}.py").is_file() or (folder / package).is_dir() for package in packages)
+    beside = {"folder": str(folder)} if is_needed else {}  # the code imports what lies beside it
     return {"name": name, "kind": kind_in(code, name) or "step", "code": code, **beside}
 
 
-def imports_beside(code: str, folder: Path) -> bool:
-    """Return whether the code imports a module that lies in ``folder``."""
-    names = set[str]()
-    for node in ast.walk(_parse(code)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
-    return any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in names)
+def imported_packages(code: str) -> set[str]:
+    """Return the first names of what the code imports, anywhere in it."""
+    nodes = list(ast.walk(_parse(code)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def kind_in(code: str, name: str) -> RewardKind | None:

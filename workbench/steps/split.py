@@ -126,11 +126,9 @@ def split_preview(
                 raise PatternTooSlow("")
             splits.append(split_text(text, pattern, timeout=min(timeout, left)))
         except PatternTooSlow as error:
-            if left < timeout:
-                message = f"the step pattern is too slow ({total:g} s for all rollouts), at rollout {sample + 1}"
-            else:
-                message = f"{error} on rollout {sample + 1}"
-            raise PatternTooSlow(message, sample=sample) from error
+            of_all = f"the step pattern is too slow ({total:g} s for all rollouts), at rollout {sample + 1}"
+            said = of_all if left < timeout else f"{error} on rollout {sample + 1}"
+            raise PatternTooSlow(said, sample=sample) from error
     return splits
 
 

@@ -133,10 +133,8 @@ def align_steps(texts: Sequence[str], steps: Sequence[Step]) -> list[tuple[int, 
     alone. A step that stands for a completion without a match spans every token. Raises ValueError for steps that do
     not fit the texts.
     """
-    if not texts:
-        if steps:
-            raise ValueError("a completion without tokens has no steps; give at least one token")
-        return []
+    if steps and not texts:
+        raise ValueError("a completion without tokens has no steps; give at least one token")
     ends = list(accumulate(len(text) for text in texts))  # end of each token's characters
     spans: list[tuple[int, int]] = []
     free, previous_end = 0, 0  # first token no step ends in yet

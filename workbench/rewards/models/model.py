@@ -252,9 +252,8 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
             raise RewardError(f"device {device!r} was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
         device = "cpu"
     rank = os.environ.get("LOCAL_RANK")
-    target = torch.device(device)
-    if device in ("auto", "cuda"):
-        target = torch.device("cuda" if rank is None else f"cuda:{rank}")
+    of_rank = "cuda" if rank is None else f"cuda:{rank}"
+    target = torch.device(of_rank if device in ("auto", "cuda") else device)
     dtype = torch.float32 if target.type == "cpu" else "auto"
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
     trained = getattr(described, STEP_FORMAT, None)
@@ -583,8 +582,7 @@ class LocalModels:
 
         An answer is a completion's steps, or for a classifier the completion. Raises RewardError.
         """
-        scores: list[Any] = self.prepare(config).score(prompts, answers)
-        return scores
+        return list(self.prepare(config).score(prompts, answers))
 
 
 def module_function(module: Any) -> Callable[..., list[Score]]:
