@@ -55,6 +55,7 @@ def test_own_files_become_coloured_groups(page: Page, app: App, tmp_path: Path) 
     a_dropped_log_is_drawn_with_its_own_advantages(page, tmp_path)
     a_column_that_nothing_names_is_chosen_beside_the_error(page, tmp_path)
     what_a_file_says_is_shown_as_text(page, tmp_path)
+    a_long_text_is_saved_without_its_end_token(page, tmp_path)
     a_configuration_opens_through_the_same_door(page, tmp_path)
 
 
@@ -67,11 +68,9 @@ def test_every_shape_of_file_is_a_coloured_group_in_three_actions(page: Page, ap
         else:
             drop_file(page, CASES / name)
         expect(page.locator("#door-note")).to_contain_text(said)
-        if name in ("content-parts.jsonl", "own-rows.jsonl"):  # for the logs after it, it is in the list by then
-            expect(page.locator("#drawing")).to_contain_text(re.compile("Not scored|No spread"))
+        if name == "content-parts.jsonl":  # for the logs after it, it is in the list by then
+            expect(page.locator("#drawing")).to_contain_text("Not scored")
             add_reward(page, "length_and_mistake")
-        if name == "own-rows.jsonl":  # whose answers are all wrong, and scored as such alone
-            page.get_by_role("button", name="Scheme process").click()
         if name.startswith(("verl", "own")):  # answers are sampled at once
             expect(page.locator("#title .about")).to_contain_text("sampled from tiny")
             expect_rollouts(page, 8)
@@ -93,10 +92,11 @@ def problems_of_other_columns_are_mapped_and_answered(page: Page, tmp_path: Path
         "Opened 10 problems: Problem Text is the prompt, gold_value is the right answer."
     )
     expect(page.locator("#prompt textarea")).to_have_value(task[0].prompt)
-    expect(page.locator("#reward-on-0")).to_contain_text("answer_correctness")
+    expect(page.locator("#reward-on-0")).to_contain_text("sums_hold")
+    expect(page.locator("#reward-on-1")).to_contain_text("answer_correctness")
     expect(page.locator("#title .about")).to_contain_text(task[0].prompt)
     page.wait_for_function(f"{COLOURED} && !document.querySelector('#drawing [aria-busy=true]')")
-    assert page.evaluate("document.querySelector('#heatmap').heatmap.data.scheme") == "outcome"
+    assert page.evaluate("document.querySelector('#heatmap').heatmap.data.scheme") == "process"
 
 
 def a_dropped_log_is_drawn_with_its_own_advantages(page: Page, tmp_path: Path) -> None:
@@ -137,6 +137,16 @@ def what_a_file_says_is_shown_as_text(page: Page, tmp_path: Path) -> None:
     page.get_by_role("button", name="All groups").click()
     expect(page.locator("#door-groups")).to_contain_text(bad)
     assert page.evaluate("window.hacked") is None
+
+
+def a_long_text_is_saved_without_its_end_token(page: Page, tmp_path: Path) -> None:
+    text = "1206 " * 5000
+    rollout = {"token_ids": [1, 2], "texts": [text, "<|end|>"], "finished": True}
+    drop_file(page, write(tmp_path / "long.jsonl", {"prompt": "3 trays of 402?", "rollouts": [rollout, rollout]}))
+    link = page.locator(CARDS).get_by_role("link", name="Full text, 25,000 characters").first
+    with page.expect_download() as download:
+        link.click()
+    assert Path(download.value.path()).read_text(encoding="utf-8") == text
 
 
 def a_configuration_opens_through_the_same_door(page: Page, tmp_path: Path) -> None:
