@@ -218,8 +218,7 @@ def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:
     if rate <= most * usual:
         return None
     times = float(f"{rate / usual:.2g}")
-    of = f"{parameters / 1e6:,.0f}M parameters" if parameters else "a policy"
-    return f"{rate:g} is {times:,.0f} times {whose} ({usual:g}), which {of} may not survive; lower it"
+    return f"{rate:g} is {times:,.0f} times {whose} ({usual:g}), which such a policy may not survive; lower it"
 
 
 def _batch(config: RunConfig) -> str:
