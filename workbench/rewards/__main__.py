@@ -280,16 +280,12 @@ def _choose(module: ModuleType, name: str, what: str = "reward") -> Any:
     usable = [value for value in defined.values() if what == "reward" or hasattr(value, "reply")]
     if what in defined or len(usable) == 1:
         return defined.get(what, usable[0])
-    names = ", ".join(defined)
-    nothing = "no function" + "".join(
-        f"; add 'reward = {one.__name__}()' below the class"
-        for one in vars(module).values()
-        if inspect.isclass(one) and one.__module__ == module.__name__
-    )
-    said = f"define a function named {name!r} (or 'reward'); the code defines {names or nothing}"
-    if what == "environment":
-        said = f"define a class named {name!r} with the methods reset and reply; the code defines {names or 'no class'}"
-    raise RewardCodeError(said, reward=name)
+    wanted, nothing = f"class named {name!r} with the methods reset and reply", "no class"
+    if what == "reward":
+        own = [one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == module.__name__]
+        nothing = "no function" + "".join(f"; add 'reward = {one.__name__}()' below the class" for one in own)
+        wanted = f"function named {name!r} (or 'reward')"
+    raise RewardCodeError(f"define a {wanted}; the code defines {', '.join(defined) or nothing}", reward=name)
 
 
 def _is_function(value: Any) -> bool:

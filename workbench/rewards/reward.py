@@ -487,10 +487,11 @@ def score_both(
     new = iter(fresh.rewards)
     summaries = []
     for spec in others:
-        stated = spec.weight_at(0) if isinstance(spec, RewardConfig) else None
-        stated = spec.weight if isinstance(spec, Reward) else stated
+        weight = (
+            spec.weight_at(0) if isinstance(spec, RewardConfig) else spec.weight if isinstance(spec, Reward) else 1.0
+        )
         summary = known.get(_function(spec))
-        summaries.append(next(new) if summary is None else replace(summary, weight=1.0 if stated is None else stated))
+        summaries.append(next(new) if summary is None else replace(summary, weight=weight))
     names, weights = {summary.name for summary in fresh.rewards}, {each.name: each.weight for each in summaries}
     rows = []
     for row, added in zip(first.scored, fresh.scored, strict=True):

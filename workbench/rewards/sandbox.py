@@ -248,8 +248,9 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 self._end()  # what may be imported is said when the process starts
             if (self.pid, code, name, kind) not in self._loaded:
                 request = {"do": "load", "code": code, "name": name, "kind": kind}
-                about, _ = self._run(request, max(self.loading, self.deadline), "loading of reward")
-                self._note_loaded(code, name, about, kind)
+                self._note_loaded(
+                    code, name, self._run(request, max(self.loading, self.deadline), "loading of reward")[0], kind
+                )
             about = self._loaded[self.pid, code, name, kind]
         parameters = [
             inspect.Parameter(one, inspect._ParameterKind[kind], default=... if has_default else inspect._empty)

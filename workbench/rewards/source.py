@@ -106,18 +106,11 @@ def reward_in_file(text: str) -> dict[str, Any]:
         name = function_of_file(code, file, wanted)
     except RewardCodeError as error:
         raise ConfigError(f"{cut(path, 300)}: {error}") from error
-    folder, packages = file.resolve().parent, imported_packages(code)
-    is_needed = any((folder / f"{package}.py").is_file() or (folder / package).is_dir() for package in packages)
+    folder, imports = file.resolve().parent, " ".join(re.findall(r"(?m)^\s*(?:from|import) (.*)", code))
+    names = re.findall(r"\w+", imports)
+    is_needed = any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in names)
     beside = {"folder": str(folder)} if is_needed else {}  # the code imports what lies beside it
     return {"name": name, "kind": kind_in(code, name) or "step", "code": code, **beside}
-
-
-def imported_packages(code: str) -> set[str]:
-    """Return the first names of what the code imports, anywhere in it."""
-    nodes = list(ast.walk(_parse(code)))
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    return {name.partition(".")[0] for name in names}
 
 
 def kind_in(code: str, name: str) -> RewardKind | None:

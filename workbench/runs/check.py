@@ -56,8 +56,11 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
 
     attempt(lambda: devices.check_count(devices.pool(config.run.device), config.run.ranks))
     attempt(check_section, config.policy)
-    if missing := [name for name in config.run.report_to if find_spec(name) is None]:
-        problems.append(ConfigError(f"run.report_to: {missing[0]} is not installed; pip install {missing[0]}"))
+    problems += [
+        ConfigError(f"run.report_to: {tracker} is not installed; pip install {tracker}")
+        for tracker in config.run.report_to
+        if find_spec(tracker) is None
+    ]
     task = attempt(_task_of, config)
     if task is not None or config.task.name.startswith(HUB):
         attempt(config.method.check_model if without_rows else config.method.check_files, config)

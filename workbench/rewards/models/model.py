@@ -598,8 +598,9 @@ def module_function(module: Any) -> Callable[..., list[Score]]:
             f"the module's tokenizer cannot be loaded from {path!r}, where its config says it is from; load the module "
             "with from_pretrained, or give a RewardConfig with model.path"
         ) from error
-    label = good_label(module.config, ModelConfig(path=path or "module", format="classifier"))
-    classifier = Classifier(module, tokenizer, label=label)
+    classifier = Classifier(
+        module, tokenizer, label=good_label(module.config, ModelConfig(path=path or "module", format="classifier"))
+    )
     return lambda prompts, completions, **columns: classifier.score(prompts, completions)
 
 
