@@ -6,6 +6,7 @@ their own. ``launch`` serves on this machine only unless told otherwise.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import logging
@@ -171,6 +172,7 @@ def create_app(
         finally:
             services.close()
 
+    _call_allocator("mallopt", *FEW_ARENAS)
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = services
     sessions = Sessions()
@@ -193,6 +195,7 @@ def create_app(
         tab = request.session_hash or ""
         services.leave(tab)
         sessions.close(tab)
+        _call_allocator("malloc_trim", 0)
 
     with page:
         page.unload(left)
@@ -215,6 +218,12 @@ def create_app(
     )
     sessions.keep_those_of(mounted)
     return mounted
+
+
+def _call_allocator(name: str, *arguments: int) -> None:
+    """Call one of glibc's functions for its heap, where the C library has it."""
+    with suppress(AttributeError):
+        getattr(ctypes.CDLL(None), name)(*arguments)
 
 
 def _put_first(script: str) -> None:
@@ -246,6 +255,8 @@ def _add_assets(app: FastAPI) -> None:
         return FileResponse(served[name], headers={"Cache-Control": "no-cache"})
 
 
+FEW_ARENAS = -8, 2
+"""glibc's M_ARENA_MAX: by default it keeps eight heaps a core, each as large as the largest group that was opened."""
 QUEUE_TICK = 0.02
 """Seconds between two looks at Gradio's queue, in which sampling, estimates and the start of a run wait."""
 LONGEST_QUEUE = 100

@@ -32,7 +32,7 @@ from workbench.errors import WorkbenchError, redact
 
 MOST_SESSIONS = 100
 """That are kept, of open tabs too; then the one that was used longest ago goes."""
-KEPT_CLOSED = 4
+KEPT_CLOSED = 2
 """Tabs that are closed as far as the server knows: one whose network was away for a moment goes on where it was."""
 UNHEARD_SECONDS, UNREAD = 10.0, 3
 """After so long an event that has more unread messages than that is given up: whoever posted it does not listen."""
