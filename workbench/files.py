@@ -8,6 +8,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from itertools import count
@@ -56,13 +57,18 @@ def move_in(draft: Path, parent: Path, name: str | None) -> Path:
     raise AssertionError("there is always a next number")
 
 
-def no_room(error: BaseException | None) -> tuple[str, str] | None:
-    """Return what a file had no room in and what to do, if that is why something failed; None for other causes."""
+def no_room(error: BaseException | None, folder: Path | None = None) -> tuple[str, str] | None:
+    """Return what a file had no room in and what to do, if that is why something failed; None for other causes.
+
+    ``folder`` is where it was written, if that is known: libraries do not all say that its disk is full.
+    """
+    if folder is not None and shutil.disk_usage(folder).free < LEAST_FREE:
+        return _NO_ROOM[-1][2:]
     while error is not None:
         text, number = str(error), getattr(error, "errno", None)
-        for code, sign, *words in _NO_ROOM:
+        for code, sign, what, advice in _NO_ROOM:
             if number == code or sign in text:
-                return words[0], words[1]
+                return what, advice
         error = error.__cause__
     return None
 
@@ -70,9 +76,11 @@ def no_room(error: BaseException | None) -> tuple[str, str] | None:
 _NO_ROOM = (
     (errno.EFBIG, "File too large", "a file grew over this process's size limit", "raise it (ulimit -f)"),
     (errno.EDQUOT, "quota exceeded", "the disk quota is used up", "free some space"),
+    (errno.ENOSPC, "the disk is full", "the disk is full", "free some space"),  # an error of ours
     (errno.ENOSPC, "No space left", "the disk is full", "free some space"),
-    (errno.ENOSPC, "PytorchStreamWriter failed", "the disk is full", "free some space"),
 )
+LEAST_FREE = 1 << 16
+"""Bytes; with fewer a disk is full."""
 
 
 def sync(path: Path) -> None:

@@ -80,10 +80,10 @@ class Resumable(Trainer):
                 self.seal(aside / target.name, target)
                 shutil.rmtree(aside)
         except Exception as error:
+            cause = (no_room(error, target.parent) or ["saving failed"])[0]
             shutil.rmtree(aside, ignore_errors=True)
             good, _ = checkpoints.newest_valid(target.parent)
             usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
-            cause = (no_room(error) or ["saving failed"])[0]
             raise RunError(
                 f"{cause} at step {self.state.global_step}: {target.name} could not be written ({error}); {usable}"
             ) from error
