@@ -249,6 +249,16 @@ def test_an_upload_lands_in_the_workspace_under_its_basename(script: TestClient,
     assert not (workspace.parent / "x.txt").exists()
 
 
+def test_uploads_go_when_the_page_ends(tmp_path: Path) -> None:
+    async def make() -> Any:
+        return page.create_app(tmp_path, token="")
+
+    with TestClient(asyncio.run(make()), base_url=HERE) as client:
+        (path,) = client.post("/gradio_api/upload", files={"files": ("x.txt", b"hello")}).json()
+        assert Path(path).exists()
+    assert not Path(path).exists()
+
+
 # ── the token's file ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -168,10 +168,9 @@ def fill():
     kept.append(bytes(1000))  # at the end of this thread's heap
 
 before = psutil.Process().memory_info().rss
-for _ in range(16):
-    started = [threading.Thread(target=fill) for _ in range(8)]
-    for thread in started: thread.start()
-    for thread in started: thread.join()
+started = [threading.Thread(target=fill) for _ in range(8)]
+for thread in started: thread.start()
+for thread in started: thread.join()
 (leave,) = [one for one in built[0].fns.values() if any(event == "unload" for _, event in one.targets)]
 leave.fn(SimpleNamespace(session_hash="tab"))
 print((psutil.Process().memory_info().rss - before) // 10**6)

@@ -110,6 +110,39 @@ def test_problems_of_other_columns_open_as_a_task_that_runs_find_again(tmp_path)
     assert opened(tmp_path, "uploads/ab12/mine.jsonl")[-1].section.name == str(tmp_path / "data" / "mine-2.jsonl")
 
 
+def test_an_upload_goes_with_the_last_tab_that_shows_it_or_when_it_is_refused(tmp_path):
+    def upload(folder, *rows, name="mine.jsonl"):
+        (tmp_path / "uploads" / folder).mkdir(parents=True, exist_ok=True)
+        return tmp_path / "uploads" / folder / write(tmp_path / "uploads" / folder, *rows, name=name)
+
+    def there():
+        return {path.name for path in (tmp_path / "uploads").iterdir()}
+
+    def open_in(tab, path, **how):
+        return list(open_file(Ask(str(path), **how), services, tab))[-1]
+
+    with closing(Services(tmp_path)) as services:
+        first, second = upload("a", *ROWS), upload("b", *ROWS[:1])
+        for tab in ("one", "two"):
+            assert open_in(tab, first).imported is not None
+        open_in("one", first, tokenizer="words")  # read again, in another way
+        assert there() == {"a", "b"}
+        open_in("one", second)
+        assert there() == {"a", "b"}  # the other tab still shows it
+        services.leave("two")
+        assert there() == {"b"}
+        bad = upload("c", *ROWS, {"prompt": "a", "completion": 7})
+        assert open_in("one", bad).imported is None
+        assert there() == {"c"}  # bad rows can be passed by
+        assert open_in("one", bad, skip_bad_rows=True).imported is not None
+        open_in("one", upload("d"))  # an empty one
+        assert there() == set()
+        own = write(tmp_path, *ROWS)
+        open_in("one", tmp_path / own)
+        services.leave("one")
+        assert (tmp_path / own).exists()
+
+
 def test_a_prompt_that_nothing_names_is_asked_for_and_chosen(tmp_path):
     name = write(tmp_path, *[{"text": f"{n} + 1?", "gold": n + 1} for n in range(3)])
     asked = opened(tmp_path, name)[-1]

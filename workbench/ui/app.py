@@ -43,7 +43,7 @@ from workbench.ui.handlers.fields import REFERENCE
 from workbench.ui.handlers.help import guide, live
 from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.run_setup import inherited
-from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.session import UPLOADS, Services
 from workbench.ui.public import STYLE, PublicServices, Requests, close
 from workbench.ui.tabs.form import (
     ASSETS,
@@ -89,7 +89,7 @@ def files() -> dict[str, Path]:
 def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     """The widgets and what they do, and the API."""
     keep_signatures()
-    with Page(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+    with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=UPLOADS_LOOKED_AT) as page:
         Api(services).register(mcp=mcp)  # before events of the same names
 
         header = json.dumps({"title": TITLE, "loop": LOOP})
@@ -163,7 +163,7 @@ def create_app(
     if token is None:
         token = "" if public else workspace_token(services.workspace)
     # Read by Gradio while it builds: files that are uploaded, and all it serves at file=, are the workspace's.
-    os.environ["GRADIO_TEMP_DIR"] = str(services.workspace / "uploads")
+    os.environ["GRADIO_TEMP_DIR"] = str(services.workspace / UPLOADS)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -257,6 +257,8 @@ def _add_assets(app: FastAPI) -> None:
 
 FEW_ARENAS = -8, 2
 """glibc's M_ARENA_MAX: by default it keeps eight heaps a core, each as large as the largest group that was opened."""
+UPLOADS_LOOKED_AT = 3600, 24 * 3600
+"""Every how many seconds uploads are removed that are how many seconds old; all are when the page ends."""
 QUEUE_TICK = 0.02
 """Seconds between two looks at Gradio's queue, in which sampling, estimates and the start of a run wait."""
 LONGEST_QUEUE = 100

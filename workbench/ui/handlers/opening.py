@@ -32,7 +32,7 @@ from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
 from workbench.ui.handlers.scoring import Note, View
-from workbench.ui.handlers.session import Busy, Cancelled, Services
+from workbench.ui.handlers.session import UPLOADS, Busy, Cancelled, Services
 
 AUTO = "found out"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")
@@ -139,11 +139,16 @@ def open_file(ask: Ask, services: Services, tab: str) -> Iterator[Opening]:
             opened = work.result()
     except (Busy, Cancelled) as error:
         view = View.of_error(error)
+        services.drop_upload(ask.path)
         yield Opening(ask, view.note or Note(""), view.running)
         return
     except WorkbenchError as error:
         opened = Opening(ask, Note(in_page_words(error)), look=look)
-    services.opened[tab] = opened
+        if look is None:  # no choice of how to read it would help
+            services.drop_upload(ask.path)
+    before, services.opened[tab] = services.opened.get(tab), opened
+    if before is not None and before.ask.path != ask.path:
+        services.drop_upload(before.ask.path)
     yield opened
 
 
@@ -166,7 +171,7 @@ def _functions(ask: Ask, file: Path) -> Opening:
 
 def _among_data(file: Path, workspace: Path) -> Path:
     """Copy an upload to the workspace's data, where runs find it later; a file that lies there already stays."""
-    if not file.is_relative_to(workspace.resolve() / "uploads"):
+    if not file.is_relative_to(workspace.resolve() / UPLOADS):
         return file
     folder = workspace.resolve() / "data"
     folder.mkdir(exist_ok=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import queue
 import re
+import shutil
 import threading
 import time
 from collections import OrderedDict
@@ -40,6 +41,8 @@ KEPT_FILES = 16
 """Tabs whose opened file is remembered."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
+UPLOADS = "uploads"
+"""Folder of the workspace, with one folder an upload."""
 CHECKED = ConfigDict(arbitrary_types_allowed=True)
 """Of functions that the page's scripts ask: what comes from a browser is not trusted."""
 _RUNS = "patterns of runs"  # no tab is called this
@@ -115,9 +118,17 @@ class Services:
         """A tab was closed: what it was at is cancelled and its worker ends."""
         for works in (self.sampling, self.preflight, self.clinic, self.probing, self.opening, self.estimating):
             works.cancel(tab)
-        for kept in (self.opened, self.probed, self.drawn, self.call_times, self.listed):
+        if (opening := self.opened.pop(tab, None)) is not None:
+            self.drop_upload(opening.ask.path)
+        for kept in (self.probed, self.drawn, self.call_times, self.listed):
             kept.pop(tab, None)
         self._rewards.end(tab)
+
+    def drop_upload(self, path: str) -> None:
+        """Remove an upload that no tab has open. Any other file stays."""
+        is_open = any(one.ask.path == path and one.look is not None for one in self.opened.values())
+        if not is_open and (folder := Path(path).parent).parent == self.workspace / UPLOADS:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         self._rewards.close()
