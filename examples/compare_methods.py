@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import workbench as wb
-from workbench.errors import ConfigError, RunError, TaskError, did_you_mean
+from workbench.errors import ConfigError, TaskError, WorkbenchError, did_you_mean
 from workbench.runs import ComparedMethod, MethodStages, Run
 from workbench.runs.compare import free_name
 
@@ -65,15 +65,14 @@ class Budget:
 
     def train(self, stage: str, **recipe: Any) -> str:
         """Train a stage to its end; return its policy or reward model as ``run:NAME``."""
-        config = self.config(stage, **recipe)
-        if config.run.steps < 1:
+        if recipe["run"]["steps"] < 1:
             raise TaskError(f"{self.completions} completions are too few: {stage} would train no step; give more")
-        run = wb.train_to_end(config, self.workspace, report=self.report)
+        run = wb.train_to_end(self.config(stage, **recipe), self.workspace, report=self.report)
         self.stages.append(run)
         return f"run:{run.name}"
 
-    def sample(self, stage: str, make: Callable[..., Any], completions: int, policy: str = "", **options: Any) -> Path:
-        """Sample a file of rows for so many completions."""
+    def sample(self, stage: str, make: Callable[..., Any], count: int, policy: str = "", **options: Any) -> Path:
+        """Sample a file of rows for ``count`` completions; ``options`` are those of ``make``."""
         data = self.base.model_dump(exclude_unset=True, exclude={"optimiser", "run", "name", "method"})
         if policy:
             data["policy"] = {"path": policy}
@@ -82,7 +81,7 @@ class Budget:
         method["sampling"] = {**self.base.sampled.sampling.model_dump(), **options.pop("sampling", {})}
         config = wb.RunConfig(**data, method=method)
         file = self.workspace / "made" / f"{self.name}.{stage}.jsonl"
-        options = {"prompts": completions // self.group, **options}
+        options = {"prompts": count // self.group, **options}
         made = make(config, file, **options, workspace=self.workspace, again=True)
         self.stages.append(file)
         return Path(made.file)
@@ -217,7 +216,9 @@ def compare(
             problem = ""
             try:
                 METHODS[method](budget)
-            except (RunError, TaskError) as error:
+            except WorkbenchError as error:
                 problem = f"{called}: {error}"
+            except Exception as error:  # of a method that somebody wrote: the others' rows are there, and go on
+                problem = f"{called}: {type(error).__name__}: {error}"
             stages = MethodStages(method, seed, tuple(budget.stages), problem)
             yield stages, stages.summary()

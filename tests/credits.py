@@ -43,13 +43,14 @@ def make_credit(
     outcome_weight: float = 0.0,
     names: tuple[str, str] = ("rule", "right"),
 ) -> Credit:
-    """Credit of a group whose steps end at the given tokens; a step's text is that of its tokens.
+    """Credit of a group whose steps end at the given tokens, a reward each; a step's text is that of its tokens.
 
-    ``names`` are those of the step and of the outcome reward.
+    A rollout may have no step: no end and no reward. ``names`` are those of the step and of the outcome reward.
     """
     scored = []
     for i, rollout in enumerate(rollouts):
-        firsts = starts[i] if starts is not None else [0, *(end + 1 for end in ends[i][:-1])]
+        assert len(ends[i]) == len(rewards[i]), f"rollout {i} has {len(ends[i])} ends and {len(rewards[i])} rewards"
+        firsts = starts[i] if starts is not None else [0, *(end + 1 for end in ends[i])][: len(ends[i])]
         offsets = [0]
         for text in rollout.texts:
             offsets.append(offsets[-1] + len(text))

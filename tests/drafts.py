@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.schema import RewardKind
@@ -27,3 +28,10 @@ def own_row(
     """A row whose editor holds ``code``; what it is called and scores is what the code says, as after typing it."""
     row = RewardRow({"name": name, "kind": kind, "code": ""})
     return row.with_edits({"on": on, "weight": weight, "code": code})
+
+
+def with_values(draft: PageState, values: Mapping[str, Any]) -> PageState:
+    """Return the draft with what somebody set several fields to, by their paths."""
+    for path, value in values.items():
+        draft = draft.with_value(path, value)
+    return draft

@@ -163,7 +163,9 @@ def test_what_a_step_scores():
     assert FORMS["watermark"](values, start) == pytest.approx([0.3, 0, 0.2, 0])
     assert FORMS["watermark"]([None, 0.6], 0.2) == [None, pytest.approx(0.4)]
     assert FORMS["watermark"]([0.6, 0.7], None) == [None, pytest.approx(0.1)]
-    assert FORMS["difference"]([None, 0.6], 0.2) == [None, None]
+    assert FORMS["difference"]([None, 0.6, None, 0.5], 0.2) == [None, pytest.approx(0.4), None, pytest.approx(-0.1)]
+    assert FORMS["difference"]([0.6, 0.5], None) == [None, pytest.approx(-0.1)]
+    assert [FORMS[form]([], 0.2) for form in FORMS] == [[], [], []]
 
 
 def test_the_most_probable_of_several_right_answers_counts(tiny, groups):

@@ -207,6 +207,10 @@ def test_a_value_that_does_not_fit_is_named(argv: tuple[str, ...], message: str)
         (("train", "--max_steps=3"), "--run.steps"),
         (("train", "--warmup-ratio", "0.1"), "--optimiser.warmup_ratio"),
         (("train", "--worspace", "x"), "--workspace"),
+        (("train", "--method.ppo_epochs", "4"), "--method.num_iterations"),
+        (("train", "--method", "ppo", "--method.vf_coef", "1"), "--method.value_coef"),
+        (("train", "--method=ppo", "--method.kl_penalty", "kl"), "--method.kl_coef"),
+        (("train", "--method.init_kl_coef", "0.1"), "--method.beta"),
     ],
 )
 def test_a_flag_that_is_not_there_is_answered_with_the_nearest(

@@ -38,6 +38,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "method.sync_ref_model": {"method": {"beta": 0.1}},
     "method.label_smoothing": {"method": {"loss_type": "robust"}},
     "method.epsilon_high": {"method": {"loss_type": "cispo"}},
+    "method.target_kl": {"method": {"num_iterations": 2}},
 }
 """What must stand beside a field for it to be taken."""
 
@@ -144,7 +145,9 @@ def test_a_field_of_the_step_pattern_is_one_of_the_configuration_the_trainer_and
     given = ProcessGRPOConfig(**trainer_arguments(config, tmp_path))
     assert given.pattern == pattern
     assert json.loads(given.to_json_string())["step_pattern"] == asdict(pattern)
-    assert StepPattern(*pattern.parts) == pattern
+    is_switch = part.name not in ("regex", "kind")
+    assert part.kw_only is is_switch  # so that another one added before it changes no call
+    assert str(pattern) == f"{pattern.regex} ({pattern.kind}{f', {part.name}'.replace('_', ' ') * is_switch})"
     draft = draft_of()
     code = inspect_code(draft.but(tree=with_path(draft.tree, "method.pattern", asdict(pattern))), tmp_path)
     found: dict[str, Any] = {"wb": workbench}

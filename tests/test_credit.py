@@ -511,6 +511,11 @@ OPTIONS = {
 }
 
 
+def taken(scheme, **options):
+    """Those of the options that the scheme has: it may have none of its own."""
+    return {name: value for name, value in options.items() if name in {o.name for o in SCHEMES[scheme].options}}
+
+
 def drawn_options(data, scheme, *more):
     """A value of each of the scheme's own options, and of ``more``."""
     own = [option.name for option in SCHEMES[scheme].options if option.name not in ("normalise", "scale")]
@@ -535,7 +540,8 @@ def test_two_implementations_agree(group, scheme, how, scale, data):
     ids = [draw.choices(range(4), k=n) for n in lengths]
     states = [draw.choices("abc", k=len(row)) for row in ends]
     where = {"step_starts": starts, "outcome_rewards": outcomes, "token_ids": ids, "states": states}
-    fast = assign_credit(rewards, ends, lengths, scheme, **where, normalise=how, scale=scale, **options)
+    own = taken(scheme, normalise=how, scale=scale)
+    fast = assign_credit(rewards, ends, lengths, scheme, **where, **own, **options)
     slow = slow_credit(scheme, SlowGroup(*group, ids, states), how, scale, **options)
     for i, length in enumerate(lengths):
         assert fast[i, :length].tolist() == pytest.approx(slow[i], rel=1e-4, abs=1e-3)
@@ -548,9 +554,10 @@ def test_groups_of_a_batch_do_not_see_each_other(one, other, scheme, how):
     groups = [
         scored(rewards, ends, lengths, outcomes, starts) for rewards, starts, ends, lengths, outcomes in (one, other)
     ]
-    together = credit_groups(groups, scheme, normalise=how)
+    own = taken(scheme, normalise=how)
+    together = credit_groups(groups, scheme, **own)
     for group, credit in zip(groups, together, strict=True):
-        assert credit.advantages.tobytes() == credit_group(group, scheme, normalise=how).advantages.tobytes()
+        assert credit.advantages.tobytes() == credit_group(group, scheme, **own).advantages.tobytes()
 
 
 def scored(rewards, ends, lengths, outcomes=None, starts=None, masks=None):
@@ -586,7 +593,7 @@ def scored(rewards, ends, lengths, outcomes=None, starts=None, masks=None):
 def test_an_explanation_adds_up_to_the_advantage_exactly(group, scheme, how, data):
     rewards, starts, ends, lengths, outcomes = group
     group = scored(rewards, ends, lengths, outcomes, starts)
-    credit = credit_group(group, scheme, normalise=how, **drawn_options(data, scheme))
+    credit = credit_group(group, scheme, **taken(scheme, normalise=how), **drawn_options(data, scheme))
     for i, length in enumerate(lengths):
         for t in range(length):
             explanation = credit.explain(i, t)

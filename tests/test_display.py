@@ -16,8 +16,9 @@ from workbench import views
 from workbench.checks import Difficulty, preflight, probe, split_step_demo
 from workbench.checks.clinic import check_rewards
 from workbench.checks.reward_check import check_reward
-from workbench.credit import compare_credits
+from workbench.credit import compare_credits, credit_group
 from workbench.policies.step_values import StepValues
+from workbench.views import describe
 
 EVIL = "<img src=x onerror=alert(1)>\u202e"
 
@@ -41,6 +42,7 @@ def nouns():
         type(r)(r.token_ids, r.texts, True, columns={"correct": t})
         for r, t in zip(labelled.rollouts, (True, False), strict=True)
     ]
+    values = (((1.0,),), ((0.1,),), ((2,),), ((2,),), 0.5, 2, 0, 0.5, EVIL, wb.StepPattern(r"\n", "ends"))
     checked = check_reward([type(labelled)("q", tuple(rollouts))], number)
     return {
         "steps": wb.split_steps(f"Step 1: {EVIL}\nStep 2: b", wb.StepPattern(r"(?m)^Step \d+:")),
@@ -56,7 +58,7 @@ def nouns():
         "clinic": check_rewards([number]),
         "difficulty": Difficulty([1], [2]),
         "reward_check": checked,
-        "step_values": StepValues(((1.0,),), ((0.1,),), ((2,),), ((2,),), 0.5, 2, 0, 0.5, EVIL, (r"\n", "ends")),
+        "step_values": StepValues(*values),
         "task": wb.load_task("chain-arithmetic"),
     }
 
@@ -80,7 +82,7 @@ def test_what_a_scheme_pays_for_has_a_star_in_html_and_in_text():
 
 
 def test_step_values_are_a_row_a_rollout_coloured_from_the_lowest_to_the_highest():
-    counts, cut = ((2, 2, 2), (2,)), (r"\n", "ends")
+    counts, cut = ((2, 2, 2), (2,)), wb.StepPattern(r"\n", "ends")
     values = StepValues(
         ((0.0, 0.5, 1.0), (0.25,)), ((0.0, 0.2, 0.0), (None,)), counts, counts, 0.5, 2, 0, 0.5, "f", cut
     )
@@ -148,6 +150,15 @@ def test_own_texts_become_a_group_of_their_own():
     assert [rollout.text for rollout in group.rollouts] == ["one two", "three"]
     assert group.columns == {"answer": "3"}
     assert all(rollout.finished for rollout in group.rollouts)
+
+
+def test_what_rewards_are_compared_with_has_its_own_name():
+    credit = credit_group(
+        make_credit([make_rollout(["a"]), make_rollout(["b"])], [[0], [0]], [[1.0], [0.0]], [1, 0]).scored, "prpo"
+    )
+    assert [(term.centre, term.mean) for term in credit.explain(0, 0).terms] == [("fixed mean", 0.5), ("mean", 0.5)]
+    assert "fixed mean or mean" in repr(describe.explanation(credit.explain(0, 0)))
+    assert "fixed mean 0.5" in repr(describe.credit(credit))
 
 
 def test_notebook_and_page_show_the_same_advantages():

@@ -81,7 +81,9 @@ def test_every_scheme_gives_what_the_group_without_its_copies_gets(scheme: str, 
     outcomes = [1.0, 0.0, None, 0.5]
     order = [0, 1, 1, 2, 0, 3, 1, 2]
     first = [order.index(i) for i in range(4)]
-    options = {"normalise": normalise, "outcome_weight": 0.5}
+    options: dict[str, Any] = {"outcome_weight": 0.5}
+    if any(option.name == "normalise" for option in SCHEMES[scheme].options):
+        options["normalise"] = normalise
     alone = credit_group(scored(distinct, rewards, outcomes), scheme, **options)
     group = scored(*([rows[i] for i in order] for rows in (distinct, rewards, outcomes)))  # type: ignore[arg-type]
     once = credit_group(group, scheme, drop_duplicates=True, **options)

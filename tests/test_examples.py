@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import workbench as wb
 from tests.stored_runs import store
 from workbench import runs
+from workbench.assets import load_example
 from workbench.cli import main
 from workbench.config.run import RunConfig
 from workbench.data import load_task
@@ -22,6 +27,7 @@ from workbench.runs import MethodStages, compare, open_run
 from workbench.runs.check import checked
 from workbench.runs.compare import ComparedMethod
 from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
 
 OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
 
@@ -83,6 +89,48 @@ def test_methods_are_compared_on_one_budget(tmp_path: Path, capsys: pytest.Captu
     assert rows[0]["base_accuracy"] == rows[1]["base_accuracy"]  # the same prompts and draws
     trained = open_run("it.grpo.0.trained", tmp_path).config()
     assert (trained.run.steps, trained.grpo.credit.scheme, trained.optimiser.learning_rate) == (3, "outcome", 2e-4)
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The comparison of methods; its runs train nothing, and rows are made of nothing by functions of the same form."""
+    program = load_example("compare_methods")
+
+    def train_to_end(config: RunConfig, workspace: Path, report: Any) -> runs.Run:
+        return store(workspace, **config.model_dump(exclude_unset=True), rows=[{"step": 1, "rollouts": 4}])
+
+    def made_by(make: Callable[..., Any], config: RunConfig, file: Path, **options: Any) -> Any:
+        signature(make).bind(config, file, **options)
+        provenance_of(file).parent.mkdir(exist_ok=True)
+        provenance_of(file).write_text(json.dumps({"completions_sampled": 8}))
+        return SimpleNamespace(file=file)
+
+    fakes = {name: partial(made_by, getattr(wb, name)) for name in ("make_pairs", "make_demonstrations", "label_steps")}
+    fakes |= {"mix_rows": lambda fresh, replay, out, **_: SimpleNamespace(file=out), "train_to_end": train_to_end}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(wb, name, fake)
+    return program
+
+
+def test_every_method_is_a_row_and_one_that_raises_has_its_reason(
+    program: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def broken(budget: Any) -> None:
+        budget.nothing()
+
+    monkeypatch.setitem(program.METHODS, "broken", broken)
+    config = RunConfig(name="it", method={"prompts_per_step": 1, "sampling": {"num_generations": 4}})
+    names = list(program.METHODS)
+    rows = list(program.compare(config, names, 1, tmp_path, 240, tell=lambda line: None))
+    assert [row.method for _, row in rows] == names
+    problems = {stages.method: stages.problem for stages, _ in rows if stages.problem}
+    assert problems == {"broken": "it.broken.0: AttributeError: 'Budget' object has no attribute 'nothing'"}
+    stages = {stages.method: [stage.name for stage in stages.stages] for stages, _ in rows}
+    assert stages["grpo-prm"] == ["it.grpo-prm.0.labels.jsonl", "it.grpo-prm.0.judge", "it.grpo-prm.0.trained"]
+    assert stages["iterative"][-1] == "it.iterative.0.policy-2"
+    [(few, row)] = program.compare(config, ["grpo"], 1, tmp_path, 2, tell=lambda line: None)
+    assert (few.stages, row.final_accuracy) == ((), None)
+    assert "too few" in few.problem
 
 
 def stored(workspace: Path, seed: int, labels: int) -> MethodStages:
@@ -169,7 +217,8 @@ def test_labels_end_once_enough_was_sampled() -> None:
     rollout = Rollout(token_ids=(1,), texts=("yes",), finished=True)
     group, begun = Group("1?", (rollout, rollout)), list[int]()
     ones = ((1.0,), (1.0,))
-    values = StepValues(ones, ones, ((2,), (2,)), ((1,), (2,)), None, 2, 0, 0.5, "f", (r"\n", "ends"), continuations=5)
+    lines = StepPattern(r"\n", "ends")
+    values = StepValues(ones, ones, ((2,), (2,)), ((1,), (2,)), None, 2, 0, 0.5, "f", lines, continuations=5)
 
     def valued() -> Iterator[tuple[Group, StepValues]]:
         for number in range(9):

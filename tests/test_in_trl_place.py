@@ -318,6 +318,13 @@ def test_what_a_reward_cannot_judge_is_unscored_in_training_too(tiny, tmp_path):
     assert logged["reward_std"] == pytest.approx(0.5**0.5)  # of the two that are scored
 
 
+def test_a_completion_that_no_reward_scored_is_warned_of_as_in_trl(tiny, tmp_path, caplog):
+    for functions, warned in (([sometimes, elsewhere], 1), ([sometimes, twelve], 0)):
+        caplog.clear()
+        ours(tiny, tmp_path, functions)._generate_and_score_completions(rows(PLAIN))
+        assert sum(TEXTS[0] in record.args for record in caplog.records) == warned
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

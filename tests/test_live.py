@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
@@ -192,6 +193,19 @@ def test_the_link_splits_by_the_preset_and_says_what_has_to_be_set_by_hand(tmp_p
     assert lines.note == "For the same colours, set the rewards (mine) there as they are here."
     assert "preset" not in odd.url
     assert odd.note == "For the same colours, set the step pattern and the rewards (mine) there as they are here."
+
+
+def test_the_link_carries_the_switches_of_the_pattern(tmp_path):
+    """The thoughts have no line "Step", so that the steps alone do not tell whether they were left out."""
+    task = wb.load_task("chain-arithmetic")
+    group = wb.group_of("q", ["<think>12</think>Step 1: 7", "<think>12"])
+    pattern = replace(task.pattern, leave_out_thinking=True)
+    scored = wb.score_group(group, pattern, ["think_format"])
+    assert wb.StepPattern(**scored.pattern) == pattern
+    with page_link.announced(tmp_path, "http://one/"):
+        query = parse_qs(urlsplit(open_in_page(scored, tmp_path).url).query)
+    assert json.loads(query["settings"][0]) == {"method.pattern.leave_out_thinking": True}
+    assert "preset" not in query
 
 
 @pytest.mark.browser

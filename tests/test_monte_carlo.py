@@ -226,7 +226,7 @@ def test_values_as_rewards_and_as_labels(tiny, chain_group):
     credit = credit_group(values.as_scores(chain_group))
     assert [tuple(row) for row in credit.scored.step_rewards] == list(values.values)
     assert values.as_scores(chain_group, "progress").step_rewards == values.progress()
-    mixed = score_group(chain_group, values.cutter, [values.as_reward(weight=2.0), "answer_correctness"])
+    mixed = score_group(chain_group, values.pattern, [values.as_reward(weight=2.0), "answer_correctness"])
     assert mixed.outcomes == [row[-1] for row in values.values]
     assert StepValues.from_json(json.loads(json.dumps(values.to_json()))) == values
 

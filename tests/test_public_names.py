@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import workbench as wb
 
+ROOT = Path(__file__).parents[1]
+WRITTEN = re.compile(r"(?<![\w/.])(?<!-host )wb\.([A-Za-z]\w*)")
 NAMES = [
     "Credit",
     "Example",
@@ -68,6 +72,15 @@ def test_the_public_names() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_is_its_modules_own(name: str) -> None:
     assert getattr(wb, name) is getattr(importlib.import_module(wb._HOMES[name]), name)
+
+
+def test_every_name_in_the_documentation_and_the_notebooks_is_there() -> None:
+    """A host may be called wb, too: ``--allow-host wb.example``."""
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    files += [*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "examples").glob("*.*")]
+    found = {name: file.name for file in files for name in WRITTEN.findall(file.read_text(encoding="utf-8"))}
+    assert len(found) > 30
+    assert {name: file for name, file in found.items() if not hasattr(wb, name)} == {}
 
 
 def test_an_unknown_name_is_refused() -> None:

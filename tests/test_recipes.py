@@ -86,11 +86,17 @@ VALUES: dict[str, dict[str, Any]] = {
         "method.name": "ppo",
         "method.critic": "shared",
         "method.target_kl": 0.03,
+        "task.prompt_template": "{text:.40}",
         "method.rollouts_per_step": 128,
         "run.micro_batch_size": 16,
         "optimiser.learning_rate": 6e-6,
     },
-    "text-to-sql-taught": {"method.name": "sft", "policy.path": "facebook/opt-1.3b", "policy.lora.r": 128},
+    "text-to-sql-taught": {
+        "method.name": "sft",
+        "policy.path": "facebook/opt-1.3b",
+        "policy.lora.r": 128,
+        "policy.lora.alpha": 1,
+    },
     "text-to-sql-judge": {"method.name": "reward", "policy.path": "facebook/opt-350m"},
     "text-to-sql-ppo": {
         "method.name": "ppo",

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import reward_models
+from tests.judge_server import serving, steps_answer
+from workbench.config import ModelConfig, RewardConfig, SamplingConfig
 from workbench.credit import credit_group
+from workbench.data import load_task
 from workbench.errors import RewardCodeError
+from workbench.policies.belief import policy_reward
+from workbench.policies.load import Policy
 from workbench.rewards import ErrorBudget, Reward, load_reward, score_both, score_completions, score_group
+from workbench.rewards.builtin import BUILTINS
+from workbench.rewards.judges import Judges, judge_function
+from workbench.rewards.models.formats import FORMATS
+from workbench.rewards.models.model import LocalModels
 from workbench.schema import Group, Rollout, Step
-from workbench.steps import StepPattern
+from workbench.steps import StepPattern, token_texts
 
 PATTERN = StepPattern("S")
 
@@ -201,3 +215,52 @@ def test_what_weighs_nothing_is_no_reward_of_a_step_nor_of_a_completion() -> Non
         assert {reward for row in scored.scored for reward in row.rewards} == {None}
         assert [row.outcome for row in scored.scored] == [None] * 3
     assert [row.outcome_scores["shouting"] for row in scored.scored] == [1.0, 0.0, 1.0]
+
+
+# -- Completions without a step ----------------------------------------------------------------------------------------
+
+STEPS_ONLY = StepPattern(leave_out_thinking=True)
+OWN: tuple[Callable[..., Any], ...] = (
+    lambda prompt, step, **columns: float(len(step)),
+    lambda prompts, completions, steps, **columns: [[1.0] * len(row) for row in steps],
+)
+BELIEFS = [{"form": form, "of": of} for form in ("value", "difference", "watermark") for of in ("answer", "reference")]
+
+
+def step_rewards_of(tiny: Policy, folder: Path, judge: str, judges: Judges) -> list[Reward]:
+    """Every kind of step reward there is: built-in, own, of a model, of a judge, and of the policy itself."""
+    asks = [{"belief": belief} for belief in BELIEFS]
+    asks += [{"monte_carlo": {"continuations": 2, "progress": progress}} for progress in (False, True)]
+    sampling = SamplingConfig(max_completion_length=48)
+    rewards = [
+        policy_reward(RewardConfig(name=f"ask-{n}", **spec), tiny, sampling, pattern=STEPS_ONLY)
+        for n, spec in enumerate(asks)
+    ]
+    rewards += [load_reward(name) for name, builtin in BUILTINS.items() if builtin.kind == "step"]
+    rewards += [Reward(f"own-{n}", "step", function) for n, function in enumerate(OWN)]
+    models = LocalModels("cpu", kept=len(FORMATS))
+    for form in FORMATS:
+        path = reward_models.save(reward_models.KINDS[form], folder / form)
+        rewards.append(load_reward(RewardConfig(name=form, model=ModelConfig(path=path, format=form)), models=models))
+    spec = RewardConfig(name="judge", judge={"base_url": judge, "model": "m"})
+    return [*rewards, Reward("judge", "step", judge_function("judge", "step", spec.judge, judges), waits=True)]
+
+
+def test_a_completion_without_a_step_stops_no_step_reward(tiny: Policy, tmp_path: Path) -> None:
+    """One is cut off inside its thinking, which is left out, one has no token; the third one's scores stay."""
+    texts = ("<think>\nStep 1: 2 + 2", "", "Step 1: 2 + 2 = 4\nStep 2: 4 + 1 = 5\nAnswer: 5")
+    ids = [tuple(tiny.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    cut, empty, whole = (Rollout(row, tuple(token_texts(tiny.tokenizer, row)), finished=False) for row in ids)
+    example = load_task("chain-arithmetic")[0]
+    columns = {**example.columns, "calls": ["2 + 2"], "labelled_steps": ["Step 1: 2 + 2 = 4\n"], "labels": [1]}
+    group = Group(example.prompt, (whole,), columns)
+    with Judges(tmp_path) as judges, serving(lambda body: steps_answer(1, 0.5, 0)) as endpoint:
+        for reward in step_rewards_of(tiny, tmp_path, endpoint.url, judges):
+            [alone] = score_group(group, STEPS_ONLY, [reward]).step_rewards
+            assert len(alone) == 3, reward.name
+            for order in permutations((cut, empty, whole)):
+                scored = score_group(replace(group, rollouts=order), STEPS_ONLY, [reward])
+                expected = [alone if rollout is whole else [] for rollout in order]
+                for found, wanted in zip(scored.step_rewards, expected, strict=True):
+                    assert found == pytest.approx(wanted, abs=1e-5), reward.name
+        assert len(endpoint.asked) == 1  # a completion without a step is not asked about, and an answer is kept

@@ -14,8 +14,10 @@ import pytest
 from tests.drafts import draft_of
 from tests.stored_runs import store
 from tests.test_references import saved
+from workbench.data import load_task
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs import Run
+from workbench.steps import StepPattern
 from workbench.ui.handlers.fields import with_path
 from workbench.ui.handlers.runs import export_run, inspect_policy, train_on, use_settings, write_folder
 
@@ -30,14 +32,30 @@ def first(tmp_path: Path) -> Run:
     return run
 
 
-def test_a_checkpoint_is_the_policy_of_inspect_and_nothing_else_changes(tmp_path: Path, first: Run) -> None:
+def test_inspect_has_what_the_policy_answered_and_was_scored_by_and_trains_as_before(tmp_path: Path) -> None:
+    method = {
+        "pattern": {"regex": r"\n+", "kind": "ends", "leave_out_thinking": True},
+        "rewards": [{"name": "tag_format", "kind": "outcome", "weight": 2.0}],
+        "credit": {"scheme": "outcome"},
+        "sampling": {"max_completion_length": 77},
+    }
+    prompt = {"system": "Think first."}
+    run = store(tmp_path, "first", state="stopped", task="chain-arithmetic-tags", run={"steps": 7}, method=method,
+                prompt=prompt)  # fmt: skip
+    saved(run, "checkpoint-4")
     draft = draft_of()
-    draft = draft.but(tree=with_path(draft.tree, "policy.adapter", "some/adapter"))
+    draft = draft.but(tree=with_path(with_path(draft.tree, "policy.adapter", "some/adapter"), "method.name", "dpo"))
     after, said = inspect_policy(draft, "run:first@4", tmp_path)
     assert (after.policy, after.policy_options["adapter"]) == ("run:first@4", None)
-    assert after.but(tree=draft.tree) == draft
-    assert said is not None
-    assert said.text == "run first was trained on finish; the prompt is of chain-arithmetic"
+    assert (after.task, after.tree["prompt"]["system"]) == ("chain-arithmetic-tags", "Think first.")
+    assert after.prompt == load_task("chain-arithmetic-tags")[0].prompt
+    assert after.pattern() == StepPattern(r"\n+", "ends", leave_out_thinking=True)
+    assert [(row.name, row.weight) for row in after.rows if row.on] == [("tag_format", 2.0)]
+    assert after.credit["scheme"] == "outcome"
+    assert after.sampling()[0].max_completion_length == 77
+    assert after.method == "dpo"
+    assert [after.tree[part] for part in ("run", "optimiser")] == [draft.tree[part] for part in ("run", "optimiser")]
+    assert "run:first@4" in said.text
 
 
 def test_settings_are_the_run_s_and_the_draft_before_is_left(tmp_path: Path, first: Run) -> None:

@@ -21,8 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.credits import make_credit as scored_credit
+from tests.credits import make_rollout
 from workbench.config import RewardConfig
 from workbench.config.run import RunConfig
+from workbench.credit import credit_group
 from workbench.errors import RunError
 from workbench.rundir import RunDir, checkpoints, metrics
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
@@ -281,6 +284,16 @@ def test_invariant_the_run_directory_is_the_truth(run: RunDir) -> None:
     for a, b in zip(written, read, strict=True):
         assert_same(a, b)
     assert np.signbit(read[0].advantages[0, 1])
+
+
+def test_a_stored_credit_explains_its_tokens_as_before(run: RunDir) -> None:
+    rollouts = [make_rollout(["a", "b"]), make_rollout(["c", "d"])]
+    credit = credit_group(scored_credit(rollouts, [[1], [1]], [[1.0], [0.0]], [1, 0]).scored, "prpo")
+    run.rollouts.write(1, [credit])
+    [read] = run.rollouts.read(1)
+    explained = credit.explain(1, 0)
+    assert [term.centre for term in explained.terms] == ["fixed mean", "mean"]
+    assert read.explain(1, 0) == explained
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------

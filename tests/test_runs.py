@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.configs import merged
 from workbench import runs
 from workbench.config.run import RunConfig
 from workbench.errors import RunError
@@ -382,6 +385,28 @@ def test_a_run_keeps_what_it_was_made_with(begin: Start, monkeypatch: pytest.Mon
         "the built-in reward 'answer_correctness' has changed",
         "the built-in reward 'step_correctness' has changed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({"seed": 9}, "seed (was 0, is 9)"),
+        ({"method": {"sampling": {"num_generations": 2}}}, "method.sampling.num_generations (was 8, is 2)"),
+        ({"run": {"steps": 200, "micro_batch_size": 8}}, None),
+    ],
+)
+def test_a_run_edited_by_hand_is_resumed_only_if_its_curve_goes_on(
+    begin: Start, change: dict[str, Any], refused: str | None
+) -> None:
+    run = begin("save")
+    run.wait()
+    (run.path / "run.yaml").write_text(RunConfig.parse(merged(run.config().model_dump(mode="json"), change)).to_yaml())
+    if refused is None:
+        assert run.resume(module=FAKE).wait().state == "finished"
+    else:
+        with pytest.raises(RunError, match=re.escape(refused)):
+            run.resume(module=FAKE)
+        assert run.status().state == "crashed"
 
 
 # -- finding runs ---------------------------------------------------------------------------------------------------

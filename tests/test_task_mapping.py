@@ -113,9 +113,9 @@ def test_columns_are_taken_from_objects_and_lists_and_the_template_writes_the_pr
     task = load_task(
         put(tmp_path / "rows.jsonl", [row] * 2),
         columns={"prompt": "meta.q.text", "answer": "truth.-1", "first": "messages.0.content", "dotted": "a.b"},
-        prompt_template=r"{{Q}} {meta.q.text} {truth}\nAnswer:",
+        prompt_template=r"{{Q}} {meta.q.text} {truth} {meta.q.text:.3}\nAnswer:",
     )
-    assert task[0].prompt == "{Q} 1 + 1? [5, 2]\nAnswer:"
+    assert task[0].prompt == "{Q} 1 + 1? [5, 2] 1 +\nAnswer:"
     assert {name: task[0].columns[name] for name in ("answer", "first", "dotted")} == {
         "answer": "2",
         "first": "1 + 1?",

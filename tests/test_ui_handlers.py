@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.credits import make_rollout, pass_over, worked_credit
-from tests.drafts import PATTERN, draft_of, own_row
+from tests.drafts import PATTERN, draft_of, own_row, with_values
 from tests.stored_runs import store
 from workbench.config import SamplingConfig
 from workbench.config.run import RunConfig
@@ -85,7 +85,7 @@ def sampling_form(draft: PageState | None = None, **changes) -> PageState:
         "page.seed": 5,
     }
     named = {path.rpartition(".")[2]: path for path in values} | {"prompt": "page.text"}
-    return (draft or draft_of()).with_values(values | {named[name]: value for name, value in changes.items()})
+    return with_values(draft or draft_of(), values | {named[name]: value for name, value in changes.items()})
 
 
 def training_form(draft: PageState | None = None, **changes) -> PageState:
@@ -102,7 +102,7 @@ def training_form(draft: PageState | None = None, **changes) -> PageState:
     }
     named = {path.rpartition(".")[2]: path for path in values} | {"scheme": "page.run_scheme"}
     values |= {named[name]: value for name, value in changes.items()}
-    return sampling_form(draft).with_values(values)
+    return with_values(sampling_form(draft), values)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,9 +172,9 @@ def test_a_group_that_is_not_of_the_page_says_what_differs():
     group = replace(first, sampling={**first.sampling, "temperature": 0.7})
     assert mismatch(form(), first) == ""
     assert "previous prompt" in mismatch(form().but(prompt="something else"), first)
-    assert "of the policy tiny" in mismatch(form().with_values({"policy.path": "gpt2"}), first)
+    assert "of the policy tiny" in mismatch(with_values(form(), {"policy.path": "gpt2"}), first)
     assert "temperature 0.7" in mismatch(form(), group)
-    other = form().with_values({"method.sampling.num_generations": 3})
+    other = with_values(form(), {"method.sampling.num_generations": 3})
     assert "group size (G) 2" in mismatch(other, replace(group, sampling=dict(group.sampling, num_generations=2)))
     assert mismatch(form(), replace(group, sampling={"file": "rollouts.jsonl"})) == ""
 

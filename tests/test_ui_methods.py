@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.drafts import draft_of
+from tests.drafts import draft_of, with_values
 from workbench.config import leaves
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> GroupStore:
 def changed(method: str) -> PageState:
     """A draft in whose form somebody chose a method and changed some of its settings."""
     settings = {f"{method}.{name}": value for name, value in CHANGED.get(method, {}).items()}
-    return draft_of().with_values({"method.name": method, "run.steps": 7, **settings})
+    return with_values(draft_of(), {"method.name": method, "run.steps": 7, **settings})
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -81,22 +81,22 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
 
 
 def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStore) -> None:
-    draft = draft_of().with_values({"grpo.beta": 0.5, "method.name": "dpo", "dpo.beta": 0.3, "task.data": "a.jsonl"})
+    draft = with_values(draft_of(), {"grpo.beta": 0.5, "method.name": "dpo", "dpo.beta": 0.3, "task.data": "a.jsonl"})
     assert draft.config().task.data == "a.jsonl"
-    back = draft.with_values({"method.name": "grpo"})
+    back = with_values(draft, {"method.name": "grpo"})
     assert (back.config().grpo.beta, back.config().task.data) == (0.5, None)
-    assert back.with_values({"method.name": "dpo"}).config() == draft.config()
+    assert with_values(back, {"method.name": "dpo"}).config() == draft.config()
     for restored in (
         restore(json.dumps({"page": dump(back, "")}), {}, store),
         restore("", link_of(back, ""), store),
     ):
         assert restored is not None
-        again = restored.draft.with_values({"method.name": "dpo", "task.data": "a.jsonl"})
+        again = with_values(restored.draft, {"method.name": "dpo", "task.data": "a.jsonl"})
         assert again.config() == draft.config()
     # What a file of another method does not speak of stays, too.
     opened = back.with_config(RunConfig.parse({"method": {"name": "sft", "batch_size": 4}}))
     assert opened.config().method.name == "sft"
-    first = opened.with_values({"method.name": "grpo"})
+    first = with_values(opened, {"method.name": "grpo"})
     assert (first.config().grpo.beta, first.rows, first.regex) == (0.5, draft.rows, draft.regex)
     assert "a.jsonl" not in json.dumps(link_of(draft, ""))
 
@@ -105,7 +105,7 @@ def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() 
     draft = draft_of().with_pattern("", "starts").with_row(builtin_row("tag_format").with_edits({"weight": 1e9}))
     with pytest.raises((ConfigError, RewardError)):
         draft.with_pattern("x", "starts").config()
-    assert draft.with_values({"method.name": "reward"}).config().method.name == "reward"
+    assert with_values(draft, {"method.name": "reward"}).config().method.name == "reward"
 
 
 @pytest.mark.parametrize(
@@ -128,16 +128,16 @@ def test_the_rows_are_counted_or_the_reason_given_why_there_are_none(tmp_path: P
     lines = [json.dumps({"prompt": "a", "chosen": str(i), "rejected": "x"}) for i in range(20)]
     file = tmp_path / "pairs.jsonl"
     file.write_text("\n".join(lines))
-    own = changed("dpo").with_values({"task.data": str(file)})
+    own = with_values(changed("dpo"), {"task.data": str(file)})
     assert run_setup.rows_found(own) == Note("18 pairs to train on, 2 held out", level="info")
     file.write_text("\n".join(lines[:10]))
     assert run_setup.rows_found(own) == Note("9 pairs to train on, 1 held out", level="info")
-    wrong = run_setup.rows_found(own.with_values({"method.name": "sft"}))
+    wrong = run_setup.rows_found(with_values(own, {"method.name": "sft"}))
     assert wrong is not None
     assert wrong.level == "error"
     assert wrong.text.endswith(
         "has no demonstrations; it has prompts, pairs; give a file of demonstrations as data, or choose another task"
     )
-    missing = run_setup.rows_found(own.with_values({"task.data": "nowhere.jsonl"}))
+    missing = run_setup.rows_found(with_values(own, {"task.data": "nowhere.jsonl"}))
     assert missing is not None
     assert "nowhere.jsonl" in missing.text

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.drafts import PATTERN, draft_of, own_row
+from tests.drafts import PATTERN, draft_of, own_row, with_values
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group, loss_weights
 from workbench.rewards import Reward, Sandbox, score_group
@@ -239,7 +239,7 @@ def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: G
     assert PageState.of(RunConfig.from_yaml(draft.config().to_yaml())) == draft
     # What the page's fields show, given back unchanged, changes nothing.
     held = {path: shown_value(leaf, draft.value(path)) for path, leaf in every_leaf().items()}
-    assert draft.with_values(held).config() == config
+    assert with_values(draft, held).config() == config
     # A browser that keeps it gives it back, to the last field.
     shown = draft_of().with_config(config)
     restored = restore(json.dumps({"page": dump(shown, "")}), {}, store)
@@ -253,12 +253,13 @@ def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: G
 
 def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_change_theirs() -> None:
     opened = draft_of().with_config(RunConfig.parse(WHOLE))
-    changed = opened.with_values(
+    changed = with_values(
+        opened,
         {
             "run.steps": 9.0,
             "method.sampling.temperature": 0.25,
             "method.credit.threshold": 0.4,
-        }
+        },
     )
     first, second, *_ = (row.key for row in opened.rows)
     changed = changed.with_edits({first: {"weight": 0.75}, second: {"on": False}})
@@ -276,7 +277,7 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
 
 def kept(draft: PageState, saved: str = "", **fields: Any) -> str:
     """What a browser tab keeps of a page, whose address is a link to it."""
-    return json.dumps({"page": dump(draft.with_values(fields), saved), "address": link_of(draft, saved)})
+    return json.dumps({"page": dump(with_values(draft, fields), saved), "address": link_of(draft, saved)})
 
 
 def test_a_reload_brings_everything_back(store: GroupStore) -> None:
@@ -291,7 +292,8 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
         temperature=0.3,
     )
     draft = draft.but(compare=credit_section("step"), group=group, edited=group.prompt)
-    draft = draft.with_values(
+    draft = with_values(
+        draft,
         {
             "page.text": "a prompt",
             "method.sampling.num_generations": 4,
@@ -301,7 +303,7 @@ def test_a_reload_brings_everything_back(store: GroupStore) -> None:
             "run.steps": 5,
             "grpo.beta": 0.01,
             "name": "mine",
-        }
+        },
     )
     found = restore(kept(draft, store.keep_recent(group)), {}, store)
     assert found is not None
@@ -381,7 +383,7 @@ def test_a_link_carries_settings_and_built_in_rewards_but_no_policy(store: Group
         "page.reference": "someone/model",
         "name": "mine",
     }
-    draft = draft_of(*rows).with_values(changes)
+    draft = with_values(draft_of(*rows), changes)
     link = link_of(draft, "")
     assert "someone" not in json.dumps(link)
     found = restore("", link, store)

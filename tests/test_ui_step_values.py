@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.drafts import draft_of, own_row
+from tests.drafts import draft_of, own_row, with_values
 from workbench.config import ModelConfig, RewardConfig
 from workbench.config.run import RunConfig
 from workbench.errors import RewardError
 from workbench.policies.step_values import StepValues
 from workbench.rewards import Sandbox
 from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
 from workbench.steps import pattern as pattern_module
 from workbench.ui.handlers import reward_forms as handlers
 from workbench.ui.handlers import run_setup
@@ -39,7 +40,7 @@ VALUES = StepValues(
     seed=0,
     threshold=0.5,
     outcome="answer_correctness",
-    pattern=(";", "ends"),
+    pattern=StepPattern(";", "ends"),
     tokens=20,
     seconds=0.5,
 )
@@ -233,7 +234,7 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
 
 
 def run(draft: PageState) -> RunConfig:
-    return draft.with_values({"run.steps": 2, "grpo.prompts_per_step": 2}).config()
+    return with_values(draft, {"run.steps": 2, "grpo.prompts_per_step": 2}).config()
 
 
 def run_rewards(draft: PageState) -> list[RewardConfig]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.drafts import draft_of
+from tests.drafts import draft_of, with_values
 from workbench.config.run import RunConfig
 from workbench.errors import TaskError
 from workbench.ui.handlers.example import choose_example, preview, read_as
@@ -30,13 +30,13 @@ def file(tmp_path: Path) -> str:
 
 def typed(draft: PageState, **fields: Any) -> PageState:
     """The draft with what was typed into the fields, as the page sends it."""
-    return draft.with_values({f"task.{name}": value for name, value in fields.items()})
+    return with_values(draft, {f"task.{name}": value for name, value in fields.items()})
 
 
 def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> None:
     first = draft_of()
     with pytest.raises(TaskError, match=r"its columns are 'q', 'truth', 'level'; say which of them .* task\.columns"):
-        read_as(first, file, draft_of().with_values({"task.split": "x"}))
+        read_as(first, file, with_values(draft_of(), {"task.split": "x"}))
     draft = read_as(typed(first, columns=COLUMNS, filter="level >= 3"), file, first)
     assert draft is not None
     assert (draft.task, draft.index, draft.text, draft.columns["answer"]) == (file, 0, "3 + 1?", "4")
@@ -61,7 +61,7 @@ def test_a_task_of_several_turns_brings_its_environment_and_its_policy_and_takes
     back = read_as(played, "chain-arithmetic", played)
     assert back is not None
     assert (back.policy, back.environment()) == ("tiny", None)
-    mine = played.with_values({"policy.path": "my/model"})
+    mine = with_values(played, {"policy.path": "my/model"})
     away = read_as(mine, "chain-arithmetic", mine)
     assert away is not None
     assert away.policy == "my/model"

@@ -26,7 +26,7 @@ from workbench.rewards.builtin.steps import given_labels
 from workbench.rewards.reward import Models, Reward, load_reward, score_completions
 from workbench.rewards.sandbox import Sandbox
 from workbench.schema import Group, RewardKind, StepScores, counted
-from workbench.steps import PRESETS, StepPattern
+from workbench.steps import PRESETS, StepPattern, step_texts
 
 Aggregate = Literal["min", "mean", "last"]
 OUTCOME_LABELS = ("correct", "is_correct", "final_answer_correct", "label")
@@ -199,7 +199,7 @@ def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -
         labels_given = columns.get(STEP_LABELS)
         if labels_given is None:  # of labelled rollouts, one without
             continue
-        texts = [rollout.text[step.start : step.end] for step in step_scores.steps]
+        texts = step_texts(rollout.text, step_scores.steps)
         known = columns.get("labelled_steps") or texts
         if len(known) != len(labels_given):
             raise TaskError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from workbench.cli.rewards import named_rewards, put_reward_settings
 from workbench.config import ModelFormat, Reduction, Section
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.run import METHODS, SHORTHAND, RunConfig, fill_from_task
-from workbench.config.section import OTHER_NAMES
+from workbench.config.section import path_of
 from workbench.errors import ConfigError, cut, did_you_mean
 
 Workspace = Annotated[Path | None, "folder that holds the runs; none for $WORKBENCH_WORKSPACE, else ./workspace"]
@@ -180,6 +181,7 @@ def _field(name: str, annotation: Any, default: Any) -> Any:
 def _parse(name: str, help: str, flags: type[BaseSettings], words: Sequence[str]) -> dict[str, Any]:
     parser = _Parser(prog=f"python -m workbench {name}", description=help, allow_abbrev=False)
     parser.usage = f"{parser.prog} [--FLAG VALUE ...]"  # the full list is what the help is for
+    parser.method = next(iter(re.findall(r"--method(?:\.name)?[ =](\w+)", " ".join(words))), parser.method)
     lists = {
         field.validation_alias or field_name
         for field_name, field in flags.model_fields.items()
@@ -215,19 +217,27 @@ def _spelt_out(words: Sequence[str], lists: Iterable[Any]) -> Iterable[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses arguments by a ConfigError that names the nearest flag."""
+    """Refuses arguments by a ConfigError that names the nearest flag of ``method``."""
+
+    method = "grpo"
 
     def error(self, message: str) -> NoReturn:
         wrong = message.removeprefix("unrecognized arguments: ").split()[0]
-        raise ConfigError(message + (near_flag(wrong, self._option_string_actions) if wrong.startswith("-") else ""))
+        known = METHODS[self.method].section.model_fields if self.method in METHODS else ()
+        flags = [
+            flag
+            for flag in self._option_string_actions
+            if not flag.startswith("--method.") or flag.split(".")[1] in known
+        ]
+        raise ConfigError(message + (near_flag(wrong, flags) if wrong.startswith("-") else ""))
 
 
 def near_flag(wrong: str, options: Iterable[str]) -> str:
     """Return "; did you mean …?" with the nearest option: one with this last name or these initials, ``--lr``."""
     name = wrong.lstrip("-").partition("=")[0].replace("-", "_").rpartition(".")[2]
-    name = OTHER_NAMES.get(name, name).rpartition(".")[2]
+    path = path_of(name, [option.removeprefix("--") for option in options])
     for option in options:
         last = option.lstrip("-").rpartition(".")[2]
-        if name in (last, "".join(word[:1] for word in last.split("_"))):
+        if option == f"--{path}" or (not path and name in (last, "".join(word[:1] for word in last.split("_")))):
             return f"; did you mean {option}?"
     return did_you_mean(wrong.partition("=")[0], options)

@@ -259,7 +259,7 @@ def correctness(group: Group, values: StepValues) -> list[list[float | None]] | 
 
     if not {"start", "operations"} <= set(group.columns):
         return None
-    return score_group(group, values.cutter, ["step_correctness"]).step_rewards
+    return score_group(group, values.pattern, ["step_correctness"]).step_rewards
 
 
 def agreement_with(values: StepValues, right: list[list[float | None]]) -> dict[str, float | int | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 
@@ -132,7 +132,7 @@ def readable(section: type[BaseModel], error: Any) -> str:
         message = f"must be {_range(parent, str(error['loc'][-1])) or 'a finite number'}"
     if error["type"] in _UNKNOWN and parent is not None:
         name = str(error["loc"][-1])
-        message += did_you_mean(name, parent.__pydantic_fields__) or elsewhere(section, name)
+        message += nearest(section, parent, name)
     if error["type"] == "union_tag_invalid":
         named, known = error["ctx"]["tag"], error["ctx"]["expected_tags"].replace("'", "")
         return redact(
@@ -233,10 +233,27 @@ OTHER_NAMES: Mapping[str, str] = {
     "run_name": "name",
     "project": "run.project",
     "chat_template_kwargs": "prompt.template_kwargs",
-    "max_new_tokens": "method.sampling.max_completion_length",
-    "reward_weights": "the weight of each of method.rewards",
+    **dict.fromkeys(("reward_weights", "reward_model", "reward_function"), "method.rewards"),
+    **dict.fromkeys(("tokenizer", "model_name"), "policy.path"),
+    **dict.fromkeys(("total_steps", "total_episodes"), "run.steps"),
+    **dict.fromkeys(("max_new_tokens", "response_length"), "method.sampling.max_completion_length"),
+    **dict.fromkeys(("num_return_sequences", "group_size"), "method.sampling.num_generations"),
+    **dict.fromkeys(("kl_coef", "kl_beta", "init_kl_coef", "kl_penalty"), "method.beta or method.kl_coef"),
+    **dict.fromkeys(("clip_eps", "cliprange"), "method.epsilon"),
+    **dict.fromkeys(("mu", "inner_epochs", "ppo_epochs", "num_ppo_epochs"), "method.num_iterations"),
+    "batch_size": "method.prompts_per_step",
+    "mini_batch_size": "run.micro_batch_size",
+    "cliprange_value": "method.epsilon_value",
+    "vf_coef": "method.value_coef",
+    "early_stopping": "method.target_kl",
+    "no_cuda": "run.device",
+    "evaluation_strategy": "run.eval_steps",
+    **dict.fromkeys(("logging_dir", "log_with"), "run.report_to"),
+    "step_delimiter": "method.pattern.regex",
+    "train_dataset": "task.name",
 }
-"""What TRL and transformers call fields that have another name or place here."""
+"""What articles, TRL and transformers call fields that have another name or place here, which may depend on the method.
+"""
 FORMER_NAMES = {
     "save_every": "save_steps",
     "eval_every": "eval_steps",
@@ -247,11 +264,21 @@ FORMER_NAMES = {
 _NEXT = re.compile(r",\s*(?=\w+\s*=)")
 
 
-def elsewhere(section: type[BaseModel], name: str) -> str:
-    """Return ``; here it is PATH`` for a field of another section, and for a name of TRL's or transformers'."""
-    places = (leaf.name for leaf in leaves(section) if leaf.name.rpartition(".")[2] == name)
-    path = OTHER_NAMES.get(name) or next(places, "")
-    return f"; here it is {path}" if path else ""
+def nearest(section: type[BaseModel], parent: type[Any], name: str) -> str:
+    """Return ``; here it is PATH`` for what others call a field, or another section has, or the nearest of ``parent``.
+
+    A path of a method is one that ``parent`` has.
+    """
+    known = [leaf.name for leaf in (*leaves(section), *leaves(parent, "method."))]
+    near = did_you_mean(name, parent.__pydantic_fields__)
+    places = [] if near else [path for path in known if path.rpartition(".")[2] == name]
+    path = path_of(name, [*known, "method.rewards"]) or next(iter(places), "")
+    return f"; here it is {path}" if path else near
+
+
+def path_of(name: str, known: Collection[str]) -> str:
+    """Return the one of the ``known`` paths that others call ``name``; "" for none."""
+    return next((path for path in OTHER_NAMES.get(name, "").split(" or ") if path in known), "")
 
 
 def as_text(values: Mapping[str, Any]) -> str:

@@ -6,9 +6,11 @@ known above (``workbench.training.methods``, and ``RunConfig``, which names them
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -249,3 +251,19 @@ class SharedConfig(Section):
 
     def to_yaml(self) -> str:
         return write_yaml(self.model_dump(mode="json"))
+
+    def flat(self) -> dict[str, str]:
+        """Return every field by its dotted name, as text: a reward's by its name, code by its length and hash."""
+        dump = self.model_dump(mode="json")
+        if "rewards" in dump["method"]:
+            dump["method"]["rewards"] = {reward.pop("name"): reward for reward in dump["method"]["rewards"]}
+        return dict(_flat(dump, ""))
+
+
+def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        return [pair for name, inner in value.items() for pair in _flat(inner, f"{prefix}.{name}" if prefix else name)]
+    if prefix.startswith("method.rewards.") and prefix.endswith(".code") and isinstance(value, str):
+        digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
+        return [(prefix, f"{value.count(chr(10)) + 1} lines, sha256 {digest[:8]}")]
+    return [(prefix, value if isinstance(value, str) else json.dumps(value))]

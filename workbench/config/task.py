@@ -43,7 +43,8 @@ class TaskSection(Section):
     """What a row's columns become: answer=reward_model.ground_truth, prompt=question. Dots lead into objects and
     lists (messages.0.content)."""
     prompt_template: str | None = None
-    """The prompt, with columns of the row in braces: Question: {question}\\nAnswer:"""
+    """The prompt, with columns of the row in braces: Question: {question}\\nAnswer:. {text:.40} is a column's first 40
+    characters."""
     filter: str | None = None
     """The rows to take, as pandas' query has it: level >= 3 and subject in ['algebra', 'geometry'] and
     text.str.contains('x'). Dots lead into objects."""

@@ -326,6 +326,7 @@ class Normalised:
     """``raw`` (N,) and what became of it, NaN where unscored; ``spread`` (N,): whether the value's pool has any.
 
     ``mean`` and ``std`` (N,) are what was subtracted from and divided into each value (NaN where nothing was).
+    ``centre`` is what the former is called: a scheme may subtract another number than a mean.
     """
 
     raw: Floats
@@ -333,6 +334,7 @@ class Normalised:
     std: Floats
     value: Floats
     spread: npt.NDArray[np.bool_]
+    centre: str = "mean"
 
 
 def z_within(

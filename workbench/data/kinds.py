@@ -445,18 +445,18 @@ def drawn(indices: Sequence[int], count: int | None, seed: int | None, what: str
 def filled(template: str, where: str, values: dict[str, Any]) -> str:
     """Return the template with columns in the place of their names in braces; ``{{`` is a brace, ``\\n`` a line's end.
 
-    Raises TaskError for a name that is no column.
+    ``{text:.40}`` is the column's first 40 characters. Raises TaskError for a name that is no column.
     """
 
     def column(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]
-        value = value_at(values, match[1].strip())
+        name, _, longest = match[1].strip().partition(":.")
+        value = value_at(values, name)
         if value is MISSING:
-            raise no_column(f"task.prompt_template: {where} has no", match[1].strip(), values)
-        if value is None or isinstance(value, str):
-            return value or ""
-        return json.dumps(value, ensure_ascii=False)
+            raise no_column(f"task.prompt_template: {where} has no", name, values)
+        text = value or "" if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return text[: int(longest)] if longest.isdecimal() else text
 
     return _FIELD.sub(column, template.replace("\\n", "\n"))
 

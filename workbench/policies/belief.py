@@ -49,7 +49,7 @@ from workbench.policies.prompts import encode_prompt, thinking_open
 from workbench.policies.step_values import StepValues, breakthroughs, differences
 from workbench.rewards import Reward, Score, score_group
 from workbench.schema import Group, Prompt, Rollout, prompt_text
-from workbench.steps import StepPattern, split_leniently, token_texts
+from workbench.steps import StepPattern, split_leniently, step_texts, token_texts
 
 PACKED = (
     "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
@@ -102,7 +102,7 @@ def beliefs(
         how,
         [group.prompt] * count,
         texts,
-        [[text[s.start : s.end] for s in one.steps] for text, one in zip(texts, scored.scored, strict=True)],
+        [step_texts(text, one.steps) for text, one in zip(texts, scored.scored, strict=True)],
         [rollout.token_ids for rollout in group.rollouts],
         scored.step_ends,
         {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)},
@@ -119,7 +119,7 @@ def beliefs(
         seed=0,
         threshold=0.5,
         outcome=f"belief in the {how.of}",
-        pattern=pattern.parts,
+        pattern=pattern,
         seconds=time.monotonic() - began,
     )
 

@@ -111,7 +111,7 @@ def step_values(
         seed=seed,
         threshold=threshold,
         outcome=reward.name,
-        pattern=pattern.parts,
+        pattern=pattern,
         tokens=sum(len(row.token_ids) for row in rows),
         seconds=time.monotonic() - began,
         continuations=len(rows),

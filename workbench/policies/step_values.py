@@ -11,13 +11,14 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 from workbench.config import LabelFormat
 from workbench.data.made import Made
 from workbench.rewards import Reward, score_group, split_group
 from workbench.schema import Group, ScoredGroup
-from workbench.steps import StepPattern
+from workbench.steps import StepPattern, step_texts
 
 Estimation = Literal["soft", "hard"]
 What = Literal["value", "progress", "watermark"]
@@ -48,7 +49,7 @@ class StepValues:
     seed: int
     threshold: float
     outcome: str
-    pattern: tuple[Any, ...]
+    pattern: StepPattern
     tokens: int = 0
     seconds: float = 0.0
     continuations: int = 0
@@ -89,17 +90,12 @@ class StepValues:
 
     def as_scores(self, group: Group, what: What = "value") -> ScoredGroup:
         """Return the group with these as its step rewards."""
-        return score_group(group, self.cutter, [self.as_reward(what)])
-
-    @property
-    def cutter(self) -> StepPattern:
-        return StepPattern(*self.pattern)
+        return score_group(group, self.pattern, [self.as_reward(what)])
 
     def step_texts(self, group: Group) -> list[list[str]]:
         texts = [rollout.text for rollout in group.rollouts]
         return [
-            [text[step.start : step.end] for step in split.steps]
-            for text, split in zip(texts, split_group(group, self.cutter), strict=True)
+            step_texts(text, split.steps) for text, split in zip(texts, split_group(group, self.pattern), strict=True)
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -108,13 +104,16 @@ class StepValues:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepValues:
         jagged = {name: tuple(map(tuple, data[name])) for name in ("values", "errors", "counts", "successes")}
-        return cls(**{**data, **jagged, "pattern": tuple(data["pattern"])})
+        return cls(**{**data, **jagged, "pattern": StepPattern(**data["pattern"])})
 
 
 def differences(values: Sequence[float | None], start: float | None) -> list[float | None]:
-    """Return each value less the one before it, the first less ``start``; None where either is unknown."""
-    before = [start, *values[:-1]]
-    return [None if v is None or b is None else v - b for v, b in zip(values, before, strict=True)]
+    """Return each value less the last known one before it, at first ``start``; None where either is unknown."""
+    rises: list[float | None] = []
+    for value in values:
+        rises.append(None if value is None or start is None else value - start)
+        start = start if value is None else value
+    return rises
 
 
 def breakthroughs(values: Sequence[float | None], start: float | None) -> list[float | None]:
@@ -123,12 +122,8 @@ def breakthroughs(values: Sequence[float | None], start: float | None) -> list[f
     g_k = max(0, l_k - h_(k-1)) with h_k = max(h_(k-1), l_k) and h_0 = l_0, the start: the rectified reward over a
     monotonic watermark of MIG (arXiv 2602.01034, section on the step-wise reward; read in a summary that quotes it).
     """
-    rises: list[float | None] = []
-    best = start
-    for value in values:
-        rises.append(None if value is None or best is None else max(0.0, value - best))
-        best = value if best is None else best if value is None else max(best, value)
-    return rises
+    best = accumulate((-math.inf if value is None else value for value in (start, *values)), max)
+    return [None if v is None or h == -math.inf else max(0.0, v - h) for v, h in zip(values, best, strict=False)]
 
 
 def estimate(outcomes: Sequence[float]) -> tuple[float | None, float | None]:

@@ -136,7 +136,7 @@ def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:
 
 def _split(request: dict[str, Any]) -> dict[str, Any]:
     split = split_leniently if request["leniently"] else split_preview
-    pattern = StepPattern(*request["pattern"])
+    pattern = StepPattern(**request["pattern"])
     _ = pattern.compiled  # also where there are no texts
     return {
         "splits": [

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -48,6 +48,7 @@ from workbench.steps import (
     split_leniently,
     split_preview,
     split_rollouts,
+    step_texts,
 )
 
 
@@ -209,8 +210,7 @@ def model_function(
         texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
         splits = split_leniently(texts, pattern) if worker is None else worker.split(texts, pattern, leniently=True)
         cut = [  # one that cannot be cut has no steps, which leaves it unscored
-            [] if split.failed else [text[step.start : step.end] for step in split.steps]
-            for text, split in zip(texts, splits, strict=True)
+            [] if split.failed else step_texts(text, split.steps) for text, split in zip(texts, splits, strict=True)
         ]
         return [reduced(scores, config.reduce) for scores in models.score(config, prompts, cut)]
 
@@ -281,8 +281,7 @@ def score_split(
     scored, summaries = _score(
         prompts, group.rollouts, rows, splits, loaded, pattern, opened=opened, trainer_state=trainer_state
     )
-    found_by = f"{pattern.regex} ({pattern.kind})" if pattern else ""
-    return ScoredGroup(group, settle(scored, summaries), summaries, found_by)
+    return ScoredGroup(group, settle(scored, summaries), summaries, asdict(pattern) if pattern else {})
 
 
 def score_completions(
@@ -369,7 +368,7 @@ def _score(
         prompts=prompts,
         completions=completions,
         columns=columns,
-        steps=[[text[step.start : step.end] for step in row] for text, row in zip(texts, steps, strict=True)],
+        steps=list(map(step_texts, texts, steps)),
         completion_ids=[rollout.token_ids for rollout in rollouts],
         step_ends=[[last for _, last in row] for row in spans],
         turn=turns,
@@ -501,7 +500,7 @@ def score_both(
         outcomes = {name: of.outcome_scores[name] for name, of in source.items() if name in of.outcome_scores}
         logged = {name: of.logged[name] for name, of in source.items() if name in of.logged}
         rows.append(replace(row, scores=steps, rewards=tuple(sums), outcome_scores=outcomes, logged=logged))
-    return first, ScoredGroup(first.group, settle(rows, summaries), tuple(summaries))
+    return first, replace(first, scored=settle(rows, summaries), rewards=tuple(summaries))
 
 
 def _function(spec: Spec) -> Any:

@@ -224,7 +224,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         return splits
 
     def _split(self, texts: list[str], pattern: StepPattern, leniently: bool, limit: float) -> list[Split]:
-        request = {"do": "split", "texts": texts, "pattern": [pattern.regex, pattern.kind], "leniently": leniently}
+        request = {"do": "split", "texts": texts, "pattern": dataclasses.asdict(pattern), "leniently": leniently}
         what, advice = "the step pattern", "make it simpler"
         reply, _ = self._ask(request, limit, what, PatternError, PatternTooSlow, advice)
         return [

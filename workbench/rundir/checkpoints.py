@@ -9,9 +9,9 @@
     └── .saving/             one being written, or half-written by a process that died
 
 A folder is valid when its manifest is there and every file in it is as the manifest says; nothing else is ever resumed
-from. Beside them stand what a run is reproduced by: ``environment.json`` (versions of packages, device, git state, hash
-of a local data file; read without importing any of those packages) and ``rewards/`` (each function's code as it ran,
-each model's settings, and hashes of all of it). Knows nothing of what the files of a checkpoint hold
+from. Beside them stand what a run is reproduced by: ``environment.json`` (configuration, versions of packages, device,
+git state, hash of a local data file; read without importing any of those packages) and ``rewards/`` (each function's
+code as it ran, each model's settings, and hashes of all of it). Knows nothing of what the files of a checkpoint hold
 (``training.saving`` does), and imports no torch: a launcher, a page and a command line can all tell which checkpoint is
 good.
 """
@@ -165,7 +165,29 @@ def environment(config: SharedConfig) -> dict[str, Any]:
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "git": git_state(Path(__file__).parents[2]),
         "task_sha256": _task_hash(config.task.data or config.task.name),
+        "config": config.model_dump(mode="json"),
     }
+
+
+MAY_CHANGE = (
+    *("name", "origins", "run.", "method.isolate_rewards", "method.reward_deadline"),
+    *("method.on_reward_error", "method.max_reward_errors"),
+)
+"""Fields that a resumed run may have otherwise than before: its curve does not depend on them, or goes on (steps)."""
+
+
+def edited(folder: Path, config: SharedConfig) -> list[str]:
+    """Return other fields in which ``config`` differs from what the run in ``folder`` trained by, with both values.
+
+    None are known of a run that has not begun, or began in a version that did not write them down.
+    """
+    try:
+        then = type(config).parse(read_json(folder / ENVIRONMENT_FILE)["config"]).flat()
+    except (OSError, ValueError, KeyError):
+        return []
+    now = config.flat()
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name) and not name.startswith(MAY_CHANGE)]
+    return [f"{name} (was {then.get(name)}, is {now.get(name)})" for name in names]
 
 
 def differences(folder: Path, config: SharedConfig) -> list[str]:
@@ -175,16 +197,10 @@ def differences(folder: Path, config: SharedConfig) -> list[str]:
     except (OSError, ValueError):
         return []
     now = environment(config)
-    sentences = [
-        f"{label} was {str(then.get(name) or 'unknown')[:80]} and is {str(now[name] or 'unknown')[:80]}"
-        for name, label in _LABELS.items()
-        if then.get(name) != now[name]
-    ]
+    pairs = {label: [str(of.get(name) or "unknown")[:80] for of in (then, now)] for name, label in _LABELS.items()}
     for name in sorted(then["packages"].keys() | now["packages"].keys()):
-        before, after = then["packages"].get(name), now["packages"].get(name)
-        if before != after:
-            sentences.append(f"{name} was {before or 'not installed'} and is {after or 'not installed'}")
-    return sentences
+        pairs[name] = [of["packages"].get(name) or "not installed" for of in (then, now)]
+    return [f"{label} was {before} and is {after}" for label, (before, after) in pairs.items() if before != after]
 
 
 def peak_memory_mb() -> float:

@@ -312,7 +312,8 @@ def _head(credit: Credit) -> dict[str, Any]:
         "reward_functions": [dataclasses.asdict(reward) for reward in credit.scored.rewards],
         **credit.facts(),
         "parts": [
-            {"source": part.kind, "carry": part.carry, "gamma": part.gamma, "unit": part.unit} for part in credit.parts
+            {"source": p.kind, "carry": p.carry, "gamma": p.gamma, "unit": p.unit, "centre": p.centre}
+            for p in credit.parts
         ],
     }
 
@@ -404,8 +405,10 @@ def _credit(head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Credi
         of_rows = [row["parts"][n] for row in rows]
         arrays = {name: np.array([x for of in of_rows for x in of[name]], dtype=np.float64) for name in PART_ARRAYS}
         offsets = np.cumsum([0, *(len(of["raw"]) for of in of_rows)], dtype=np.int64)
-        unit = part.get("unit", "step")
-        parts.append(CreditPart(part["source"], part["carry"], offsets, gamma=part["gamma"], unit=unit, **arrays))
+        unit, centre = part.get("unit", "step"), part.get("centre", "mean")
+        parts.append(
+            CreditPart(part["source"], part["carry"], offsets, gamma=part["gamma"], unit=unit, centre=centre, **arrays)
+        )
     return Credit(
         scored=ScoredGroup(
             group=group,

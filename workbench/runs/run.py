@@ -25,7 +25,7 @@ from workbench.config.run import METHODS, Method, RunConfig
 from workbench.errors import RunError, WorkbenchError, did_you_mean
 from workbench.places import RUN, default_workspace
 from workbench.rundir import RunDir, RunStatus
-from workbench.rundir.checkpoints import MANIFEST, differences, nothing_usable, saved
+from workbench.rundir.checkpoints import MANIFEST, differences, edited, nothing_usable, saved
 from workbench.runs.processes import kill_all, lives, members, parent_of, wait_gone
 from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
 from workbench.schema import Credit, LossPass, WatchedRow
@@ -260,7 +260,8 @@ class Run:
         The run keeps its directory and its log; rows and rollouts of later steps than the checkpoint's are superseded.
         A damaged checkpoint is skipped and named in the status's ``warnings``.
 
-        Raises RunError if the run is not over, is finished, or has saved no checkpoint.
+        Raises RunError if the run is not over, is finished, or has saved no checkpoint, and if a field of its
+        configuration was edited that its curve depends on.
         """
         status = self.status()
         if not status.final:
@@ -273,6 +274,12 @@ class Run:
         if not saved(self.dir.checkpoints):
             every = self.config().run.save_steps
             raise nothing_usable(self.name, [], save_steps=every, step=status.step or 0)
+        if changed := edited(self.path, self.config()):
+            raise RunError(
+                f"run {self.name!r}: {', '.join(changed)} was edited, and a resumed run goes on as it began; put it "
+                f"back in run.yaml, or start a new run from its policy: train --from {self.name} --policy.path "
+                f"{RUN}{self.name}"
+            )
         refuse_under_a_launcher()
         join(self.path, status.pid)
         kill_all(self.path, unless=lambda: self.dir.status() != status)

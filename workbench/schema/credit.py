@@ -46,7 +46,7 @@ class CreditPart:
     its completions for the carry ``all``); those of completion i are ``offsets[i]`` to ``offsets[i + 1]``. ``raw`` is
     what was normalised, NaN where nothing was scored; ``mean`` and ``std`` those of its pool (NaN where nothing was
     subtracted or divided by); ``normalised`` the result; ``factor`` what that is multiplied with before it is carried
-    (a weight, a share).
+    (a weight, a share). ``centre`` is what ``mean`` is called.
     """
 
     kind: PartKind
@@ -59,6 +59,7 @@ class CreditPart:
     factor: Floats
     gamma: float = 1.0
     unit: Unit = "step"
+    centre: str = "mean"
 
     def amounts(self, i: int) -> Floats:
         """What completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
@@ -119,8 +120,8 @@ class Term:
     ``step`` is the step whose reward it carries (0-based), or None for a whole completion's; ``token`` is the token
     whose statistic or temporal difference it carries, or the first of those that a term of source ``later`` sums.
     ``scores`` and ``weights`` are each reward function's score and weight and ``reward`` their weighted sum; ``raw`` is
-    what the scheme made of it and normalised with ``mean`` and ``std`` (None where it was not). ``factor`` holds
-    weight, discount and share.
+    what the scheme made of it and normalised with ``mean`` and ``std`` (None where it was not); ``centre`` is what the
+    former is called. ``factor`` holds weight, discount and share.
     """
 
     source: PartKind
@@ -135,6 +136,7 @@ class Term:
     factor: float
     value: float
     token: int | None = None
+    centre: str = "mean"
 
 
 @dataclass(frozen=True)
@@ -394,6 +396,7 @@ class Credit:
                     factor=factor,
                     value=float(part.normalised[at]) * factor,
                     token=token,
+                    centre=part.centre,
                 )
             )
         return terms

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 from workbench.schema.numbers import counted
@@ -54,6 +55,11 @@ class StepScores:
     def matched(self) -> bool:
         """Whether the pattern found at least one step."""
         return any(step.matched for step in self.steps)
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether any function scored the completion, or a step of it."""
+        return any(score is not None for score in chain(*self.scores.values(), self.outcome_scores.values()))
 
     @property
     def step_ends(self) -> list[int]:
@@ -138,14 +144,14 @@ class RewardSummary:
 class ScoredGroup:
     """A group with one ``StepScores`` a rollout, in the rollouts' order, and the reward functions that gave them.
 
-    ``pattern`` is what found the steps, in words; "" where that is not known. ``labels`` are those that somebody gave
-    the steps by hand, one a step and rollout, None for no label; none at all where nobody did.
+    ``pattern`` has the fields of the step pattern that found the steps; none if it is not known. ``labels`` are those
+    that somebody gave the steps by hand, one a step and rollout, None for no label; none at all where nobody did.
     """
 
     group: Group
     scored: tuple[StepScores, ...]
     rewards: tuple[RewardSummary, ...]
-    pattern: str = ""
+    pattern: Mapping[str, Any] = field(default_factory=dict)
     labels: tuple[tuple[bool | None, ...], ...] = ()
 
     def __repr__(self) -> str:

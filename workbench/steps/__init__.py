@@ -15,6 +15,7 @@ from workbench.steps.split import (
     split_preview,
     split_rollouts,
     split_steps,
+    step_texts,
     turn_texts,
     unsplit,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "split_preview",
     "split_rollouts",
     "split_steps",
+    "step_texts",
     "token_texts",
     "turn_texts",
     "unsplit",

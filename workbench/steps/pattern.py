@@ -8,7 +8,7 @@ Patterns of a page or run are compiled in its sandbox. Below the patterns stand 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import KW_ONLY, asdict, fields
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -50,6 +50,7 @@ class StepPattern:
     """What a match is: it starts a step, ends one, or is one. Without a regex every turn of an episode is a step
     (turns), or steps end before improbable tokens (surprise) or uncertain ones (entropy), or have so many tokens
     (tokens)."""
+    _: KW_ONLY
     leave_out_thinking: Annotated[bool, Field(title="Leave out <think> blocks")] = False
     """Leave <think> blocks out of the steps, and out of what reward functions read."""
 
@@ -60,13 +61,10 @@ class StepPattern:
         preset = PRESETS.get(str(values.get(0, values.get("regex")))) if len(values) == 1 else None
         return given if preset is None else asdict(preset.pattern)
 
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """Its arguments by position, without those at the end that are as by default."""
-        values = [(getattr(self, one.name), one.default) for one in fields(self)]
-        while len(values) > 2 and values[-1][0] == values[-1][1]:
-            del values[-1]
-        return tuple(value for value, _ in values)
+    def __str__(self) -> str:
+        """The pattern in words: its regex, its kind and the switches that are on."""
+        switches = [one.name.replace("_", " ") for one in fields(self)[2:] if getattr(self, one.name)]
+        return f"{self.regex} ({', '.join([self.kind, *switches])})"
 
     @property
     def by_tokens(self) -> bool:

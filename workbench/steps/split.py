@@ -151,6 +151,11 @@ def unsplit(text: str) -> Split:
     return Split([Step(0, len(text), matched=False)], [], failed=True)
 
 
+def step_texts(text: str, steps: Sequence[Step]) -> list[str]:
+    """Return what reward functions read of each step of a text."""
+    return [text[step.start : step.end] for step in steps]
+
+
 def _cut_at_ends(text: str, marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     spans, start = list[tuple[int, int]](), 0
     for end in sorted({end for _, end in marks if end > 0}):

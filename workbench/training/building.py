@@ -214,7 +214,7 @@ _REFUSED: Mapping[str, str] = {
     "completion_only_loss": "sft learns from completions alone",
 }
 """Names that are settled by how the workbench runs, and why."""
-_OVERRIDABLE = {"use_bias_correction_kl", "dataloader_pin_memory"}
+_OVERRIDABLE = {"dataloader_pin_memory"}
 """Arguments of ours that ``method.trl`` may set as well."""
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from accelerate.utils import gather_object
@@ -29,7 +29,7 @@ from trl.trainer.utils import FusedCausalLMOutput, use_adapter
 from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
 from workbench.errors import ConfigError, RunError
 from workbench.schema import Credit, ScoredGroup
-from workbench.training.config import ProcessGRPOConfig
+from workbench.training.config import ProcessGRPOConfig, answers_former_names
 from workbench.training.generation import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -98,10 +98,21 @@ class Critic(nn.Module):
         return ValuedOutput(**output, state_values=values)
 
 
+@answers_former_names
 @dataclass
 class ProcessPPOConfig(ProcessGRPOConfig):
     """Arguments of ``ProcessPPOTrainer``; ``beta`` weighs the KL in the token rewards, and is 0 in the loss."""
 
+    former: ClassVar[Mapping[str, str]] = {
+        **ProcessGRPOConfig.former,
+        "steps": "max_steps, which counts optimiser steps",
+        "total_episodes": "max_steps, which counts optimiser steps",
+        **dict.fromkeys(("adap_kl_ctrl", "target", "horizon"), "gone: beta is fixed"),
+        "cliprange_value": "epsilon_value",
+        "vf_coef": "value_coef",
+        "early_stopping": "target_kl, which skips steps where it is set",
+    }
+    refused: ClassVar[tuple[str, ...]] = ("resample_flat", "drop_duplicates", "each_reward", "oar")
     gamma: float = field(default=1.0, metadata={"help": "Discount of later token rewards."})
     lam: float = field(default=0.95, metadata={"help": "Discount of later temporal differences."})
     score_clip: float = field(default=5.0, metadata={"help": "Bound on the size of the outcome reward."})
@@ -110,7 +121,11 @@ class ProcessPPOConfig(ProcessGRPOConfig):
     epsilon_value: float = field(default=0.2, metadata={"help": "How far a value may leave the sampled one's."})
     critic: CriticKind = field(default="shared", metadata={"help": "Whose hidden state the value head reads."})
     target_kl: float | None = field(
-        default=None, metadata={"help": "Skip steps where the mean of log pi_old - log pi is above 1.5 times this."}
+        default=None,
+        metadata={
+            "help": "Skip steps where the mean of log pi_old - log pi is above 1.5 times this. The first pass over a "
+            "generation has 0 there."
+        },
     )
 
     def __post_init__(self) -> None:
@@ -124,7 +139,7 @@ class ProcessPPOConfig(ProcessGRPOConfig):
 
     def check_credit(self, scheme: str) -> None:
         """Raise ConfigError for what compares within a group, or needs one advantage a completion."""
-        within = [name for name in ("resample_flat", "drop_duplicates", "each_reward", "oar") if getattr(self, name)]
+        within = [name for name in self.refused if getattr(self, name)]
         within += ["multi_objective_aggregation"] * self.sums_normalised
         if refused := [*within, *self.sequence_modes]:
             raise ConfigError(

@@ -552,7 +552,10 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         return call
 
     def _tell_logs(self, share: Share) -> None:
-        """Log what functions logged of a rank's completions, as if TRL had called them."""
+        """Log what functions logged of a rank's completions, and warn of one that none scored, as TRL would."""
+        if unscored := next((member for member in share.members if not member.scores.is_scored), None):
+            message = "no reward scored this completion, which has no advantage: %r of %s, columns %s"
+            _log.warning(message, unscored.rollout.text, unscored.prompt, unscored.columns)
         logged = [member.scores.logged for member in share.members]
         columns = dict.fromkeys((column, name) for of in logged for name, extra in of.items() for column in extra)
         taken = Counter(column for column, _ in columns)

@@ -110,9 +110,10 @@ def scored(value: ScoredGroup) -> Parts:
 def credit(value: Credit) -> Parts:
     """Return the heatmap; in a terminal, each step's reward, normalised reward and the advantage of its last token."""
     numbers = ("reward", "normalised", "advantage")
+    centre = value.parts[0].centre if value.parts else "mean"
     parts: list[Part] = [
         _prompt(value.scored.group.prompt),
-        f"scheme {value.scheme}: mean {number(value.mean)}, std {number(value.std)}",
+        f"scheme {value.scheme}: {centre} {number(value.mean)}, std {number(value.std)}",
     ]
     if (flat := why_no_spread(value)) is not None:
         parts.append(f"{flat}; {flat.advice}" if flat.remedies else str(flat))
@@ -139,7 +140,8 @@ def explanation(value: Explanation) -> Parts:
         for term in value.terms
     ]
     bound = "" if value.clip is None else f", bounded by {value.clip:g}"
-    headers = ("of", "raw", "mean", "std", "normalised", "× factor", "= value")
+    centre = " or ".join(dict.fromkeys(term.centre for term in value.terms)) or "mean"
+    headers = ("of", "raw", centre, "std", "normalised", "× factor", "= value")
     total = Cell(value.total, rich=f"{value.total:+.4f}", shade=value.total)
     return (
         Title(f"Rollout {value.rollout + 1}, token {value.token}: advantage {float(value.advantage):+.6f}{bound}"),
@@ -288,7 +290,7 @@ def task(value: Task) -> Parts:
     facts = {
         "task": value.name,
         "examples": f"{len(value.examples):,} to train on, {len(value.held_out):,} held out",
-        "pattern": f"{value.pattern.regex} ({value.pattern.kind})",
+        "pattern": str(value.pattern),
         "rewards": ", ".join(reward.name for reward in value.rewards) or "none of its own",
         "scheme": value.scheme,
         "prompt": _prompt(value[0].prompt).text.strip(),

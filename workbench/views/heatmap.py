@@ -68,6 +68,7 @@ from workbench.sentences import (
     find_surprises,
     group_facts,
 )
+from workbench.steps import StepPattern
 from workbench.views.cards import fragment, page
 from workbench.views.cards import to_json as to_json
 from workbench.views.payloads import (
@@ -243,7 +244,7 @@ def source_of(credit: Credit, other: Credit | None = None) -> list[tuple[str, st
     parts = {
         "prompt": prompt if len(prompt) <= SOURCE_CHARACTERS else f"{prompt[:SOURCE_CHARACTERS]}…",
         "policy": ", ".join(filter(None, [scored.group.policy, *how])),
-        "pattern": scored.pattern,
+        "pattern": str(StepPattern(**scored.pattern)) if scored.pattern else "",
         "rewards": ", ".join(rewards),
         "scheme": _in_words(credit) if other is None else f"A: {_in_words(credit)}; B: {_in_words(other)}",
         "version": "Process-GRPO workbench",

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +27,13 @@ from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.errors import PatternError, WorkbenchError
 from workbench.page_link import GROUPS, group_name, page_link, write_group
+from workbench.rewards import split_group
 from workbench.runs import Run, default_workspace
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, summarise
 from workbench.runs.run import MetricsReader
 from workbench.runs.spawn import TRAINING
 from workbench.schema import Credit, Group, ScoredGroup
-from workbench.steps import PRESETS, StepPattern, split_preview
+from workbench.steps import PRESETS, StepPattern
 from workbench.views.cards import card, visible
 from workbench.views.curves import Chart, Line, band, columns_of, figure, run_charts
 from workbench.views.heatmap import heatmap
@@ -380,9 +380,13 @@ def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
     """What a link says to have the group split as it is, and what has to be set on the page by hand."""
 
     task = load_task(_PAGES_TASK)
-    differs, shown = [], {}
-    if not _splits_so(scored, StepPattern(task.pattern.regex, task.pattern.kind)):
-        preset = next((name for name, one in PRESETS.items() if _splits_so(scored, one.pattern)), None)
+    differs, switches = [], {name: on for name, on in scored.pattern.items() if name not in ("regex", "kind") and on}
+    shown = (
+        {"settings": json.dumps({f"method.pattern.{name}": on for name, on in switches.items()})} if switches else {}
+    )
+    if not _splits_so(scored, replace(task.pattern, **switches)):
+        fitting = (name for name, one in PRESETS.items() if _splits_so(scored, replace(one.pattern, **switches)))
+        preset = next(fitting, None)
         if preset is None:
             differs.append("the step pattern")
         else:
@@ -395,7 +399,7 @@ def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
 
 def _splits_so(scored: ScoredGroup, pattern: StepPattern) -> bool:
     try:
-        found = split_preview([rollout.text for rollout in scored.group.rollouts], pattern, total=math.inf)
+        found = split_group(scored.group, pattern)
     except PatternError:
         return False
     return all(tuple(split.steps) == one.steps for split, one in zip(found, scored.scored, strict=True))

@@ -99,6 +99,7 @@ def prpo(
         np.full_like(batch.rewards, np.nan),
         np.where(spread, batch.rewards - prior_mean, 0.0) * known,
         spread,
+        "fixed mean",
     )
     return (
         Part("step", "own", standard, np.full_like(batch.rewards, 1.0 / prior_std)),

@@ -176,6 +176,7 @@ class Part:
             factor[entries],
             self.gamma,
             self.unit,
+            values.centre,
         )
 
     def _offsets(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

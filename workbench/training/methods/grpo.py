@@ -90,7 +90,6 @@ class GRPOSection(SampledSection):
             "resample_flat": self.resample_flat,
             "loss_type": self.loss_type,
             "beta": self.beta,
-            "use_bias_correction_kl": False,  # k3 itself, as GRPO has it (arXiv 2402.03300, eq. 4), not rho times k3
             "epsilon": self.epsilon,
             "epsilon_high": self.epsilon_high,
             "sync_ref_model": self.sync_ref_model,

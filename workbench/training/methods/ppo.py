@@ -39,7 +39,8 @@ class PPOSection(SampledSection):
     epsilon: float = Field(title="Clip ε (low)", default=0.2, ge=0, lt=1)
     """Clip range of the policy's ratio."""
     target_kl: float | None = Field(default=None, gt=0, le=1000, title="Target KL")
-    """Skip a step where the mean of log pi_old - log pi is above 1.5 times this; None for never."""
+    """Skip a step where the mean of log pi_old - log pi is above 1.5 times this; None for never. The first pass over a
+    batch has 0 there, so it needs num_iterations of 2 or more."""
     critic: Literal["shared", "separate"] = "shared"
     """Where values come from: a linear head on the policy's last hidden state, or on that of a copy of the policy."""
     value_coef: float = Field(title="Weight of the value loss", default=0.1, ge=0, le=1000)
@@ -53,6 +54,11 @@ class PPOSection(SampledSection):
 
     def check(self, config: SharedConfig) -> None:
         super().check(config)
+        if self.target_kl is not None and self.num_iterations == 1:
+            raise ValueError(
+                "method.target_kl: it skips no step while num_iterations is 1, as the policy is then the one that "
+                "sampled; set num_iterations to 2 or more, or leave target_kl out"
+            )
         if self.rollouts_per_step < 2:
             raise ValueError(
                 "method.prompts_per_step: one completion a step is no batch; set it, or "

@@ -90,8 +90,8 @@ class Estimated:
     values: StepValues
     outcome: RewardConfig
 
-    def fits(self, group: Group | None, pattern: tuple[Any, ...]) -> bool:
-        """Whether they are still those of the group on screen, cut by a pattern of these ``parts``."""
+    def fits(self, group: Group | None, pattern: StepPattern) -> bool:
+        """Whether they are still those of the group on screen, cut by this pattern."""
         same = group is not None and (group.prompt, group.rollouts) == (self.group.prompt, self.group.rollouts)
         return same and self.values.pattern == pattern
 
@@ -386,12 +386,6 @@ class PageState(BaseModel):
             value = None
         return self.but(tree=with_path(self.tree, path, value))
 
-    def with_values(self, values: Mapping[str, Any]) -> PageState:
-        draft = self
-        for path, value in values.items():
-            draft = draft.with_value(path, value)
-        return draft
-
     def with_edits(self, edits: Mapping[str, Mapping[str, Any]]) -> PageState:
         """Return the draft with what the fields of its rewards hold, by the rows' keys; other keys mean nothing."""
         rows = tuple(row.with_edits(edits.get(row.key, {})) for row in self.rows)
@@ -457,9 +451,9 @@ class PageState(BaseModel):
         return kind
 
     @property
-    def pattern_parts(self) -> tuple[Any, ...]:
-        """The arguments of its ``StepPattern``, as ``StepPattern.parts`` has them."""
-        return StepPattern(**self.tree["method"]["pattern"]).parts
+    def pattern_as_typed(self) -> StepPattern:
+        """Its step pattern, which may be empty or too long."""
+        return StepPattern(**self.tree["method"]["pattern"])
 
     @property
     def reward_deadline(self) -> float:
@@ -477,7 +471,7 @@ class PageState(BaseModel):
             raise PatternError("the pattern is empty and would match empty text; write what a step begins with")
         if len(self.regex) > LONGEST_PATTERN:
             raise PatternError(f"the pattern has {len(self.regex):,} characters; the limit is {LONGEST_PATTERN:,}")
-        return StepPattern(**self.tree["method"]["pattern"])
+        return self.pattern_as_typed
 
     def sampling(self) -> tuple[SamplingConfig, int]:
         """The options of sampling on Inspect, and its seed. Raises ConfigError with the field's path."""

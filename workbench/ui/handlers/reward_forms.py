@@ -35,6 +35,7 @@ from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group, counted
+from workbench.steps import step_texts
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
 from workbench.ui.handlers.scoring import Note, View, message, split
 from workbench.ui.handlers.session import NO_EVENT, Services, progress_text
@@ -349,13 +350,10 @@ def labels_file(rows: Rows, form: str, estimation: str, services: Services, tab:
     group, values = row.estimated.group, row.estimated.values
     texts = [rollout.text for rollout in group.rollouts]
     try:
-        splits = split_group(group, values.cutter, worker=services.reward_worker(tab))
+        splits = split_group(group, values.pattern, worker=services.reward_worker(tab))
     except WorkbenchError as error:
         return "", Note(str(error))
-    steps = [
-        [text[step.start : step.end] for step in text_split.steps]
-        for text, text_split in zip(texts, splits, strict=True)
-    ]
+    steps = [step_texts(text, text_split.steps) for text, text_split in zip(texts, splits, strict=True)]
     labels: list[dict[str, Any]] = label_rows(group, values, form, estimation=estimation, step_texts=steps)  # type: ignore[arg-type]
     if not labels:
         return "", Note("Every completion has a step without a value; there is nothing to write.", level="info")

@@ -30,7 +30,6 @@ from workbench.runs.launch import find_checkpoint
 from workbench.runs.run import RunSummary
 from workbench.runs.upkeep import About, Trashed, about, describe, rename
 from workbench.sandbox.child import child_environment
-from workbench.ui.handlers.fields import with_path
 from workbench.ui.handlers.group_export import chart_csv, csv_text
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.run_follow import Answer, Figures, answer, changed_settings, figures, kept
@@ -291,12 +290,7 @@ def _short(field: str) -> str:
 
 def differences(configs: Mapping[str, RunConfig]) -> list[Difference]:
     """The fields in which configurations differ, but their names: each with one value a configuration, as text."""
-    flat: list[dict[str, str]] = []
-    for config in configs.values():
-        dump = config.model_dump(mode="json")
-        if "rewards" in dump["method"]:  # a reward's fields go by its name
-            dump["method"]["rewards"] = {reward.pop("name"): reward for reward in dump["method"]["rewards"]}
-        flat.append(dict(_flat(dump, "")))
+    flat = [config.flat() for config in configs.values()]
     fields = dict.fromkeys(name for settings in flat for name in settings)
     rows: list[Difference] = [
         {"field": name, "values": [settings.get(name, MISSING) for settings in flat]}
@@ -304,16 +298,6 @@ def differences(configs: Mapping[str, RunConfig]) -> list[Difference]:
         if name != "name"
     ]
     return [row for row in rows if len(set(row["values"])) > 1]
-
-
-def _flat(value: Any, prefix: str) -> list[tuple[str, str]]:
-    """Dotted field to value; code by its length and hash."""
-    if isinstance(value, Mapping) and value:
-        return [pair for name, inner in value.items() for pair in _flat(inner, f"{prefix}.{name}" if prefix else name)]
-    if prefix.startswith(_REWARDS) and prefix.endswith(".code") and isinstance(value, str):
-        digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
-        return [(prefix, f"{value.count(chr(10)) + 1} lines, sha256 {digest[:8]}")]
-    return [(prefix, value if isinstance(value, str) else json.dumps(value))]
 
 
 class Removed(TypedDict):
@@ -370,25 +354,25 @@ EXPORTS = {"model": "--merged", "adapter": "--adapter", "script": "--script"}
 LONGEST_EXPORT = 1800
 """Seconds."""
 _one_at_a_time = threading.Lock()
+_INSPECTED = ("policy", "task", "prompt", "environment", "method")
+"""Sections of a configuration that a group on Inspect is made by."""
 
 
-def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note | None]:
-    """The draft with a run's policy, ``run:NAME`` or ``run:NAME@STEP``, and what to say of it.
+def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[PageState, Note]:
+    """The page with a run's policy, ``run:NAME`` or ``run:NAME@STEP``, and what its answers were made and scored by.
+
+    That is the run's task, prompt settings, environment, pattern, sampling, rewards and scheme. How the next run
+    trains stays, and so does its method.
 
     Raises WorkbenchError for one that cannot be sampled from.
     """
-    find_checkpoint(reference, workspace)
-    run = open_run(reference.removeprefix(RUN).partition("@")[0], workspace)
-    config = run.config()
+    config = _config_from(reference, workspace)
     if config.method.reward_format is not None:
         raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
-    section = {**draft.tree["policy"], "path": reference, "adapter": None, "merge": {}}
-    section["trust_remote_code"] = config.policy.trust_remote_code
-    note = None
-    if config.task.name != draft.task:
-        said = f"run {run.name} was trained on {config.task.name}; the prompt is of {draft.task}"
-        note = Note(said, level="info")
-    return draft.but(tree=with_path(draft.tree, "policy", section)), note
+    taken, note = take_over(draft, reference, config, from_hub=True)
+    of_training = {name: part for name, part in draft.tree.items() if name not in _INSPECTED}
+    method = {**taken.tree["method"], "name": draft.method}
+    return taken.but(tree={**taken.tree, **of_training, "method": method}, run_scheme=draft.run_scheme), note
 
 
 def use_settings(draft: PageState, asked: str, workspace: Path) -> tuple[PageState, Note]:
@@ -407,10 +391,15 @@ def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageSta
 
     Raises WorkbenchError as ``use_settings``, and for a checkpoint that is not there.
     """
+    return take_over(draft, f"{reference}, its policy included", _config_from(reference, workspace))
+
+
+def _config_from(reference: str, workspace: Path) -> RunConfig:
+    """A run's configuration with its checkpoint for the policy."""
     find_checkpoint(reference, workspace)
     config = open_run(reference.removeprefix(RUN).partition("@")[0], workspace).config()
     policy = config.policy.model_copy(update={"path": reference, "adapter": None, "merge": {}})
-    return take_over(draft, f"{reference}, its policy included", config.model_copy(update={"policy": policy}))
+    return config.model_copy(update={"policy": policy})
 
 
 def export_run(name: str, kind: str, folder: Path, workspace: Path) -> None:

@@ -238,7 +238,7 @@ def rewards_on_screen(draft: PageState, group: Group, models: Any = None) -> lis
         elif (
             config.monte_carlo is not None
             and row.estimated is not None
-            and row.estimated.fits(group, draft.pattern_parts)
+            and row.estimated.fits(group, draft.pattern_as_typed)
         ):
             what: Literal["value", "progress"] = "progress" if config.monte_carlo.progress else "value"
             rewards.append(replace(row.estimated.values.as_reward(what, config.weight_at(0)), name=config.name))
@@ -251,9 +251,9 @@ def stale(row: RewardRow, draft: PageState) -> str:
         return ""
     if row.estimated is None:
         return "not estimated yet; press Estimate step values"
-    if row.estimated.fits(draft.group, draft.pattern_parts):
+    if row.estimated.fits(draft.group, draft.pattern_as_typed):
         return ""
-    pattern = row.estimated.values.pattern != draft.pattern_parts
+    pattern = row.estimated.values.pattern != draft.pattern_as_typed
     return f"estimated for another {'pattern' if pattern else 'group'}; estimate again"
 
 

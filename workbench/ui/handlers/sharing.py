@@ -310,10 +310,11 @@ def open_config(draft: PageState, name: str, content: bytes) -> tuple[PageState,
     return opened, replace(note, text="; ".join([note.text, *said]), level="warning" if said else note.level)
 
 
-def take_over(draft: PageState, name: str, config: RunConfig) -> tuple[PageState, Note]:
+def take_over(draft: PageState, name: str, config: RunConfig, *, from_hub: bool = False) -> tuple[PageState, Note]:
     """The page with the configuration called ``name``, and what to say of it; the group on screen stays.
 
-    Raises ConfigError for one that the page cannot hold.
+    ``from_hub`` loads a task of the Hub, too, which can take a while. Raises ConfigError for a configuration that the
+    page cannot hold.
     """
     try:
         _ = [row.code for row in PageState.of(config).rows]
@@ -323,9 +324,9 @@ def take_over(draft: PageState, name: str, config: RunConfig) -> tuple[PageState
     rows, kept = keep_written(taken.rows, draft.rows)
     taken = taken.but(rows=rows)
     note = Note("; ".join(filter(None, (f"the settings are those of {name}", kept))), level="info")
-    if taken.task == draft.task:
+    if taken.tree["task"] == draft.tree["task"]:
         return taken, note
-    if taken.task.startswith(HUB):
+    if taken.task.startswith(HUB) and not from_hub:
         return taken, Note(f"{note.text}; its task is loaded once an example of it is chosen", level="info")
     try:
         return choose_example(taken, 0, task=find_task(taken.task_section())), note

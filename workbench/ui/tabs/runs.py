@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,27 +79,15 @@ def wire_run_actions(
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
     said, asked, start_note = form.rewards.add_note, gr.State(""), form.train.start_note
 
-    def reward(draft: PageState, name: str) -> Updates:
-        return shown(form, draft, draft.with_row(run_as_reward(draft.rows, name, services.workspace))) | {said: ""}
+    def reward(draft: PageState, name: str, workspace: Path) -> tuple[PageState, Note | None]:
+        return draft.with_row(run_as_reward(draft.rows, name, workspace)), None
 
-    def policy(draft: PageState, reference: str) -> Updates:
-        after, about = inspect_policy(draft, reference, services.workspace)
-        return shown(form, draft, after) | {form.sample_note: note_value(about), asked: secrets.token_hex(8)}
-
-    def settings(draft: PageState, name: str) -> Updates:
-        after, about = use_settings(draft, name, services.workspace)
-        return shown(form, draft, after, undo=about.text) | {start_note: ""}
-
-    def onward(draft: PageState, reference: str) -> Updates:
-        after, about = train_on(draft, reference, services.workspace)
-        return shown(form, draft, after, undo=about.text) | {start_note: ""}
-
-    actions: dict[str, tuple[Callable[[PageState, str], Updates], str, gr.HTML]] = {
+    actions: dict[str, tuple[Callable[..., tuple[PageState, Note | None]], str, gr.HTML]] = {
         "reward": (reward, "inspect", said),
-        "policy": (policy, "inspect", form.sample_note),
-        "settings": (settings, "train", start_note),
-        "change": (settings, "train", start_note),
-        "onward": (onward, "train", start_note),
+        "policy": (inspect_policy, "inspect", form.sample_note),
+        "settings": (use_settings, "train", start_note),
+        "change": (use_settings, "train", start_note),
+        "onward": (train_on, "train", start_note),
     }
 
     def act(event: gr.EventData, *held: Any) -> Any:
@@ -106,11 +95,14 @@ def wire_run_actions(
         if wanted not in actions:
             return gr.skip()
         action, tab, note = actions[wanted]
-        shows = {tabs: gr.Tabs(selected=tab)}
+        draft, shows = read(*held), {tabs: gr.Tabs(selected=tab)}
         try:
-            return action(read(*held), str(name)) | shows
+            after, about = action(draft, str(name), services.workspace)
         except WorkbenchError as error:
             return shows | {note: note_value(Note(str(error)))}
+        sampled = {asked: secrets.token_hex(8)} if wanted == "policy" else {}
+        undo = "" if about is None else about.text
+        return shown(form, draft, after, undo=undo) | {note: ""} | sampled | shows
 
     outputs = [tabs, said, form.sample_note, start_note, asked, *form.outputs]
     acted = gr.on([element.apply for element in elements], act, form.inputs, outputs, queue=False, **PRIVATE)

@@ -208,7 +208,7 @@ function poolSaid(rollout, why) {
     el(
       "p",
       {},
-      `A step counts for ${open}reward ${less}${close}${divided}, how far it lies from the mean.`,
+      `A step counts for ${open}reward ${less}${close}${divided}, how far it lies from the ${first.centre}.`,
     ),
   ];
 }

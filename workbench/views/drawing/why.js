@@ -107,7 +107,10 @@ function whyHead(terms, names, stages) {
     const broken = name.split(/(?<=_)/).flatMap((part) => [part, el("wbr")]);
     return el("th", { scope: "col" }, ...broken, weight === 1 ? null : el("small", {}, ` × ${score(weight)}`));
   });
-  const columns = stages.map(({ name, title }) => el("th", { scope: "col", title }, name));
+  const centres = [...new Set(terms.filter(({ mean }) => mean !== null).map(({ centre }) => centre))].join(" or ");
+  const columns = stages.map(({ name, title }) =>
+    el("th", { scope: "col", title }, name === "mean" ? centres || name : name)
+  );
   return el("tr", {}, el("th", { scope: "col" }, ""), ...scores, ...columns);
 }
 

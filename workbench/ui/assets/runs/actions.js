@@ -14,7 +14,8 @@ import { tabs } from "../widget.js";
 
 const OF_TRAIN = ["step", "group", "watched", "rollout", "k", "xmin", "xmax"]; // parameters of the address
 const HERE = ["runs", "sort", "filter", "axis", "tab"];
-export const INSPECT_TITLE = "Sample from its newest checkpoint on Inspect";
+export const INSPECT_TITLE =
+  "Sample from its newest checkpoint on Inspect, with the run's task, pattern, rewards and scheme; can be undone";
 export const SETTLE_TITLE = "Put its settings into the form of the next run; starts nothing, can be undone";
 export const ONWARD_TITLE =
   "Put its settings into the form of the next run, which begins with its newest checkpoint; starts nothing";
