@@ -52,7 +52,7 @@ def no_match(page: Page) -> None:
 def bad_pattern(page: Page) -> None:
     _unfold(page)
     page.locator("#regex textarea").fill("(?m)^(Step")
-    expect(page.locator("#pattern-note")).to_contain_text("does not compile")
+    expect(page.locator("#pattern-note")).to_contain_text("invalid pattern")
 
 
 def slow_pattern(page: Page) -> None:
@@ -333,7 +333,7 @@ def store_runs(workspace: Path) -> None:
     for name, state in (("going", "running"), ("queued", "queued")):  # as if this process trained them
         run = store(workspace, name, learning(12), state=state, made=1.764e9)
         run.dir.note(pid=os.getpid(), pid_created=psutil.Process().create_time())
-    run.dir.set_status("queued", "waits for the CPU behind run 'going'", behind="going", started=None)
+    run.dir.set_status("queued", "waiting: run 'going' uses the CPU", behind="going", started=None)
 
 
 def _unfold(page: Page) -> None:

@@ -275,12 +275,12 @@ def sampling_streams_a_new_group_in(page: Page, app: App) -> None:
 
 def a_group_sampled_while_a_reward_fails_is_shown_without_scores(page: Page) -> None:
     add_own_reward(page, "def broken(prompt, step, **columns):\n    return 1 / 0\n")
-    expect(page.locator("#drawing .stale")).to_contain_text("Showing the last valid result: ")
+    expect(page.locator("#drawing .stale")).to_contain_text("Showing the last valid result")
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("4")
     page.locator("#sample").click()
     expect_rollouts(page, 2)
-    expect(page.locator("#drawing .stale")).to_contain_text("Not scored: ")
+    expect(page.locator("#drawing .stale")).to_contain_text("Not scored")
     expect(page.locator(CHIPS)).to_have_count(0)
     page.locator("#reward-remove-2").click()
     expect(page.locator(CHIPS).first).to_be_visible()
@@ -330,7 +330,7 @@ def its_settings_are_taken_over_and_given_back(page: Page) -> None:
     steps, undone = page.locator("#steps input"), page.locator("#train-undo-note")
     steps.fill("40")
     page.locator("#use-settings").click()
-    expect(undone).to_contain_text("the settings are those of run live")
+    expect(undone).to_contain_text("run live")
     expect(steps).to_have_value("500")
     undone.get_by_role("button", name="Undo").click()
     expect(steps).to_have_value("40")

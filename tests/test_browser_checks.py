@@ -130,7 +130,7 @@ def what_was_replaced_or_removed_is_brought_back(page: Page) -> None:
     said, first = page.locator("#undo-note"), page.locator("#reward-on-0")
     expect(said).to_contain_text("the demo's group, pattern and functions are on screen")
     page.locator("#reward-remove-0").click()
-    expect(said).to_contain_text("sums_and_answer is removed")
+    expect(said).to_contain_text("Removed sums_and_answer")
     expect(first).not_to_contain_text("sums_and_answer")
     said.get_by_role("button", name="Undo").click()
     expect(first).to_contain_text("sums_and_answer")

@@ -154,7 +154,7 @@ def a_configuration_opens_through_the_same_door(page: Page, tmp_path: Path) -> N
     with page.expect_file_chooser() as chooser:
         page.locator("#door-file").click()
     chooser.value.set_files(file)
-    expect(page.locator("#door-note")).to_contain_text("the settings are those of run.yaml")
+    expect(page.locator("#door-note")).to_contain_text("run.yaml")
     expect(page.locator("#generations input")).to_have_value("3")
 
 

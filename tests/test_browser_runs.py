@@ -271,7 +271,7 @@ def a_run_that_ends_tells_how_long_the_next_one_takes(page: Page, workspace: Pat
     run = alive(store(workspace, "paced", [{"step": 1, "seconds": 2.0}], state="running"))
     open_in_train(page, "paced")
     expect(page.locator("#run-state")).to_have_text("running")
-    expect(page.locator("#estimate")).to_contain_text("no estimate before the first run of this policy by grpo here")
+    expect(page.locator("#estimate")).to_contain_text("your first GRPO run")
     for step in range(2, 12):
         run.dir.append_metrics({"step": step, "seconds": 2.0 * step})
     run.dir.set_status("finished", step=11)
@@ -281,12 +281,12 @@ def a_run_that_ends_tells_how_long_the_next_one_takes(page: Page, workspace: Pat
 def a_queued_run_names_the_one_before_it(page: Page, workspace: Path) -> None:
     alive(store(workspace, "first", [{"step": 1}], state="running"))
     second = alive(store(workspace, "second", [], state="queued"))
-    second.dir.set_status("queued", "waits for the CPU behind run 'first'", behind="first", started=None)
+    second.dir.set_status("queued", "waiting: run 'first' uses the CPU", behind="first", started=None)
     expect(page.locator("#run-picker option[value=second]")).to_be_attached()
     page.locator("#run-picker").select_option("second")
     expect(page.locator("#stop")).to_have_text("Leave the queue")
     expect(page.locator(".run-head .progress-text")).to_have_text(
-        "waits for the CPU behind run 'first' · place 1 in the queue"
+        "waiting: run 'first' uses the CPU · place 1 in the queue"
     )
     page.get_by_role("button", name="Start anyway").click()
     expect(page.locator("#run-message")).to_have_text("second starts beside the run that it waited for")
@@ -371,7 +371,7 @@ def a_run_that_samples_nothing_shows_the_rows_it_watches(page: Page, workspace: 
     page.locator("#run-picker").select_option("pairs")
     expect(page.get_by_role("heading", name="Watched rows")).to_be_visible()
     expect(page.locator("#group-shown")).to_have_text("row 1 of 1")
-    expect(page.locator("#run-without-rollouts")).to_contain_text("A run of method dpo samples no rollouts")
+    expect(page.locator("#run-without-rollouts")).to_contain_text("DPO doesn’t sample")
     expect(page.locator("#run-heatmap .summary")).to_have_text("margin 0.00 → 1.63")
     expect(page.locator("#run-heatmap .legend .meaning")).to_have_text("blue: likelier")
     expect(page.get_by_label("Which rollouts")).to_be_hidden()

@@ -365,7 +365,7 @@ def test_a_correlation_that_one_answer_decides_is_no_finding(count):
     eight = groups(*["Step 1: = 1"] * 7, "Step 1: 1")
     same = [groups(*["Step 1: = 1"] * 8)] * (count - 1)
     line = named(preflight([eight, *same], STARTS, [right, contains_equals]))["reward and length"]
-    assert (line.level, line.value, "+1.00" in line.meaning) == ("ok", "unclear", True)
+    assert (line.level, line.value, "+1.00" in line.meaning) == ("ok", "–", True)
 
 
 @pytest.mark.parametrize(("weight", "level"), [(1.0, "ok"), (-1.0, "check")])
@@ -415,10 +415,10 @@ def test_preflight_counts_who_is_pushed_against_the_verdict_over_all_groups():
     """Under `process` the only right answer goes down, one of two wrong ones up, and one of five wrong steps up."""
     credit = worked_credit("process", [0.0, 1.0, 0.0], ("step_correctness", "answer_correctness"))
     lines = named(preflight_of([credit, credit], STARTS))
-    found = {kind: lines[f"{kind} against the verdict"] for kind in ("answers", "steps")}
-    assert (found["answers"].value, found["answers"].level) == ("2 of 2, 2 of 4", "check")
-    assert (found["steps"].value, found["steps"].level) == ("0 of 8, 2 of 10", "ok")
-    assert "answers against the verdict" not in named(preflight_of([worked_credit("process", [0.5, 1.0, 0.2])], STARTS))
+    found = {kind: lines[f"right {kind} pushed down"] for kind in ("answers", "steps")}
+    assert (found["answers"].value, found["answers"].level) == ("2 of 2 · wrong ones up 2 of 4", "check")
+    assert (found["steps"].value, found["steps"].level) == ("0 of 8 · wrong ones up 2 of 10", "ok")
+    assert "right answers pushed down" not in named(preflight_of([worked_credit("process", [0.5, 1.0, 0.2])], STARTS))
 
 
 def test_preflight_names_a_negative_weight_on_a_reward_that_judges():

@@ -155,8 +155,8 @@ def test_weights_are_seen_in_the_sum() -> None:
 
 def test_a_reward_that_no_row_fits_is_not_called_right() -> None:
     both = check_rewards(["step_correctness", "answer_correctness"])
-    assert both.headline == "Nothing wrong found in 1 reward; not tried: step_correctness."
-    assert check_rewards(["step_correctness"]).headline == "Not tried: step_correctness."
+    assert both.headline == "answer_correctness: no fault found. step_correctness could not be tried here."
+    assert check_rewards(["step_correctness"]).headline == "step_correctness could not be tried here."
 
 
 def test_ci_fails_with_a_junit_report_and_passes_for_a_right_reward(tmp_path, capsys) -> None:

@@ -129,7 +129,7 @@ def controls_answer_in_text(page: Page) -> None:
     page.get_by_role("tab", name="Inspect").click()
     expect_rollouts(page, 8)
     page.locator("#regex textarea").fill(f"(?P<{ONE_LINE}")
-    expect(page.locator("#pattern-note")).to_contain_text("does not compile")
+    expect(page.locator("#pattern-note")).to_contain_text("invalid pattern")
     page.locator("#regex textarea").fill(r"(?m)^Step \d+:")
     code = f"def mine(prompt, step, **columns):\n    print({ALL!r})\n    raise ValueError({ALL!r})\n"
     add_own_reward(page, code)

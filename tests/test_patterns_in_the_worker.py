@@ -37,8 +37,8 @@ def preview(worker: Sandbox, regex: str, *texts: str, kind: str = "starts") -> S
     [
         ("(a|aa)+$", ["b", "aab", "a" * 50 + "b"], "starts", "the step pattern is too slow (0.25 s) on rollout 3"),
         (r"\s+$", [" " * 100_000 + "x"], "starts", "the step pattern is too slow (0.25 s) on rollout 1"),
-        ("(" * 3000, ["a"], "starts", "does not compile: maximum recursion"),
-        ("[", ["a"], "starts", "does not compile: unterminated character set at character 1"),
+        ("(" * 3000, ["a"], "starts", "invalid pattern: maximum recursion"),
+        ("[", ["a"], "starts", "invalid pattern: unterminated character set at character 1"),
         ("", ["a"], "starts", "the pattern is empty and would match empty text"),
         ("x*", ["a"], "starts", "the step pattern matches empty text; require at least one character"),
         ("é" * 5001, ["a"], "starts", "the step pattern is 10,002 bytes; the limit is 10,000"),

@@ -48,7 +48,7 @@ def test_a_tracker_that_is_not_installed_is_found_before_anything_is_loaded(monk
     [
         ({"environment": "calcolator"}, r"no environment called 'calcolator'; did you mean 'calculator'\?"),
         ({"environment": {"name": "Mine", "code": "class Mine: ..."}}, "environment 'Mine' has no method 'reset'"),
-        ({"method": {"pattern": {"regex": "(["}}}, r"method\.pattern: the step pattern does not compile"),
+        ({"method": {"pattern": {"regex": "(["}}}, r"method\.pattern: invalid pattern"),
         ({"method": {"pattern": {"regex": "x*"}}}, r"method\.pattern: the step pattern matches empty text"),
         ({"method": {"rewards": [{"name": "step_corectness"}]}}, "'step_corectness'; did you mean 'step_correctness'?"),
         (

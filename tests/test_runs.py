@@ -243,7 +243,7 @@ def test_the_second_run_is_queued_and_starts_when_the_first_ends(begin: Start, u
     first = under_way()
     second = begin("finish")
     status = waits(second)
-    assert (status.state, status.reason, status.behind) == ("queued", "waits for the CPU behind run 'obey'", "obey")
+    assert (status.state, status.reason, status.behind) == ("queued", "waiting: run 'obey' uses the CPU", "obey")
     assert status.started is None
     assert status.pid is not None
     assert psutil.Process(status.pid).memory_full_info().uss < 2**27  # torch alone is more

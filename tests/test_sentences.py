@@ -252,7 +252,7 @@ def test_facts_say_what_can_be_done_about_them():
     facts = group_facts(group(*SURPRISING[:2], SURPRISING[0]), ("outcome", 0.25))
     assert [(str(fact.said), str(fact.detail), fact.action) for fact in facts] == [
         ("4 of 6 steps are right", "most errors in steps 1 and 2", "statistics"),
-        ("Final answer not counted", "only as a step", "count"),
+        ("Final answer not counted", "an answer step still counts", "count"),
         ("25 % of tokens change sign", "under `outcome`", "compare"),
     ]
     assert group_facts(group(*SURPRISING, outcome_weight=2.0))[1].action == "leave-out"
@@ -384,7 +384,7 @@ def test_a_run_says_what_it_gained_with_its_interval_or_that_it_may_be_chance():
         "entropy": [0.1, 0.2, 0.1, 0.2, 0.1] * 2,
     }
     assert [str(s) for s in about_run(before, after, curve, lengths)] == [
-        "Held-out accuracy 31 % → 75 % (+44 points, 95 % interval +36 to +51): 92 newly right, four newly wrong.",
+        "Held-out accuracy 31 % → 75 % (+44 points, 95 % interval +36 to +51): 92 fixed, four broken.",
         "Most of the gain came by step 20 of 60.",
         "Length rose from 58 to 71.",
     ]

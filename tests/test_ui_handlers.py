@@ -122,7 +122,7 @@ def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(worker
     assert "character 10" in view.pattern.text
     assert view.pattern.detail == "(?m)^(Step\n" + " " * 10 + "^"
     message = json.loads(view.drawing)
-    assert message["stale"] == "the step pattern has an error, said under Steps"  # and not a second time what it is
+    assert "character 10" not in message["stale"]  # a message stands once
     assert "show" not in message
     assert view.credit is None
 
@@ -139,7 +139,7 @@ def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
     assert view.rows[1].line == 3
     assert "ZeroDivisionError" in view.rows[1].text
     assert view.rows[1].detail.startswith("rollout 1, step 6:\nAnswer: ")
-    assert json.loads(view.drawing)["stale"] == "the reward mine has an error, said under Rewards"
+    assert "mine" in json.loads(view.drawing)["stale"]
 
 
 def test_a_group_whose_outcome_alone_differs_gets_its_colours_by_a_remedy(worker):
@@ -349,7 +349,7 @@ def test_a_run_is_what_inspect_shows():
 def test_a_pattern_that_does_not_compile_starts_no_run(services):
     name, note = run_setup.start_run(training_form(form(regex="[")), services)
     assert name is None
-    assert "does not compile" in note.text
+    assert "method.pattern" in note.text
     assert not (services.workspace / "runs").exists()
 
 
@@ -488,7 +488,7 @@ def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(wo
     unmatched = draft.but(group=answers("Step 1: a\nAnswer: 3", "nothing"))
     assert pattern_note(unmatched, rescore(unmatched, worker)).text.startswith("no match in rollout 2")
     white = draft.with_pattern(r"\n+", "starts")
-    assert "in no step" in pattern_note(white, rescore(white, worker)).text
+    assert pattern_note(white, rescore(white, worker)).level == "warning"
     assert pattern_note(white.with_pattern(r"\n+", "ends"), rescore(white, worker)).level == "plain"
     broken = form(regex="(?m)^(Step")
-    assert "does not compile" in pattern_note(broken, rescore(broken, worker)).text
+    assert "character 10" in pattern_note(broken, rescore(broken, worker)).text

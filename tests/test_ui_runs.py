@@ -223,10 +223,12 @@ def test_a_reward_function_that_not_all_have_is_one_difference():
         RunConfig.parse({"method": {"rewards": [{"name": "step_correctness"}]}, "run": {"steps": 8}}),
     ]
     assert runs.configuration_labels(configs) == [
-        "steps 4 · step_correctness weight 2.0 · with tag_format",
-        "steps 8 · step_correctness weight 1.0 · without tag_format",
+        "4 steps · step_correctness weight 2.0 · with tag_format",
+        "8 steps · step_correctness weight 1.0 · without tag_format",
     ]
     assert runs.configuration_labels(configs[:1]) == ["process"]
+    tuned = RunConfig.parse({"method": {"name": "sft"}, "run": {"steps": 4}})
+    assert runs.configuration_labels([tuned, configs[1]]) == ["SFT · 4 steps", "GRPO · 8 steps"]
     # What differs comes in the order of the configuration: four fields, and more while two would be called the same.
     method = {"sampling": {"num_generations": 4, "temperature": 0.5}, "beta": 0.1}
     third = RunConfig.parse({"task": "gsm8k", "policy": "mine", "method": method})
@@ -486,19 +488,19 @@ def test_an_estimate_says_what_it_is_made_of():
         {"run": {"steps": 60}, "method": {"prompts_per_step": 6, "sampling": {"num_generations": 8}}}
     )
     none = dict(estimate(config, None, None))
-    assert none["time"].startswith("no estimate before the first run")
+    assert "GRPO" in none["time"]
     assert none["memory"].startswith("no estimate yet")
     # 24 completions took 1.5 s a step, so 48 take 3 s, 60 times: 180 s. 16 bytes × 1 M parameters.
     known = dict(estimate(config, Pace("before", 1.5, 24), 1_000_000))
     assert known["time"] == "about 3 min: 60 steps of 3 s, the pace of before, scaled from 24 to 48 completions"
-    assert known["memory"].startswith("at least 16 MB for weights, gradients and Adam; ")
+    assert known["memory"].startswith("≥ 16 MB ")
     # Of pairs: 1.5 s for 24, 2 s for 32. The reference takes 4 bytes a parameter; of an adapter the weights are known.
     pairs = RunConfig.parse({"method": {"name": "dpo", "batch_size": 32}, "run": {"steps": 30}})
     known = dict(estimate(pairs, Pace("before", 1.5, 24), 1_000_000))
     assert known["time"] == "about 1 min: 30 steps of 2 s, the pace of before, scaled from 24 to 32 pairs"
-    assert known["memory"].startswith("at least 20 MB for weights, gradients and Adam and the reference; ")
+    assert known["memory"].startswith("≥ 20 MB ")
     pairs.policy.lora = LoraConfig()
-    assert dict(estimate(pairs, None, 1_000_000))["memory"].startswith("at least 4 MB for weights; the adapter and ")
+    assert dict(estimate(pairs, None, 1_000_000))["memory"].startswith("≥ 4 MB ")
 
 
 @pytest.mark.parametrize(

@@ -433,7 +433,7 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
         )
     elif not group.has_outcome and any(r.weight for r in credit.scored.rewards if r.kind == "outcome"):
         facts.append(
-            Fact(Sentence("Final answer **not counted**"), Sentence("only as a step"), "count", "Count it too")
+            Fact(Sentence("Final answer **not counted**"), Sentence("an answer step still counts"), "count", "Count it too")
         )
     if flipped is not None:
         action = ("uncompare", "Stop comparing") if compared else ("compare", "Compare")
@@ -686,8 +686,8 @@ def about_run(
     sure = mcnemar(gained, lost) < ALPHA and (low > 0 or high < 0)
     if not sure:
         low, high = min(low, 0.0), max(high, 0.0)
-    better = f"[{_number(gained) if gained else 'none'}](problems:became-right) newly right"
-    worse = f"[{_number(lost) if lost else 'none'}](problems:became-wrong) newly wrong"
+    better = f"[{_number(gained) if gained else 'none'}](problems:became-right) fixed"
+    worse = f"[{_number(lost) if lost else 'none'}](problems:became-wrong) broken"
     change = f"{better}, {worse}" if sure else f"may be chance on {n} problems"
     by, least, most = (f"{points:+.0f}".replace("-", "−") for points in (end - start, 100 * low, 100 * high))
     said = [f"held-out accuracy {start} % → {end} % ({by} points, 95 % interval {least} to {most}): {change}."]

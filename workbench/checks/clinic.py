@@ -166,9 +166,9 @@ class ClinicReport:
         said += [f"{counted(amiss, 'thing')} amiss with all together"] if amiss else []
         untried = [r.name for r in self.rewards if any((f.name, f.level) == ("not tried", "ok") for f in r.findings)]
         if not said and len(untried) < len(self.rewards):
-            said = [f"Nothing wrong found in {counted(len(self.rewards) - len(untried), 'reward')}"]
-        said += [f"{'not' if said else 'Not'} tried: {', '.join(untried)}"] if untried else []
-        return f"{'; '.join(said)}."
+            said = [f"{', '.join(r.name for r in self.rewards if r.name not in untried)}: no fault found"]
+        said += [f"{', '.join(untried)} could not be tried here"] if untried else []
+        return f"{'. '.join(said)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""

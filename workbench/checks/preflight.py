@@ -387,10 +387,10 @@ def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:
             continue
         mostly = 2 * sum(down) > len(down) or np.mean(up) > 1 - np.mean(down)
         yield Finding(
-            f"{kind} against the verdict",
+            f"right {kind} pushed down",
             "check" if mostly and len(credits) > 1 else "ok",  # of one prompt that may be chance
-            f"{sum(down)} of {len(down)}, {sum(up)} of {len(up)}",
-            f"right {kind} that are pushed down, wrong ones that are pushed up",
+            f"{sum(down)} of {len(down)} · wrong ones up {sum(up)} of {len(up)}",
+            f"by the sum of the advantages of each of the {kind} that a reward, or a label, judges",
             WRONGED[kind] if mostly else "",
         )
 
@@ -496,7 +496,7 @@ def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 def _correlation(name: str, r: float, least: float, meaning: str, advice: str) -> Finding:
     if abs(r) > 0.5 and least <= 0.5:
-        return Finding(name, "ok", "unclear", f"{meaning}: r = {r:+.2f}, which one answer alone decides")
+        return Finding(name, "ok", "–", f"{meaning}: r = {r:+.2f}; too few answers to tell")
     return Finding(name, "check" if advice else "ok", f"r = {r:+.2f}", meaning, advice)
 
 

@@ -115,7 +115,7 @@ class JudgeConfig(Section):
     rubric: str = Field(default=RUBRIC, min_length=1, max_length=20_000)
     """What it is to judge by; {answer} stands for the column `answer` of the data's row."""
     key_variable: str | None = Field(default=None, title="Variable with its key")
-    """The environment variable that holds the endpoint's key; None for an endpoint that wants none."""
+    """Name of the environment variable with the API key (leave empty if none)."""
     lowest: float = Field(title="Worst score", default=0.0, ge=-1000, le=1000)
     """The worst score it may give."""
     highest: float = Field(title="Best score", default=1.0, ge=-1000, le=1000)

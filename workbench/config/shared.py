@@ -171,7 +171,7 @@ class SharedConfig(Section):
     """Everything a run is made of, with a method that is not known more closely."""
 
     name: str | None = None
-    """Name of the run; None for one made from the date."""
+    """Name of the run (optional). Default: date and time."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of prompts order, sampling and new weights."""
     policy: PolicySection = Field(default_factory=PolicySection)

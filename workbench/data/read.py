@@ -219,10 +219,7 @@ def _parsed_rows(name: str, stream: IO[bytes]) -> Iterator[Row]:
     if name.lower().removesuffix(".gz").endswith((".csv", ".tsv")):
         return _csv_rows(name, stream)
     if (first := start.lstrip()[:1]) not in (b"{", b"[", b""):
-        raise TaskError(
-            f"{name} is not Parquet or JSONL but another file; a JSONL file begins with {{ and a Parquet file with "
-            "PAR1, and the name of a CSV file ends in .csv or .tsv"
-        )
+        raise TaskError(f"{name} is no data file: use .csv, .tsv, JSON, JSONL, Parquet or Arrow")
     if first == b"[" or name.lower().removesuffix(".gz").endswith(".json"):
         return _json_rows(name, stream)
     return _json_lines(name, stream)

@@ -105,9 +105,9 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, now: bool, i
 def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str, str | None]:
     """Say what is waited for, and name the run if it is one of this workspace."""
     name = behind.name if behind is not None and behind.parent.parent == workspace else None
-    other = "another run" if name is None else f"run {name!r}"
+    other = "another run (not in this workspace)" if name is None else f"run {name!r}"
     named = "the CPU" if device == "cpu" else f"GPU {device.removeprefix('GPU-')[:8]}"
-    return f"waits for {named} behind {other}", name
+    return f"waiting: {other} uses {named}", name
 
 
 def _pick_checkpoint(run: RunDir, save_steps: int) -> list[str]:

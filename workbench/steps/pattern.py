@@ -115,10 +115,10 @@ def _compiled(source: str) -> rx.Pattern[str]:
         pattern: rx.Pattern[str] = rx.compile(source)
     except rx.error as error:
         raise PatternSyntaxError(
-            f"the step pattern does not compile: {error.msg} at character {error.pos}", position=error.pos
+            f"invalid pattern: {error.msg} at character {error.pos}", position=error.pos
         ) from error
     except Exception as error:  # the package's compiler lets some of Python's own escape: RecursionError, MemoryError
-        raise PatternSyntaxError(f"the step pattern does not compile: {str(error) or type(error).__name__}") from error
+        raise PatternSyntaxError(f"invalid pattern: {str(error) or type(error).__name__}") from error
     if pattern.search("", timeout=1):
         raise PatternError("the step pattern matches empty text; require at least one character, with + for * say")
     return pattern

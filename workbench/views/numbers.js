@@ -54,9 +54,3 @@ export function duration(seconds) {
 
 /** @param {number[]} values */
 export const meanOf = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-
-/** @param {number} n 1st, 2nd, 3rd, 4th, 11th */
-export function ordinal(n) {
-  const teen = n % 100 > 10 && n % 100 < 14;
-  return `${n}${(!teen && ["th", "st", "nd", "rd"][n % 10]) || "th"}`;
-}

@@ -185,7 +185,7 @@ function scoreboard(rewards, totals) {
 export function probesFact(value) {
   const scheme = value?.own ?? "";
   const rows = value?.rows?.filter((row) => row.scheme === scheme) ?? [];
-  if (!rows.length) return ["Cheating edits not tried", "would one pay?", "Probes"];
+  if (!rows.length) return ["Not probed yet", "could padding or splitting steps game this?", "Probes"];
   const paid = rows.filter((row) => row.pays_for_no_content).length;
   return [
     `${paid} of ${count(rows.length, "cheating edit")} earn${paid === 1 ? "s" : ""} more`,
@@ -252,7 +252,7 @@ function ownTable(value, tell) {
       ),
     );
   });
-  const head = ["edit that adds no content", `largest gain under ${own}`, "first token", "schemes that pay"];
+  const head = ["edit that adds no content", `best case under ${own}`, "first token", "schemes that pay"];
   return el(
     "table",
     { class: "own", "aria-label": `What each edit gains under ${own}` },

@@ -96,7 +96,7 @@ class InspectView {
     this.change(message);
     say(this.busy, message.busy);
     const drawn = this.heatmap.data.rollouts[0]?.steps ? "Showing the last valid result" : "Not scored";
-    say(this.stale, message.stale ? `${drawn}: ${message.stale}` : message.other);
+    say(this.stale, message.stale ? `${drawn}. ${message.stale}` : message.other);
     if (message.other && !message.stale) this.stale.append(" ", link("Sample this one", sampleAgain));
     if (message.show) this.holder.classList.toggle("foreign", Boolean(message.other));
     root.classList.toggle("is-stale", Boolean(message.stale));

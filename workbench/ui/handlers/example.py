@@ -240,7 +240,7 @@ def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
     first, last = _ends(group, view.splits)
     found = f"finds {_counts(view.splits, ' per answer')}: “{first}” to “{last}”"
     if draft.pattern().is_separator:
-        return Note(f"{found}; text before the first white space is in no step", level="warning")
+        return Note(f"{found}. The text before the first match belongs to no step.", level="warning")
     return Note(found, level="plain")
 
 

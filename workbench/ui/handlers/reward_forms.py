@@ -95,7 +95,7 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
     },
     "model.format": {"label": "Format", "choices": FORMAT_CHOICES},
     "model.reduce": {"label": "Used as", "choices": REDUCE_CHOICES},
-    "model.trust_remote_code": {"label": "Run its repository's own code, with my rights", **PLAIN},
+    "model.trust_remote_code": {"label": "Trust and run code from its repository", **PLAIN},
     "judge.kind": {"label": "Scores", "choices": KINDS},
     "judge.rubric": {"lines": 4, "max_lines": 12, **PLAIN},
     "belief.of": {"label": "Belief in", "choices": BELIEF_OF},

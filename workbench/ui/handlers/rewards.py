@@ -239,7 +239,7 @@ def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | Non
     row, editor = draft.row(editing), None
     if row is not None and editing in said and said[editing]["level"] == "error":
         editor = _before_the_error(editing, said[editing], view.prints)
-        said[editing] = cast(SaidPayload, Note("has an error, said above its code").to_json())  # a message stands once
+        said[editing] = cast(SaidPayload, Note("Error: see the editor").to_json())  # a message stands once
     elif row is not None and view.credit is not None:
         editor = returned(view.credit.scored, row)
     return {"rows": said, "editor": editor}

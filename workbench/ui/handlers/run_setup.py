@@ -175,7 +175,7 @@ def _time(config: RunConfig, pace: Pace | None) -> str:
     if config.run.epochs is not None:
         return "no estimate yet; how many steps the epochs are is counted when the run starts"
     if pace is None:
-        return f"no estimate before the first run of this policy by {config.method.name} here"
+        return f"estimate after your first {config.method.name.upper()} run of this policy"
     planned = config.method.rows_per_step
     step = pace.seconds * planned / pace.rows
     scaled = "" if planned == pace.rows else f", scaled from {pace.rows} to {_batch(config)}"
@@ -187,22 +187,18 @@ def _memory(config: RunConfig, parameters: int | None, vocabulary: int) -> str:
     if not parameters:
         return "no estimate yet; known once the policy has been loaded"
     policy, method = config.policy, config.method
-    on_top = f"activations of {_batch(config)} come on top"
+    on_top = "activations"
     if vocabulary and method.rollouts_per_step:
         rows = min(config.run.micro_batch_size or method.rows_per_step, method.rows_per_step)
         logits = _size(rows * config.sampled.sampling.max_completion_length * vocabulary * LOGITS_BYTES)
-        on_top = f"logits of {counted(rows, 'completion')} take up to {logits}, and {on_top}"
+        on_top = f"up to {logits} of logits, plus activations"
     quantised = {"8bit": 1, "4bit": 0.5}.get(policy.quantisation)  # and a little more, for their constants
     plain = 2 if policy.dtype in ("bfloat16", "float16") else 4
     weights = (plain if quantised is None else quantised) * parameters
     if config.policy.lora is not None or config.policy.adapter is not None:
-        return f"at least {_size(weights)} for weights; the adapter and {on_top}"
+        return f"≥ {_size(weights)} plus the adapter, {on_top}"
     copies = COPIES + config.method.has_reference  # a reference policy beside it
-    return (
-        f"at least {_size(copies * weights)} for weights, gradients and Adam"
-        + (" and the reference" if config.method.has_reference else "")
-        + f"; {on_top}"
-    )
+    return f"≥ {_size(copies * weights)} plus {on_top}"
 
 
 def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:

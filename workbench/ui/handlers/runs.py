@@ -260,7 +260,8 @@ def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
         return [configs[0].method.label]
     every = dict.fromkeys(name for config in configs for name in _reward_names(config))
     not_in_all = [name for name in every if any(name not in _reward_names(config) for config in configs)]
-    said: dict[str, list[str]] = {}  # what differs → how each configuration says it
+    methods = [config.method.name.upper() for config in configs]
+    said = {"method.name": methods} if len(set(methods)) > 1 else {}  # what differs → how each configuration says it
     for row in differences(dict(zip(map(str, range(len(configs))), configs, strict=True))):
         field, values = row["field"], row["values"]
         reward = next((name for name in not_in_all if field.startswith(f"{_REWARDS}{name}.")), None)
@@ -268,10 +269,11 @@ def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
             said[f"{_REWARDS}{reward}"] = [
                 f"{'with' if reward in _reward_names(config) else 'without'} {reward}" for config in configs
             ]
-        elif field != "seed":
-            said[field] = [f"{_short(field)} {value}" for value in values]
+        elif field not in ("seed", "method.name") and MISSING not in values:
+            said[field] = [f"{value} steps" if field == "run.steps" else f"{_short(field)} {value}" for value in values]
     parts = list(said.values())
-    apart = (n for n in range(FEW_FIELDS, len(parts)) if len(set(zip(*parts[:n], strict=True))) == len(configs))
+    few = 2 if "method.name" in said else FEW_FIELDS  # methods differ in most of their fields
+    apart = (n for n in range(few, len(parts)) if len(set(zip(*parts[:n], strict=True))) == len(configs))
     count = next(apart, len(parts))
     return [" · ".join(part[i] for part in parts[:count]) or config.method.label for i, config in enumerate(configs)]
 
@@ -391,7 +393,8 @@ def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageSta
 
     Raises WorkbenchError as ``use_settings``, and for a checkpoint that is not there.
     """
-    return take_over(draft, f"{reference}, its policy included", _config_from(reference, workspace))
+    name = f"{reference}, starting from its trained weights. Press Start"
+    return take_over(draft, name, _config_from(reference, workspace))
 
 
 def _config_from(reference: str, workspace: Path) -> RunConfig:

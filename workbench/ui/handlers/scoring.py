@@ -140,11 +140,11 @@ def rescore(
         credit_note = Note(str(error))
     failing = [row.name for row, note in zip(draft.rows, notes, strict=True) if note is not None]
     if pattern_note is not None:
-        wrong = "the step pattern has an error, said under Steps"
+        wrong = "Fix the pattern under Steps."
     elif credit_note is not None:
-        wrong = "the credit has an error, said under Credit"
+        wrong = "Fix the settings under Credit."
     elif failing:
-        wrong = f"the reward {failing[0]} has an error, said under Rewards"
+        wrong = f"Fix {failing[0]} under Rewards."
     if wrong:
         # The group without colours is drawn only where there is no earlier drawing of it to keep.
         drawing = message(stale=wrong, group=group_payload(group))
@@ -178,7 +178,7 @@ def score(
     on_screen = rewards_on_screen(draft, group, models)
     rewards = [one for one in on_screen if isinstance(one, Reward) or not one.asks_policy]
     if not rewards:
-        raise NothingScores("no reward function is on; switch one on or add one")
+        raise NothingScores("No reward is on: switch one on or add one.")
     scheme = credit_config(draft.credit)
     second = None if draft.compare is None else credit_config(draft.compare, "page.compare")
     weighs = scheme.oar or (second is not None and second.oar)

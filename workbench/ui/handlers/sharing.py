@@ -323,7 +323,7 @@ def take_over(draft: PageState, name: str, config: RunConfig, *, from_hub: bool 
     taken = draft.with_config(config)
     rows, kept = keep_written(taken.rows, draft.rows)
     taken = taken.but(rows=rows)
-    note = Note("; ".join(filter(None, (f"the settings are those of {name}", kept))), level="info")
+    note = Note("; ".join(filter(None, (f"Form filled from {name}", kept))), level="info")
     if taken.tree["task"] == draft.tree["task"]:
         return taken, note
     if taken.task.startswith(HUB) and not from_hub:

@@ -533,14 +533,16 @@ def _wire_undo(form: Form, then_score: ThenScore) -> None:
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
     brought_back = gr.on(
         [note.apply for note in form.undo_notes],
-        lambda before, tab: gr.skip() if before is None else shown(form, read(tab), before, undo="as it was before"),
+        lambda before, tab: (
+            gr.skip() if before is None else shown(form, read(tab), before, undo="Restored what was there before")
+        ),
         [form.undo_before, *form.inputs],
         form.outputs,
         queue=False,
         **PRIVATE,
     )
     started_over = form.start_over.click(
-        lambda tab: shown(form, read(tab), handlers.first_draft(), undo="reset to defaults"),
+        lambda tab: shown(form, read(tab), handlers.first_draft(), undo="Reset to defaults"),
         form.inputs,
         form.outputs,
         queue=False,

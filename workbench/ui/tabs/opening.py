@@ -126,7 +126,7 @@ class DoorEvents:
                 opened, said = open_config(before, file.name, file.read_bytes())
             except ConfigError as error:
                 return {self.door.note: note_value(Note(str(error)))}
-            loaded = shown(self.form, before, opened, undo=f"loaded {file.name}")
+            loaded = shown(self.form, before, opened, undo=f"Loaded {file.name}")
             return loaded | {self.door.note: note_value(said)}
         if opening.imported is None and opening.section is None and not opening.rewards:
             return gr.skip()

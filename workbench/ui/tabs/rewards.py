@@ -119,7 +119,7 @@ def wire_rewards(form: Form, services: Services) -> None:
         if row is None:
             return gr.skip()
         after = before.but(rows=tuple(other for other in before.rows if other is not row))
-        return shown(form, before, after, undo=f"{row.name} is removed")
+        return shown(form, before, after, undo=f"Removed {row.name}")
 
     rewards.removing.change(remove, [rewards.removing, *form.inputs], form.outputs, trigger_mode="multiple", **ONCE)
 
@@ -210,8 +210,8 @@ def _wire_code(form: Form, services: Services, row: RewardRow, widgets: dict[str
 
 def _schedule(form: Form, row: RewardRow, said: gr.HTML) -> None:
     """Make the field of the weights by step of training, read once it is written: a half typed one says nothing."""
-    placeholder = "none; 0:1,60:0 falls from 1 to 0 in 60 steps"
-    weights = field("reward-schedule", str, "Weight by step of training", row.schedule, placeholder=placeholder)
+    placeholder = "e.g. 0:1, 60:0 fades out over 60 steps"
+    weights = field("reward-schedule", str, "Weight schedule (optional)", row.schedule, placeholder=placeholder)
 
     def schedule(text: str, *held: Any) -> Updates:
         before = read(*held)
@@ -222,7 +222,7 @@ def _schedule(form: Form, row: RewardRow, said: gr.HTML) -> None:
             after = before.with_row(now.with_schedule(text or ""), row.key)
         except ConfigError as error:
             return {said: note_value(Note(str(error)))}
-        return shown(form, before, after, undo=f"{row.name}: its weight by step of training was changed")
+        return shown(form, before, after, undo=f"Changed the weight schedule of {row.name}")
 
     ends = [weights.submit, weights.blur]
     gr.on(ends, schedule, [weights, *form.inputs], [said, *form.outputs], trigger_mode="multiple", **ONCE)

@@ -4,7 +4,7 @@
 /** @import { Credited, Measure, Prepared } from "./payload.js" */
 
 import { el, objectUrl } from "../dom.js";
-import { count, ordinal, score, signed } from "../numbers.js";
+import { count, score, signed } from "../numbers.js";
 import { copyMarks, equalTo, named } from "./copies.js";
 import { stepSaid, stepText, tint } from "./measures.js";
 import { factText, isWatched, labelSaid, nameOf, paneTitles } from "./rows.js";
@@ -40,7 +40,7 @@ export function card(data, g, measure, { whole = false, folded = false, plain = 
     el(
       "header",
       {},
-      el("h3", { title: inNumbers(data, g) || null }, rollout.name ?? `${g + 1}`),
+      el("h3", {}, rollout.name ?? `${g + 1}`),
       ...copyMarks(data, g, folded),
       ...factsOf(rollout),
       ...marksOf(rollout),
@@ -88,21 +88,6 @@ function factsOf({ steps, outcome, texts, facts, right, remark, turns, extracted
     turns ? fact("", count(turnCount({ turns }), "turn"), timeSaid({ turns })) : null,
     observed ? fact("", `${observed} observed`, OBSERVED_TITLE) : null,
   ];
-}
-
-/** @param {Prepared} data @param {number} g A rollout in numbers; "" for one that nothing has scored. */
-export function inNumbers({ rollouts }, g) {
-  const { steps, outcome, rank, texts, turns, name } = rollouts[g];
-  if (!steps || isWatched({ name })) return "";
-  const hasOutcome = (outcome ?? null) !== null;
-  const ranked = rollouts.filter((rollout) => rollout.rank).length;
-  return [
-    hasOutcome ? `R ${score(outcome)}` : "",
-    `Σr ${score(sumOfSteps(steps))}`,
-    count(steps.length, "step"),
-    count(sampledLength({ texts, turns }), "token"),
-    rank ? `${ordinal(rank)} of ${ranked} by ${hasOutcome ? "R + " : ""}Σr` : "",
-  ].filter(Boolean).join(" · ");
 }
 
 /** @param {Credited} rollout @param {Measure} measure What stands in the columns beside the steps. */

@@ -6,7 +6,7 @@
 
 import { el } from "../dom.js";
 import { number, percent, score, signed } from "../numbers.js";
-import { inNumbers, WRONG } from "./cards.js";
+import { WRONG } from "./cards.js";
 import { isLeftOut } from "./copies.js";
 import { tint } from "./measures.js";
 import { nameOf } from "./rows.js";
@@ -47,8 +47,6 @@ export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask, loss, unf
   const sums = [sumOf(data, rollout, t), both && data.other ? sumOf(data.other, both, t) : null];
   const logged = remarks(rollout, rollout.stepOf[t]);
   const said = logged.length ? [el("div", { class: "remarks" }, ...logged)] : [];
-  const whole = inNumbers(data, g);
-  const numbers = whole ? el("p", { class: "whole" }, `${nameOf(data, g)}: ${whole}`) : null;
   const keys = KEYS.flatMap(([key, what]) => [el("kbd", {}, key), ` ${what} `]);
   return [
     top,
@@ -59,7 +57,7 @@ export function pinnedDetails(data, { g, t }, measure, { onUnpin, ask, loss, unf
       isPlain ? null : underOthers(data, rollout, t),
       isPlain ? null : probability(rollout, t),
       ...said,
-      isPlain ? known : fold("Every number", unfolded, known, numbers, ...sums),
+      isPlain ? known : fold("Every number", unfolded, known, ...sums),
       loss ? fold("In the loss", unfolded, loss) : null,
       el("p", { class: "keys" }, ...keys),
     ),
@@ -218,12 +216,12 @@ function underOthers({ scheme }, { under, stepOf }, t) {
   const k = stepOf[t];
   const parts = Object.entries(under ?? {}).flatMap(([name, values]) => {
     if (values[k] === undefined) return [];
-    const how = name === WITH_ANSWER ? ["with the final answer counted, "] : ["under ", el("code", {}, name), " "];
-    return [[...how, el("b", {}, signed(values[k], 2))]];
+    const how = name === WITH_ANSWER ? ["with the final answer counted "] : [el("code", {}, name), " "];
+    return [" · ", ...how, el("b", {}, signed(values[k], 2))];
   });
-  if (!parts.length) return null;
-  const joined = parts.flatMap((part, i) => (i ? [i === parts.length - 1 ? "; " : ", ", ...part] : part));
-  return el("p", { class: "under", title: `Here: ${scheme}` }, "It would be ", ...joined, ".");
+  return parts.length
+    ? el("p", { class: "under", title: `Here: ${scheme}` }, "Under other schemes: ", ...parts.slice(1))
+    : null;
 }
 
 /** @param {Credited} rollout @param {number} t How likely the token was, and the least likely one of its step. */

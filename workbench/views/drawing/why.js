@@ -150,7 +150,7 @@ const signedOrNull = (value) => value === null ? null : signed(value, 4);
 /** @param {Credited} rollout @param {number} k What reward functions logged of a step, and of the whole completion. */
 export function remarksOf({ steps, logged = [] }, k) {
   return [...(steps?.[k]?.logged ?? []), ...logged].map(([name, column, value]) => ({
-    name: `${name}, ${column}`,
+    name: column === "extracted_answer" ? "Answer read:" : `${name}, ${column}`,
     text: column === "quote" ? `“${value}”` : `${value}`,
   }));
 }

@@ -21,7 +21,7 @@ import { plural, readSort, RunTable, shownRuns, when, writeSort } from "./table.
 const LIVE_EVERY = 2000; // milliseconds
 const IDLE_EVERY = 6000;
 const LOST = "No connection to the workbench; what is shown stays, and is asked for again.";
-const HINT = "Choose runs in the first column to see them on the same curves; a run's name opens it on Train.";
+const HINT = "Tick runs to compare them. Click a name to open it.";
 
 /** @param {string | null} id @param {string} text @param {() => void} onclick @param {string | null} [kind] */
 const button = (id, text, onclick, kind = null) => el("button", { type: "button", id, class: kind, onclick }, text);
@@ -124,7 +124,7 @@ class Trash {
     once(this.node, trashed, () =>
       this.node.replaceChildren(
         el("summary", {}, plural(trashed.length, "deleted run")),
-        el("p", { class: "muted" }, "Kept in the workspace’s folder trash; remove them there to free the space."),
+        el("p", { class: "muted" }, "Deleted runs stay in the workspace’s folder trash."),
         el("ul", {}, ...trashed.map(item)),
       ));
   }

@@ -56,9 +56,10 @@ function queueText({ ahead, wait }) {
  */
 export function withoutRollouts({ method, has_rollouts }, hasRows) {
   if (has_rollouts) return "";
-  const none = `A run of method ${method} samples no rollouts`;
-  if (!hasRows) return `${none}; its curves are all there is to see.`;
-  return `${none}. Below are held-out rows, the same at every step: what differs is the model.`;
+  const none = `${method?.toUpperCase()} doesn’t sample.`;
+  return `${none} ${
+    hasRows ? "Below: the same held-out rows as the model changes." : "Its curves are all there is to see."
+  }`;
 }
 
 /** Names that were stored as JSON; null for none, or anything else. @param {string | null} stored */
