@@ -134,6 +134,10 @@ def a_token_is_pinned_and_explained(page: Page) -> None:
     details.get_by_text("Every number").click()
     terms = details.get_by_role("region", name="Terms of the advantage")
     expect(terms.locator("tbody tr")).to_have_count(first.locator(".chip").count() - 1)
+    page.set_viewport_size({"width": 1366, "height": 860})  # the panel is narrow, and the sum in sight
+    edges = terms.evaluate("node => [node, node.querySelector('tfoot td')].map((n) => n.getBoundingClientRect().right)")
+    assert edges[1] <= edges[0] + 1
+    page.set_viewport_size({"width": 1280, "height": 860})
     total = terms.locator("tfoot td").inner_text()
     rows = terms.locator("tbody td:last-child").all_inner_texts()
     number = [float(text.replace("\u2212", "-")) for text in [*rows, total]]
@@ -334,7 +338,7 @@ def its_settings_are_taken_over_and_given_back(page: Page) -> None:
     expect(steps).to_have_value("500")
     undone.get_by_role("button", name="Undo").click()
     expect(steps).to_have_value("40")
-    expect(undone).to_contain_text("as it was before")
+    expect(undone).to_contain_text("Restored")
 
 
 def its_policy_is_inspected(page: Page) -> None:

@@ -141,7 +141,7 @@ def what_was_replaced_or_removed_is_brought_back(page: Page) -> None:
     expect(page.locator("#prompt textarea")).to_have_value(re.compile("Start with"))
     said.get_by_role("button", name="Undo").click()
     expect_rollouts(page, 4)
-    expect(said).to_contain_text("as it was before")
+    expect(said).to_contain_text("Restored")
     said.get_by_role("button", name="Undo").click()
     expect_rollouts(page, 8)
     expect(first).to_contain_text("step_correctness")

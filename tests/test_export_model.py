@@ -62,11 +62,13 @@ def test_a_merged_model_computes_what_base_and_adapter_do(adapted: Run, tmp_path
     torch.testing.assert_close(logits(str(folder)), together, atol=1e-4, rtol=1e-4)
     assert not (folder / "adapter_config.json").exists()
     assert folder.stat().st_mode & 0o777 == 0o755
+    assert adapted.summary().adapter  # and so the page offers it
 
 
 def test_whole_weights_are_exported_as_they_are(whole: Run, tmp_path: Path) -> None:
     folder = export_model("mine", "merged", tmp_path / "model", workspace(whole))
     torch.testing.assert_close(logits(str(folder)), logits(str(whole.dir.checkpoints / "final")))
+    assert not whole.summary().adapter
     with pytest.raises(RunError, match="trained whole weights and has no adapter; export them with --merged"):
         export_model("mine", "adapter", tmp_path / "none", workspace(whole))
     with pytest.raises(RunError, match="has no checkpoint-7; it has those of steps 1"):

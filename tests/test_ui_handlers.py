@@ -53,6 +53,14 @@ def test_a_rollout_without_a_step_is_not_one_without_a_match():
     assert note.text.startswith("no match in rollout 2")
 
 
+def test_a_page_without_answers_names_its_prompt_and_an_environment_is_told_in_a_sentence():
+    empty = json.loads(rescore(draft_of().but(group=None, text="3 + 4?"), Sandbox()).drawing)
+    assert (empty["prompt"], "show" in empty) == ("3 + 4?", False)
+    group = Group("q", (make_rollout(["call: 3+4\n"]),), sampling={"environment": {"name": "calculator"}})
+    assert "“call: 7+3”" in scoring._about(group)
+    assert "Mine answers each turn" in scoring._about(replace(group, sampling={"environment": {"name": "Mine"}}))
+
+
 def test_presets_are_listed_by_what_they_find():
     """Those that match in every answer come first, and of these the ones with most steps in each."""
     rollouts = [make_rollout(["Step 1: a\n", "Step 2: b\n", "end"]), make_rollout(["Step 1: c\n", "\nd", "end"])]

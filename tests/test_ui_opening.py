@@ -10,6 +10,7 @@ import pytest
 from tests.drafts import draft_of, own_row
 from workbench.data.rollouts import Builder
 from workbench.rewards import Sandbox
+from workbench.steps import PRESETS
 from workbench.ui.handlers import opening as opening_handlers
 from workbench.ui.handlers.checks import check_rewards
 from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group_rows, open_file, with_opened
@@ -69,6 +70,20 @@ def test_data_that_comes_along_is_opened_with_progress_and_scored(tmp_path, work
     drawn = json.loads(view.drawing)
     assert (drawn["other"], drawn["about"]) == ("", "read from model-solutions-300.jsonl, tokenizer tiny")
     assert [rollout["outcome"] for rollout in drawn["show"]["rollouts"]] == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_a_log_takes_a_preset_that_matches_where_the_pages_own_matches_nothing(tmp_path):
+    texts = ["1. Add\nwith more\n2. So it is 7", "1. Guess\n2. So it is 8"]
+    rows = [{"prompt": "3 + 4?", "completion": text, "reward": float(i)} for i, text in enumerate(texts)]
+    view = opened(tmp_path, write(tmp_path, *rows))[-1]
+    numbered = PRESETS["numbered"].pattern
+    page = draft_of()
+    assert with_opened(page, view).pattern() == numbered
+    written = page.with_pattern(r"(?m)^Thus", "starts")
+    assert with_opened(written, view).pattern() == written.pattern()
+    steps = [{**row, "completion": f"Step 1: {row['completion']}"} for row in rows]
+    kept = with_opened(page, opened(tmp_path, write(tmp_path, *steps, name="steps.jsonl"))[-1])
+    assert kept.pattern() == page.pattern()
 
 
 def test_the_first_group_is_tokenised_and_another_when_it_is_asked_for(tmp_path, monkeypatch):

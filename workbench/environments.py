@@ -115,6 +115,7 @@ _LARGEST = 10**15
 class Calculator:
     """The text environment of the task ``calculator``; a turn is a line."""
 
+    about = "answers “call: 7+3” with “= 10”; a line that begins with “Answer:” ends the episode"
     stop: Sequence[str] = ("\n",)
 
     def reset(self, prompt: str, **columns: object) -> None:

@@ -433,7 +433,12 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
         )
     elif not group.has_outcome and any(r.weight for r in credit.scored.rewards if r.kind == "outcome"):
         facts.append(
-            Fact(Sentence("Final answer **not counted**"), Sentence("an answer step still counts"), "count", "Count it too")
+            Fact(
+                Sentence("Final answer **not counted**"),
+                Sentence("an answer step still counts"),
+                "count",
+                "Count it too",
+            )
         )
     if flipped is not None:
         action = ("uncompare", "Stop comparing") if compared else ("compare", "Compare")

@@ -24,6 +24,7 @@ from workbench.config import RUN_NAME
 from workbench.config.run import METHODS, Method, RunConfig
 from workbench.errors import RunError, WorkbenchError, did_you_mean
 from workbench.places import RUN, default_workspace
+from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, edited, nothing_usable, saved
 from workbench.runs.processes import kill_all, lives, members, parent_of, wait_gone
@@ -99,11 +100,11 @@ class Run:
     def summary_of(self, status: RunStatus, config: RunConfig) -> RunSummary:
         """The same of a status and a configuration that were read already."""
         gives: Literal["policy", "reward model"] = "policy" if config.method.reward_format is None else "reward model"
-        policies: list[str] = []  # those that were written to their end; whether they are whole is not looked at
+        policies: dict[str, Path] = {}  # those that were written to their end; whether they are whole is not looked at
         if status.final and gives == "policy":
-            policies += [f"{RUN}{self.name}"] * (self.dir.checkpoints / "final" / MANIFEST).is_file()
-            written = (point.step for point in saved(self.dir.checkpoints) if (point.path / MANIFEST).is_file())
-            policies += [f"{RUN}{self.name}@{step}" for step in written]
+            named = {f"{RUN}{self.name}@{point.step}": point.path for point in saved(self.dir.checkpoints)}
+            policies = {f"{RUN}{self.name}": self.dir.checkpoints / "final", **named}
+            policies = {name: folder for name, folder in policies.items() if (folder / MANIFEST).is_file()}
         return RunSummary(
             self.name,
             status.state,
@@ -124,6 +125,7 @@ class Run:
             seed=config.seed,
             gives=gives if status.state == "finished" else None,
             policies=tuple(policies),
+            adapter=any(is_adapter(folder) for folder in [*policies.values()][:1]),
         )
 
     def data(self) -> dict[str, Any]:
@@ -456,6 +458,8 @@ class RunSummary:
     policies: tuple[str, ...] = ()
     """What names its policy's checkpoints in the place of a policy, the newest first: run:NAME of a finished run, and
     run:NAME@STEP."""
+    adapter: bool = False
+    """Whether the newest of them is an adapter alone."""
 
     @property
     def readable(self) -> bool:

@@ -185,7 +185,7 @@ function scoreboard(rewards, totals) {
 export function probesFact(value) {
   const scheme = value?.own ?? "";
   const rows = value?.rows?.filter((row) => row.scheme === scheme) ?? [];
-  if (!rows.length) return ["Not probed yet", "could padding or splitting steps game this?", "Probes"];
+  if (!rows.length) return ["Not probed yet", "could padding pay?", "Probes"];
   const paid = rows.filter((row) => row.pays_for_no_content).length;
   return [
     `${paid} of ${count(rows.length, "cheating edit")} earn${paid === 1 ? "s" : ""} more`,

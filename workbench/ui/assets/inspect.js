@@ -7,7 +7,7 @@
 /** @typedef {{ texts: string[], finished: boolean[], prompt: string }} Stream */
 /**
  * @typedef {{ show?: GroupPayload, about?: string, other?: string, stale?: string, group?: GroupPayload, busy?: string,
- *   stream?: Stream, back?: boolean, empty?: string }} DrawingMessage What the right side is to do.
+ *   stream?: Stream, back?: boolean, empty?: string, prompt?: string }} DrawingMessage What the right side is to do.
  */
 
 import { el, say } from "../../views/dom.js";
@@ -96,7 +96,7 @@ class InspectView {
     this.change(message);
     say(this.busy, message.busy);
     const drawn = this.heatmap.data.rollouts[0]?.steps ? "Showing the last valid result" : "Not scored";
-    say(this.stale, message.stale ? `${drawn}. ${message.stale}` : message.other);
+    say(this.stale, message.stale ? `${drawn}. ${message.stale}` : message.other ?? message.empty);
     if (message.other && !message.stale) this.stale.append(" ", link("Sample this one", sampleAgain));
     if (message.show) this.holder.classList.toggle("foreign", Boolean(message.other));
     root.classList.toggle("is-stale", Boolean(message.stale));
@@ -114,7 +114,7 @@ class InspectView {
   }
 
   /** @param {DrawingMessage} message */
-  change({ show, about, stale, group, stream, busy, empty }) {
+  change({ show, about, stale, group, stream, busy, empty, prompt = "" }) {
     if (show) {
       this.draw(show, about);
       address.follow(this.heatmap);
@@ -126,7 +126,10 @@ class InspectView {
       nameGroup(stream);
       this.shown = false;
     } else if (busy) this.heatmap.dim(true);
-    else if (empty) heading().textContent = empty;
+    else if (empty) {
+      this.holder.classList.add("foreign"); // those on screen answer another prompt
+      nameGroup({ prompt });
+    }
   }
 
   /** @param {GroupPayload} payload @param {string} [columns] */

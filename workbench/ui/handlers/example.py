@@ -244,23 +244,46 @@ def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
     return Note(found, level="plain")
 
 
+def matching_presets(draft: PageState) -> dict[str, list[Split]]:
+    """Return how each preset that finds steps in the draft's group splits it."""
+    found: dict[str, list[Split]] = {}
+    for name, preset in PRESETS.items():
+        pattern = draft.with_pattern(preset.pattern.regex, preset.pattern.kind).pattern()
+        with suppress(PatternError):  # of token probabilities that the group lacks
+            splits = split_group(cast(Group, draft.group), pattern)
+            if any(cut.matched for cut in splits):
+                found[name] = splits
+    return found
+
+
 def try_presets(draft: PageState) -> tuple[list[list[str]], list[str]]:
     """Return a row for each preset that finds steps in the draft's group, and the names of the other presets.
 
     First come those that match in most answers, and of these the ones that find most steps there.
     """
-    assert draft.group is not None
-    rows, others = [], []
-    for name, preset in PRESETS.items():
-        pattern, splits = draft.with_pattern(preset.pattern.regex, preset.pattern.kind).pattern(), []
-        with suppress(PatternError):  # of token probabilities that the group lacks
-            splits = split_group(draft.group, pattern)
-        if steps := [len(cut.steps) for cut in splits if cut.matched]:
-            row = [name, _counts(splits), *_ends(draft.group, splits), preset.used_by]
-            rows.append(((len(steps), min(steps)), row))
-        else:
-            others.append(name)
-    return [row for _, row in sorted(rows, key=lambda found: found[0], reverse=True)], others
+    found = matching_presets(draft)
+    steps = {name: [len(cut.steps) for cut in splits if cut.matched] for name, splits in found.items()}
+    rows = [
+        [name, _counts(found[name]), *_ends(cast(Group, draft.group), found[name]), PRESETS[name].used_by]
+        for name in sorted(found, key=lambda name: (len(steps[name]), min(steps[name])), reverse=True)
+    ]
+    return rows, [name for name in PRESETS if name not in found]
+
+
+def fitting_preset(draft: PageState) -> str | None:
+    """Return the preset for text that matches in most of the group's answers, if the draft's is one that matches none.
+
+    A pattern that somebody wrote stays.
+    """
+    own, found = preset_of(draft.regex, draft.kind), matching_presets(draft)
+    if own == CUSTOM or own in found:
+        return None
+    counts = {
+        name: sum(cut.matched for cut in splits)
+        for name, splits in found.items()
+        if PRESETS[name].pattern.kind not in (*NUMBERS, "turns")
+    }
+    return max(counts, key=lambda name: counts[name], default=None)
 
 
 def _counts(splits: Sequence[Split], each: str = "") -> str:

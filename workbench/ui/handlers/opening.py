@@ -27,7 +27,7 @@ from workbench.rewards.source import reward_functions, reward_in_file
 from workbench.schema import Prompt, counted
 from workbench.sentences import about_opened
 from workbench.steps import PRESETS
-from workbench.ui.handlers.example import choose_example, find_task, in_page_words, with_group
+from workbench.ui.handlers.example import choose_example, find_task, fitting_preset, in_page_words, with_group
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
@@ -264,9 +264,9 @@ def with_opened(draft: PageState, opening: Opening) -> PageState:
     draft = draft.but(rows=tuple(row.for_data(columns_there) for row in draft.rows)).with_scheme_for_rewards()
     if opening.advantages is not None and draft.credit["scheme"] == "outcome":
         draft = draft.but(credit=with_settings(draft.credit, opening.advantages.options))
-    preset = PRESETS.get(opening.imported.facts.preset or "")
-    draft = draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
-    return with_group(draft, opening.imported.groups[0])
+    draft = with_group(draft, opening.imported.groups[0])
+    preset = PRESETS.get(opening.imported.facts.preset or fitting_preset(draft) or "")
+    return draft if preset is None else draft.with_pattern(preset.pattern.regex, preset.pattern.kind)
 
 
 def samples_at_once(draft: PageState, opening: Opening) -> bool:

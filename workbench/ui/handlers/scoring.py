@@ -14,6 +14,7 @@ from workbench.checks import Finding, preflight_of
 from workbench.config import PromptSection, RewardConfig
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
 from workbench.data.hand_labels import HandLabels
+from workbench.environments import ENVIRONMENTS
 from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, Sandbox, score_split, split_group
@@ -113,7 +114,7 @@ def rescore(
     notes: list[Note | None] = [None] * len(draft.rows)
     pattern_note = credit_note = None
     if group is None:
-        return ScoringView(message(empty="Press Sample & score (Ctrl+Enter) to see a group."), None, tuple(notes), None)
+        return ScoringView(message(empty="No answers to this prompt yet.", prompt=draft.text), None, tuple(notes), None)
     drawing, findings, wrong, credit, other = "", "", "", None, None
     prints: Mapping[int | None, str] = {}
     splits: list[Split] = []
@@ -368,7 +369,11 @@ def _about(group: Group) -> str:
         parts.append(f"temperature {sampling['temperature']:g}")
     if "seed" in sampling:
         parts.append(f"seed {sampling['seed']}")
-    return ", ".join(part for part in parts if part)
+    said = ", ".join(part for part in parts if part)
+    if not isinstance(environment := sampling.get("environment"), dict):
+        return said
+    name = str(environment.get("name"))
+    return f"{said}. The environment {name} {getattr(ENVIRONMENTS.get(name), 'about', 'answers each turn')}."
 
 
 def isolation_note(worker: Sandbox) -> Note | None:

@@ -533,9 +533,7 @@ def _wire_undo(form: Form, then_score: ThenScore) -> None:
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
     brought_back = gr.on(
         [note.apply for note in form.undo_notes],
-        lambda before, tab: (
-            gr.skip() if before is None else shown(form, read(tab), before, undo="Restored what was there before")
-        ),
+        lambda before, tab: gr.skip() if before is None else shown(form, read(tab), before, undo="Restored"),
         [form.undo_before, *form.inputs],
         form.outputs,
         queue=False,

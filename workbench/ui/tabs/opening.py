@@ -17,7 +17,7 @@ from workbench.rewards.others import Role
 from workbench.ui.handlers import checks as checking
 from workbench.ui.handlers import opening as handlers
 from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.session import KEPT_FILES, Recent, Services
 from workbench.ui.handlers.sharing import open_config
 from workbench.ui.tabs.form import (
@@ -80,9 +80,10 @@ class DoorEvents:
         door.path.input(self._by_name, door.path, self.wanted, **QUEUED)
         wire_cancel(door.cancel, services.opening, services.judges)
         # What follows stands outside of what is drawn anew, which would take its own events with it.
-        read_in = [door.note, door.cancel, self.opened]
+        read_in = [door.note, door.cancel, self.opened, form.drawing]
         opens = self.wanted.change(self._open, None, read_in, concurrency_limit=2, **PRIVATE)
-        shows = opens.then(self._show, form.inputs, [door.note, self.place, self.sampling, *form.outputs], **QUEUED)
+        shown_in = [door.note, self.place, self.sampling, form.drawing, *form.outputs]
+        shows = opens.then(self._show, form.inputs, shown_in, **QUEUED)
         # Not before: what is sampled is what the fields say once they are set.
         shows.then(lambda asked: asked, self.sampling, sample_now, **QUEUED)
         then_score(shows)
@@ -112,26 +113,29 @@ class DoorEvents:
         for view in handlers.open_file(self.asks[tab], services, tab):
             ended = f"{tab} {secrets.token_hex(8)}" if view.running is False else gr.skip()
             running = gr.skip() if view.running is None else gr.update(visible=view.running)
-            yield [note_value(view.note), running, ended]
+            drawing = message(busy=view.note.text) if view.running else gr.skip()
+            yield [note_value(view.note), running, ended, drawing]
 
     def _show(self, request: gr.Request, *held: Any) -> Any:
         tab = request.session_hash or ""
         opening, before = self.services.opened.get(tab), read(*held)
+        unchanged = {self.form.drawing: message(back=True)}
         if opening is None or opening is self.shown.get(tab):
-            return gr.skip()
+            return unchanged
         self.shown[tab] = opening
         if opening.configuration is not None:
             file = opening.configuration
             try:
                 opened, said = open_config(before, file.name, file.read_bytes())
             except ConfigError as error:
-                return {self.door.note: note_value(Note(str(error)))}
+                return {self.door.note: note_value(Note(str(error)))} | unchanged
             loaded = shown(self.form, before, opened, undo=f"Loaded {file.name}")
             return loaded | {self.door.note: note_value(said)}
         if opening.imported is None and opening.section is None and not opening.rewards:
-            return gr.skip()
+            return unchanged
         after = handlers.with_opened(before, opening)
-        undo = "the rewards of the file" if opening.rewards else "a pattern, rewards and a scheme that fit the file"
+        what = "Rewards" if after.pattern() == before.pattern() else "Pattern, rewards"
+        undo = "Added the file's rewards" if opening.rewards else f"{what} and scheme set for this file"
         updates = shown(self.form, before, after, undo=undo)
         now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
         return updates | {self.place: 0} | now

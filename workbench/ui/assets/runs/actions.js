@@ -34,9 +34,14 @@ const EXPORTS = [ // what `python -m workbench export` writes
   ],
 ];
 
-/** @param {string} name of a run @param {Ways} ways @returns {Item[]} The files that it is saved as. */
-export const savedAs = (name, { downloads, say }) => {
+/**
+ * @param {{ name: string, policies: string[], gives: string | null, adapter: boolean }} run @param {Ways} ways
+ * @returns {Item[]} The files that it is saved as.
+ */
+export const savedAs = ({ name, policies, gives, adapter }, { downloads, say }) => {
   const of = `of ${name}`;
+  /** @type {Record<string, boolean>} */
+  const there = { model: policies.length > 0 || gives !== null, adapter, script: true };
   return [
     ...FILES.map(([kind, label, title]) => ({
       label,
@@ -44,7 +49,7 @@ export const savedAs = (name, { downloads, say }) => {
       of,
       href: `${downloads}/${encodeURIComponent(name)}.${kind}`,
     })),
-    ...EXPORTS.map(([kind, label, title]) => ({
+    ...EXPORTS.filter(([kind]) => there[kind]).map(([kind, label, title]) => ({
       label,
       title,
       of,

@@ -235,7 +235,7 @@ class Runs {
       ...(final ? [] : [item(stopLabel(run), () => this.answered(() => this.server.stop(request)))]),
       ...usedFor(run, ways),
       item("Name, tags and note", () => this.about.open(run)),
-      ...savedAs(name, ways),
+      ...savedAs(run, ways),
       { ...item("Delete", () => this.remove([name])), disabled: !final, title: final ? "" : "Stop the run first" },
     ];
   }

@@ -97,7 +97,8 @@ export const COLUMNS = [
   { ...text("note", "Note"), text: (/** @type {RunRow} */ run) => run.note.split("\n")[0] || NONE },
 ];
 
-const NARROW = globalThis.innerWidth < 600 ? ["task", "seed", "step", "seconds"] : []; // a phone has no room for these
+const WIDE = ["task", "scheme", "seed", "course", "warnings", "step", "seconds", "created"];
+const NARROW = globalThis.innerWidth < 600 ? WIDE : []; // a phone has no room for these
 const AT_FIRST = ["policy", "tags", "note", "accuracy_best", "reward", ...NARROW]; // hidden until somebody shows them
 const FIXED = ["state", "name"];
 /** Columns that may be hidden. */

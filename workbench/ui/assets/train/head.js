@@ -51,7 +51,7 @@ export class RunHead {
     this.onward = button("continue-training", "Continue training", () => on.apply({ onward: newest() }), {
       title: ONWARD_TITLE,
     });
-    this.save = menu("Save", () => savedAs(name(), on), "save-run");
+    this.save = menu("Save", () => this.news ? savedAs(this.news, on) : [], "save-run");
     this.now = button("start-now", "Start anyway", on.startNow, {
       title: "Train beside the run that has the device, without waiting for it",
     });
