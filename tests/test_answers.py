@@ -139,6 +139,127 @@ def test_what_only_looks_right_is_not(gold: Any, text: str) -> None:
     assert score("answer_correctness", text, answer=gold) == 0.0
 
 
+# Gold, the answer as it stands in a box, what math_equality and what answer_correctness give it. The second compares
+# texts where the first compares formulas, so that it may miss a right one ("-": not asked), but pays no wrong one.
+JUDGED: list[tuple[str, str, float | None, float | str | None]] = [
+    # equations are compared whole (Math-Verify#60, #26, #14)
+    *[("x=1, y=2", wrong, 0, 0) for wrong in ("x=5, y=2", "x=2, y=1", "y=2", "x=1", "2", "(2,1)", "x=1, y=2, z=3")],
+    *[("x=1, y=2", right, 1, 1) for right in ("x = 1 , y = 2", "y=2, x=1", r"x=1 \text{ and } y=2")],
+    ("x=1, y=2", "(1,2)", 1, "-"),
+    *[("3x+4y+14=0", wrong, 0, 0) for wrong in ("3x-y+13=0", "3x+4y-14=0", "0", "x=0", "3x+4y+14")],
+    *[("3x+4y+14=0", right, 1, "-") for right in ("3x + 4y = -14", "6x+8y+28=0", r"y = -\frac{3}{4}x - \frac{7}{2}")],
+    *[("x=2 or x=5", wrong, 0, 0) for wrong in ("x=9 or x=5", "x=5", "5", "x=2 or x=5 or x=7")],
+    *[("x=2 or x=5", right, 1, 1) for right in ("x=5 or x=2", r"x=2 \text{ or } x=5", "x=2, x=5")],
+    ("x=2 or x=5", "2, 5", 1, "-"),
+    *[("7", wrong, 0, 0) for wrong in ("x=1, y=7", "x=1 or x=7", "x=1 and y=7", "x=7, y=1", "x=1; y=7", "x=1 y=7")],
+    *[("7", wrong, 0, 0) for wrong in ("2x+3=7", "x^2=7", r"x=1 \\ y=7", r"x=1 \quad y=7", "x>7", "7x=7")],
+    *[("7", right, 1, 1) for right in ("x=7", "f(2) = 7", "x_{1} = 7", "m+n = 3 + 4 = 7", "m+n=7", "3 x 2 + 1 = 7")],
+    *[
+        ("7", right, 1, 1)
+        for right in ("P = 2l + 1 = 7", r"\text{Total} = 7", r"\sum_{k=3}^{4} k = 7", "x = 7, since 2x = 14")
+    ],
+    ("m+n = 256+37 = 293", "293", 1, 1),
+    ("m+n = 256+37 = 293", "294", 0, 0),
+    *[("x=7", right, 1, 1) for right in ("7", "x = 7.0", "7 apples")],
+    *[("x=7", wrong, 0, 0) for wrong in ("y=7", "8", "x=-7")],
+    *[("x+y=7", wrong, 0, 0) for wrong in ("7", "x-y=7", "x=7", "m=7")],
+    ("x+y=7", "y+x=7", 1, 1),
+    ("y=3x+2", "y-3x=2", 1, "-"),
+    ("y=3x+2", "3x+2", 1, "-"),
+    *[("y=3x+2", wrong, 0, 0) for wrong in ("y=2", "2", "y=3x+3", "x=3y+2")],
+    *[("x^2+y^2=25", wrong, 0, 0) for wrong in ("x^2-y^2=25", "25", "y=25")],
+    ("4x^2+8x+19=0", "4x^2+8x+99=0", 0, 0),  # neither has a real solution
+    ("0", "x^2-1=0", 0, 0),
+    # relations, sets, intervals, points
+    *[("x>5", wrong, 0, 0) for wrong in ("x<5", "x>6", "5", "x=5")],
+    ("-2 < x < 3", "(-2,3)", 1, "-"),
+    ("[0, \\infty)", "x \\ge 0", 1, "-"),
+    (r"x<1 \text{ or } x>3", r"x<2 \text{ or } x>3", 0, 0),
+    *[("[0,1)", wrong, 0, 0) for wrong in ("(0,1)", "[0,1]", "0")],
+    (r"\{1,2,3\}", r"\{3,2,1\}", 1, "-"),
+    ("1331, 1728", "1728", 0, 0),
+    ("x=3, y=-2", "(-2,3)", 0, 0),
+    ("$2$ and $3$", "2, 3", 1, "-"),
+    ("$2$ and $3$", "3", 0, 0),
+    ("$x=0$ or $x=2$", "x=1 or x=2", 0, 0),
+    # money, percent, small numbers
+    *[(r"\$18.90", right, 1, 1) for right in ("18.90", r"\$18.90", "18.9 dollars")],
+    *[(r"\$18.90", wrong, 0, 0) for wrong in ("18.80", r"\$18.91")],
+    (r"\$32,\!348", "32348", 1, 1),
+    (r"\$32,\!348", "32349", 0, 0),
+    (r"$\$5$", "5", 1, 1),
+    (r"$\$5$", "6", 0, 0),
+    ("28%", "28 pct", 1, 1),
+    (r"3.1 \times 10^{-8}", r"3.2 \times 10^{-8}", 0, 0),
+    (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}", 0, 0),
+    # units: of one letter, too, but a letter that stands at its number is an unknown
+    *[("12", right, 1, 1) for right in ("12 m", "12 g", "12 L", "12 s", "12 N", r"12 \text{ m}", "12 meters")],
+    *[("5", right, 1, 1) for right in ("5 m/s", "5m/s", "5 m^2", "5 m²", "5 km per hour", "5 (apples)")],
+    *[("5 (apples)", right, 1, 1) for right in ("5", "5 apples")],
+    *[("12 m", right, 1, 1) for right in ("12", "12 m", "12 meters")],
+    *[("12 m", wrong, 0, 0) for wrong in ("12 cm", "12 km", "12 m^2", "12.0 s", "13 m")],
+    ("40 m^2", "40 square meters", 1, 1),
+    ("12 feet", "12 inches", 0, 0),
+    *[("12", wrong, 0, 0) for wrong in ("12 x", "12m", "12n", "12 ab", "3i")],
+    *[
+        (gold, wrong, 0, 0)
+        for gold, wrong in (("4t", "4"), ("$6m$", "6"), ("$8 m$", "8"), ("6ab", "6"), ("101_2", "101_3"))
+    ],
+    (r"\pi r^{2} h", r"\pi r^{2}", 0, 0),
+    (r"\frac{3}{4} s", r"\frac{3}{4}", 0, 0),
+    (r"5\sqrt{2}", r"5\sqrt{2} \text{ cm}", 1, "-"),
+    (r"5\sqrt{2} \text{ cm}", r"5\sqrt{2} \text{ m}", 0, 0),
+    (r"n \text{ is even}", r"n \text{ is odd}", 0, 0),
+    (r"3 \text{ h } 20 \text{ min}", r"3 \text{ h } 40 \text{ min}", None, 0),
+    # options
+    *[("C", right, 1, 1) for right in ("C", "(C)", "c", "C. bearing wear", "(C) 12", "C) 12", "C: 12", "Option C")],
+    *[("C", wrong, 0, 0) for wrong in ("D, not B", "D. C", "D) C", "C or D", "C, D", "A", "Cat", "CD")],
+    ("(C)", r"\textbf{(C)}\ 12", 1, 1),
+    ("A", "A cat", 0, 0),
+    # other characters
+    (r"2\sqrt{3}", "2√3", 1, "-"),
+    (r"\frac{\pi}{2}", "pi/2", 1, "-"),
+    ("[0, \\infty)", "[0, ∞)", 1, "-"),
+    # what cannot be read
+    *[(gold, answer, None, "-") for gold in ("\\", r"\frac{1}{", r"\boxed{5") for answer in (gold, "5")],
+    (r"1, 2, \ldots, n", r"1, 3, \ldots, 2n-1", None, 0),
+    (r"1, 2, \ldots, n", r"1, 2, \ldots, n", 1, 1),
+    ("$1 / 2$ meters, $3$ seconds", "$1 / 4$ meters, $3$ seconds", None, 0),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer", "formulas", "texts"), JUDGED)
+def test_an_independent_table_of_answers(gold: str, answer: str, formulas: float | None, texts: Any) -> None:
+    text = f"so \\boxed{{{answer}}}"
+    assert score("math_equality", text, answer=gold) == formulas
+    if texts != "-":
+        assert score("answer_correctness", text, answer=gold) == texts
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "expected"),
+    [
+        ("42", r"first \boxed{42}, then \boxed{73", 0.0),
+        ("42", r"Answer: 42. Or \boxed{4", 0.0),
+        ("42", r"first \boxed{73}, then \boxed{42}", 1.0),
+        ("7", r"$x=\boxed{3}$ and $y=\boxed{7}$", 0.0),
+        ("7", r"\boxed{3}, \boxed{5} \text{ and } \boxed{7}", 0.0),
+        ("3, 7", r"\boxed{3}, \boxed{7}", 1.0),
+        ("7", r"\boxed{7} or \boxed{7.0}", 1.0),
+        ("C", "It wears out.\n\nC", 1.0),
+        ("C", "It wears out.\n**(C)**", 1.0),
+        ("C", "It wears out.\nD.", 0.0),
+        ("C", "The answer is C because A is wrong.", 1.0),
+        ("C", "The correct option is C. A is a distractor.", 1.0),
+        ("C", "The answer is D. C is a distractor.", 0.0),
+        ("C", "ANSWER IS C.", 1.0),
+    ],
+)
+def test_which_of_several_answers_is_read(gold: str, text: str, expected: float) -> None:
+    for name in ("math_equality", "answer_correctness"):
+        assert score(name, text, answer=gold) == expected
+
+
 @pytest.mark.parametrize("text", ["Answer: ", r"\boxed{", "<answer>", "$", "**a", "#### ", "answer is ", "Answer:\n"])
 def test_a_policy_that_repeats_itself_is_read_in_linear_time(text: str) -> None:
     assert final_answer(text * 20_000) != "5"  # minutes, if each mark were read to its end

@@ -2,10 +2,13 @@
 
 Thinking is no answer: only the text after ``</think>`` is read, and a ``<think>`` that does not end leaves none. The
 answer is the last of ``<answer>…</answer>``, ``<SOLUTION>…</SOLUTION>``, ``\\boxed{…}`` and the text after ``####``,
-``Answer:`` or, at a line's beginning, ``A:``. Without any of these it follows "answer is", or is bold in the last line.
+``Answer:`` or, at a line's beginning, ``A:``. Without any of these it follows "answer is", is bold in the last line, or
+is the letter of an option that makes up the last line. A ``\\boxed{`` that does not end leaves no answer.
 
 Numbers are compared as numbers: 1,206 and 1\\,206 and +1206 and €1206.00 are equal, 3 1/2 is 3.5, 50 % is 50 or 0.5.
-A unit counts if both sides have one. Other answers are compared as text; case, LaTeX spacing and markup do not matter.
+A unit counts if both sides have one. ``x = 7`` and ``m + n = 3 + 4 = 7`` are 7, ``3x + 4 = 7`` and ``x = 1, y = 7`` are
+no numbers. An option is its letter: "C", "(C) 12" and "Option C" are equal. Other answers are compared as text; case,
+LaTeX spacing and markup do not matter, nor does the order of equations.
 ``math_equality`` compares formulas. Sums are worked out exactly, and chains of arithmetic are read line by line
 (``read_chain``). Reward functions may import this module.
 """
@@ -13,6 +16,7 @@ A unit counts if both sides have one. Other answers are compared as text; case, 
 from __future__ import annotations
 
 import ast
+import logging
 import operator
 import re
 import signal
@@ -22,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -44,21 +49,24 @@ _MARKS: Mapping[Form, re.Pattern[str]] = {
     "any": re.compile(f"{_TAGGED}|{_NAMED}|{_OF_GSM8K}", re.DOTALL | re.MULTILINE),
     "gsm8k": re.compile(_OF_GSM8K, re.MULTILINE),
 }
-_SAID = re.compile(r"\b(?i:answer)\s+is\b:?\**[ \t]*\n?")
+_SAID = re.compile(r"\b(?i:(?:answer|(?:option|choice)(?=\s+is\W+(?-i:[A-J])\b))\s+is)\b:?\**[ \t]*\n?")
+_ALONE = re.compile(r"^\W*(?:(?i:option|choice)\W+)?[A-J]\W*\Z", re.MULTILINE)
 _RESULT = re.compile(r"(?!\s*\**\d+\.[ \t]+\w)[\s*$`(\\]*[+\-−]?\s*[$€£¥₹]?\s*[\-−]?\.?\d")
 _BOLD = re.compile(r"\*\*([^*\n]*[^*\n:])\*\*")
 _BRACES = re.compile(r"\\[{}]|(?P<box>\\(?:boxed|fbox)\s*\{)|[{}]")
 _SENTENCE = re.compile(r"(?<!\b[A-Z][a-z])\.\s+(?=[A-Z])")
-_WRAPPED = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|`(.*)`|\"(.*)\"", re.DOTALL)
+_WRAPPED = re.compile(r"\$\$(.*)\$\$|\$((?:\\.|[^$\\])*)\$|\\\((.*)\\\)|\\\[(.*)\\\]|`(.*)`|\"(.*)\"", re.DOTALL)
 _SYMBOLS = {0x3000: " ", 0x2212: "-", 0x2013: "-", 0xA0: "\\,", 0x2009: "\\,", 0x202F: "\\,", 0xD7: "*", 0xB7: "*"}
-_SYMBOLS |= {0x2248: "=", 0xB0: " degrees"} | {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+_SYMBOLS |= {0x2248: "=", 0xB0: " degrees", 0xB2: "^2", 0xB3: "^3"} | {
+    code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)
+}
 _THOUSANDS = re.compile(r"(?<=\d)(?:,?\\[,!;: ]|\{,\}|~)(?=\d{3})")
 _END_TOKENS = re.compile(r"(?:(?:<[|｜][^<>\s]{1,40}[|｜]>|</s>)\s*)+$")
 _LATEX = [
     (re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\\[,!;: ]|~|\\left|\\right|\\q?quad|\\displaystyle"), " "),
     (re.compile(r"\\[dt]frac"), r"\\frac"),
-    (re.compile(r"\\frac\s*(?:\{\s*(\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))"), r" \1\2/\3\4 "),
+    (re.compile(r"\\frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))"), r" \1\2/\3\4 "),
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?"), " degrees"),
     (re.compile(r"\\(?:times|cdot)"), "*"),
     (re.compile(r"\\approx"), "="),
@@ -69,14 +77,51 @@ _NUMBER = re.compile(
     r"(?:(?:(?P<whole>\d+)\s+)?(?P<top>\d+)\s*/\s*(?P<bottom>\d+)"
     r"|(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)"
     r"(?:(?:[eE]|\s*\*\s*10\s*\^\s*)\{?(?P<power>[+-]?\d{1,3})\}?)?)"
-    r"\s*(?P<percent>%|percent\b)?(?P<rest>.*)",
+    r"(?P<percent>\s*(?:%|(?:percent(?:age)?|pct)\b))?(?P<rest>.*)",
     re.ASCII | re.DOTALL,
 )
 _CLAUSE = re.compile(r"[,;]\s+(?:since|because|as|so|which|where)\b")
-_SQUARED = re.compile(r"(?<=[a-z])\^\{?[23]\}?")
-_SHORT_UNITS = frozenset(["mm", "cm", "km", "mg", "kg", "ml", "mL", "ft", "in", "lb", "oz", "am", "pm"])
-_LETTERS = frozenset("mgshlL")  # units of one letter; any other letter is a variable
+_UNIT_FORMS = [
+    (re.compile(r"^\s*\(([A-Za-z /]+)\)"), r" \1"),
+    (re.compile(r"\s*(?:/|\bper\b)\s*"), "/"),
+    (re.compile(r"\b(?:square|sq\.?)\s+([A-Za-z]+)"), r"\g<1>^2"),
+    (re.compile(r"\b(?:cubic|cu\.?)\s+([A-Za-z]+)"), r"\g<1>^3"),
+    (re.compile(r"\b([cmk]?)(?:enti|illi|ilo|)(?:(m)et(?:er|re)|(l)it(?:er|re)|(g)ram)s?\b"), r"\1\2\3\4"),
+    (re.compile(r"\b(?:(h)(?:ou)?rs?|(s)ec(?:ond)?s?|(min)utes?|(in)ch(?:es)?|(f)(?:ee|oo)(t))\b"), r"\1\2\3\4\5\6"),
+    (re.compile(r"(?<=[A-Za-z])\s*\^\s*\{?([23])\}?"), r"\1"),
+]
+_SHORT_UNITS = frozenset(
+    re.findall(r"\w+", "mm cm km mg kg ml mL ft in lb oz am pm mi yd hr Hz kW kJ of as by at is on if")
+)
+_LETTERS = frozenset("mgshlLVWJNK")  # units of one letter; any other letter is a variable
 _NO_UNITS = frozenset(["or", "and", "not", "to", "pi", "plus", "minus", "times", "over"])
+_SEVERAL = re.compile(
+    r"[;\n<>≤≥≠]|,(?!\d{3}(?!\d))|\\\\|\b(?:or|and)\b|\\(?:le|ge|ne)q?(?:slant)?\b|\\[lg]t\b|=.*\d[\s\\]+[A-Za-z]\s*="
+)
+_ARGUMENTS = re.compile(r"(?<=[A-Za-z}'])_(?:\{[^{}]*\}|\w)|(?<=[dfghpqvACDEFGHLMNPQRSTV'])\([^()]*\)")
+_WORDS = re.compile(r"\\(?:sum|prod|int|lim)\b|(?<![\\A-Za-z])(?!sqrt|sinh|cosh|tanh)[A-Za-z]{4,}")
+_UNKNOWN = re.compile(
+    r"(?<![\\A-Za-z])(?!ln)[A-Za-z]{1,2}(?![A-Za-z])|\d\s?[A-Za-z]"
+    r"|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega)\b"
+)
+_CHOSEN = re.compile(
+    r"(?i:\W*(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?\b)?[\s:]*"
+    r"(?:\(([A-J])\)|([A-J])(?=\s*$|[).:,]|\s+(?:because|since|is)\b|\s+[-–—]\s+[A-Za-z]{3}))"
+    r"(?!\)?\s*(?:,|or\b|and\b|&|/)\s*\(?[A-J]\b)"
+)
+_BEHIND = re.compile(r"(?:\\(?:text|mathrm|mbox)\s*|(?<=\d)_)\{?[\s~]*(\w[^{}]*\}?[\^{}\d\s]*)$")
+_FORMULA = re.compile(r"(?<!\\)\$((?:\\.|[^$\\])+)\$")
+_TEXTS = re.compile(r"\\(?:text|mathrm|mbox)\s*\{(?!\s*,?\s*(?:and|or)\b)")
+_WRITTEN = [
+    (re.compile(r"√\s*(\w+)"), r"\\sqrt{\1}"),
+    (re.compile(r"\\mathrm\{([eid])\}"), r"\1"),
+    (re.compile(r"∞"), r"\\infty"),
+    (re.compile(r"∅|\\varnothing\b"), r"\\emptyset"),
+    (re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])"), r"\\pi"),
+    (re.compile(r"(?:\\q?quad|\\\\|\n)\s*(?=[A-Za-z](?:_\{?\w+\}?)?\s*=)"), ", "),
+    # math-verify takes 4t, 2ab and \pi r^2 h for numbers with a unit, but not 4{t}.
+    (re.compile(r"(?<=[\d}\s])(?!i\b|cm|mm|km|in|ft|kg|mg|lb|oz)([A-Za-z]{1,2})\s*$"), r"{\1}"),
+]
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 
@@ -153,9 +198,9 @@ def _find_answer(text: str, form: Form) -> tuple[int, str] | None:
     if form == "any":
         # "####" is Markdown's heading, too: what is marked in other ways goes before one without a number.
         last = next((mark for mark in reversed(marks) if not mark["hashes"] or _RESULT.match(text, mark.end())), None)
-        boxed = max(boxed_answers(text), default=None)
-        if boxed is not None and (last is None or boxed[0] > last.start()):
-            return boxed
+        boxes = sorted(_boxes(text))
+        if boxes and (last is None or boxes[-1][0] > last.start()):
+            return _listed(text, boxes)
         marks = marks if last is None else [last]
         if last is None and (said := list(_SAID.finditer(text))):
             marks = said
@@ -164,23 +209,33 @@ def _find_answer(text: str, form: Form) -> tuple[int, str] | None:
             for bold in reversed(in_last_line):
                 if read_number(bold[1]) is not None or not text[bold.end() :].strip(" \n.!"):
                     return bold.start(), bold[1]
+            if alone := _ALONE.search(text):
+                return alone.start(), alone[0]
     return (marks[-1].start(), _read_mark(marks[-1])) if marks else None
 
 
 def _read_mark(match: re.Match[str]) -> str:
-    """What a tag holds, or the first sentence of the line behind a mark."""
+    """What a tag holds, or the first sentence of the line behind a mark; of the next line if the mark ends one."""
     if (tagged := match.groupdict().get("tagged")) is not None:
         return str(tagged)
-    text, start = match.string, match.end()
-    if match[0].endswith("\n"):  # the answer is on the next line
-        while text[start : start + 1].isspace():
-            start += 1
-    line = text[start : start + LONGEST_LINE].partition("\n")[0]
+    behind = match.string[match.end() : match.end() + LONGEST_LINE]
+    line = (behind.lstrip() if match[0].endswith("\n") else behind).partition("\n")[0]
     return _SENTENCE.split(line, maxsplit=1)[0]
 
 
-def boxed_answers(text: str) -> list[tuple[int, str]]:
-    """Return where each closed ``\\boxed{…}`` begins, and what it holds."""
+def _listed(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[int, str]:
+    """Where the last box begins, and what it holds; of several with commas, "and" or "or" between them all of it."""
+    *earlier, (start, _, answer) = boxes
+    for begin, end, held in reversed(earlier):
+        between = re.sub(r"\\text|\\q?quad|\\\W|[\s${}&~]|\b[A-Za-z](?:_\w|_\{\w+\})?\s*=", "", text[end:start])
+        if not between or not re.fullmatch(r"[,;]?(?:and|or)?", between):
+            break
+        start, answer = begin, answer if is_same(held, answer) else f"{held}, {answer}"
+    return start, answer
+
+
+def _boxes(text: str) -> list[tuple[int, int, str]]:
+    """Return where each ``\\boxed{…}`` begins and ends, and what it holds: "" if it does not end."""
     found, opened = [], list[tuple[int, int] | None]()
     for match in _BRACES.finditer(text):
         if match["box"]:
@@ -188,8 +243,8 @@ def boxed_answers(text: str) -> list[tuple[int, str]]:
         elif match[0] == "{":
             opened.append(None)
         elif match[0] == "}" and opened and (box := opened.pop()) is not None:
-            found.append((box[0], text[box[1] : match.start()]))
-    return found
+            found.append((box[0], match.end(), text[box[1] : match.start()]))
+    return found + [(box[0], len(text), "") for box in opened if box is not None]
 
 
 def in_plain_digits(text: str) -> str:
@@ -200,7 +255,7 @@ def in_plain_digits(text: str) -> str:
 def cleaned(text: str) -> str:
     """Return an answer without what marks it up: ``\\boxed``, ``$``, ``**``, a closing full stop, an end token."""
     found = _find_answer(text, "any")
-    while found is not None:
+    while found is not None and found[1] != text:
         text = found[1]
         found = _find_answer(text, "any")
     text = in_plain_digits(_END_TOKENS.sub("", text))
@@ -217,52 +272,77 @@ def cleaned(text: str) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """A number as an answer gives it: ``unit`` is the first word after it, in small letters and without its s."""
+    """A number as an answer gives it: ``unit`` is the first word after it, in small letters and without its s.
+
+    ``name`` are the unknowns that it is the value of, ``x`` or ``m+n``, "" if it says none or shows how it comes about.
+    """
 
     value: Fraction
     percent: bool = False
     unit: str = ""
+    name: str = ""
 
-    def equals(self, other: Number) -> bool:
-        """Whether both are one quantity; a unit or a percent sign that only one side has may be left out."""
-        if self.unit and other.unit and self.unit != other.unit:
+    def equals(self, gold: Number, *, rounded: bool = False) -> bool:
+        """Whether both are one quantity; a unit, a percent sign or an unknown that only one side has may be left out.
+
+        What a gold such as ``x + y = 7`` says of its unknowns may not. ``rounded``: to six decimals.
+        """
+        if self.unit and gold.unit and self.unit != gold.unit:
             return False
-        if self.percent == other.percent:
-            return self.value == other.value
-        share, number = (self, other) if self.percent else (other, self)
+        if gold.name and self.name != gold.name and (self.name or not gold.name.isalpha()):
+            return False
+        if self.percent == gold.percent:
+            off = abs(self.value - gold.value)
+            same_digits = rounded and round(self.value, 6) == round(gold.value, 6)
+            return not off or (same_digits and off <= abs(gold.value) / 1000)
+        share, number = (self, gold) if self.percent else (gold, self)
         return number.value in (share.value, share.value / 100)
 
 
 def read_number(text: str) -> Number | None:
-    """Return the one number that an answer gives, None if it gives none, several, or a formula."""
+    """Return the one number that an answer gives, None if it gives none, several, an equation or a formula."""
     if len(text) > LONGEST_NUMBER:
         return None
-    match = _NUMBER.fullmatch(_plain(text).rpartition("=")[2].strip())
-    unit = None if match is None else _unit(match["rest"])
+    *links, last = _ARGUMENTS.sub("", _CLAUSE.split(_plain(text), maxsplit=1)[0]).split("=")
+    if links and (_SEVERAL.search("=".join([*links, last])) or not any(map(_is_name, links))):
+        return None
+    match = _NUMBER.fullmatch(last.strip())
+    is_formula = re.search(r"\$|\\[a-z]", text) and not re.search(r"\\(?:text|mathrm|mbox)", text)
+    unit = None if match is None else _unit(match["rest"], frozenset() if is_formula else _LETTERS)
     if match is None or unit is None or (match["sign"] and match["minus"]) or match["bottom"] in ("0", "00"):
         return None
     if match["bottom"]:
         value = int(match["whole"] or 0) + Fraction(int(match["top"]), int(match["bottom"]))
     else:
         value = Fraction(match["digits"].replace(",", "").rstrip(".")) * Fraction(10) ** int(match["power"] or 0)
-    value *= _SCALES.get(unit, 1)
-    negative = "-" in (match["sign"], match["minus"])
-    return Number(-value if negative else value, bool(match["percent"]), "" if unit in _SCALES else unit)
+    value *= _SCALES.get(unit, 1) * (-1 if "-" in (match["sign"], match["minus"]) else 1)
+    name = re.sub(r"[^A-Za-z+*/-]", "", links[0]) if len(links) == 1 and not _WORDS.search(links[0]) else ""
+    name = "+".join(sorted(name.casefold().split("+")))
+    return Number(value, bool(match["percent"]), "" if unit in _SCALES else unit, name)
 
 
-def _unit(rest: str) -> str | None:
+def _is_name(left: str) -> bool:
+    """Whether the left side of an equation names a quantity in words or unknowns (``x``, ``m + n``), or is a sum."""
+    left = re.sub(r"(?<=\d)\s*x\s*(?=[\d$(])", "*", left)
+    return bool(_WORDS.search(left)) or not (_UNKNOWN.search(left) and re.search(r"[\d^(]", left))
+
+
+def _unit(rest: str, letters: frozenset[str]) -> str | None:
     """The unit behind a number, "" for none; None if what follows is no unit but a variable, say, or another number."""
-    rest = _SQUARED.sub("", _CLAUSE.split(rest, maxsplit=1)[0]).rstrip(" .")
-    words = rest.replace("/", " ").split()
-    if not words:
-        return ""
-    first, attached = words[0], not rest[0].isspace()
-    if re.search(r"[^A-Za-z/ .']", rest) or _NO_UNITS.intersection(word.lower() for word in words):
+    attached = not rest[:1].isspace()
+    for pattern, plain in _UNIT_FORMS:
+        rest = pattern.sub(plain, rest)
+    words = rest.rstrip(" .").split()
+    if re.search(r"[^A-Za-z/ .'23]|(?<![A-Za-z])[23]", rest) or _NO_UNITS.intersection(map(str.lower, words)):
         return None
-    is_known = first in _SHORT_UNITS or len(first) > 2
-    if not is_known and (attached or (len(first) == 1 and first not in _LETTERS)):
-        return None
-    return first.lower().rstrip("s.")
+    parts = []
+    for part in "".join(words[:1]).split("/"):
+        word = part.rstrip("23")
+        may_be_letter = word in letters and (not attached or "/" in words[0])
+        if word and len(word) < 3 and word not in _SHORT_UNITS and not may_be_letter:
+            return None
+        parts.append((word.rstrip("s.") if len(word) > 2 else word).lower() + part[len(word) :])
+    return "/".join(parts)
 
 
 def _plain(text: str) -> str:
@@ -274,16 +354,42 @@ def _plain(text: str) -> str:
 
 
 def is_same(claim: str, gold: str) -> bool:
-    """Whether two answers are one number, or else the same text."""
+    """Whether two answers are one number or one option, or else the same text or the same equations."""
+    return bool(compare(claim, gold))
+
+
+def compare(claim: str, gold: str, *, rounded: bool = False) -> bool | None:
+    """Say whether two answers are the same; None for formulas, which have to be worked out.
+
+    What they say behind their numbers has to agree: units, the base, a condition like ``n \\text{ is even}``.
+    ``rounded``: numbers to six decimals.
+    """
     claimed, right = read_number(claim), read_number(gold)
     if claimed is not None and right is not None:
-        return claimed.equals(right)
-    folded = []
+        return claimed.equals(right, rounded=rounded)
+    option, chosen = re.fullmatch(r"\(?([A-J])\)?", _plain(gold)), _CHOSEN.match(_plain(claim))
+    if option and chosen:
+        return option[1] in chosen.groups()
+    folded, behind = [], []
     for answer in (claim, gold):
         text = re.sub(r"\s+", " ", _plain(answer)).strip().casefold().replace("\\$", "").replace("$", "")
         text = re.sub(r"(?<!\w) | (?!\w)", "", text)
-        folded.append(re.sub(r"\((\w)\)", r"\1", text) if len(text) == 3 else text)
-    return folded[0] == folded[1]
+        text = re.sub(r"\((\w)\)", r"\1", text) if len(text) == 3 else text
+        folded.append(sorted(re.split(r"[,;]| (?:and|or) ", text)) if text.count("=") > 1 else [text])
+        behind.append(re.sub(r"s?\}|[{^]", "", "".join(_BEHIND.findall(cleaned(answer)))))
+    if folded[0] == folded[1]:
+        return True
+    differ = behind[0] != behind[1] and (
+        all(behind) or re.match(r"(?:is|are|if|for|when|where|mod)\b", behind[0] or behind[1])
+    )
+    chained = claimed is None and right is not None and claim.count("=") > 1  # x = 1 y = 7
+    return False if differ or chained or re.fullmatch(r"[A-Za-z ]{3,}|\(?[A-J]\)?", gold) else None
+
+
+def breaks_off(text: str) -> bool:
+    """Whether LaTeX ends within a command or braces."""
+    text = re.sub(r"\\[^A-Za-z]", "", text)
+    return text.endswith("\\") or text.count("{") != text.count("}")
 
 
 def golds_of(answer: object) -> list[str]:
@@ -305,6 +411,86 @@ def is_right(claim: str | None, answer: object) -> bool | None:
     """Whether an answer is one of those that a row's column gives; None if the row has none. Raises as ``golds_of``."""
     golds = golds_of(answer)
     return any(claim is not None and is_same(claim, gold) for gold in golds) if golds else None
+
+
+# ── formulas ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def load_math_verify() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return math-verify's ``parse`` and ``verify``, without limits of time; their tables are loaded now."""
+    import math_verify
+
+    for name in ("math_verify.parser", "math_verify.grader"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    forms = [math_verify.LatexExtractionConfig(boxed_match_priority=0), math_verify.ExprExtractionConfig()]
+    parse = partial(math_verify.parse, extraction_config=forms, extraction_mode="first_match", parsing_timeout=None)
+    verify = partial(math_verify.verify, timeout_seconds=None)
+    verify(parse("1"), parse("$ab$"))
+    return parse, verify
+
+
+def find_formula(text: str) -> list[Any]:
+    """Return the last number or formula of a text, as math-verify reads it: an expression and its LaTeX, or nothing."""
+    unsigned = re.sub(r"(?m)^[ \t]*\+(?=\d)", "", in_plain_digits(text.strip()))  # it reads no plus
+    return list(load_math_verify()[0](unsigned))
+
+
+def read_formula(text: str) -> list[Any]:
+    """Return what an answer means, an expression and its LaTeX, as math-verify reads it.
+
+    Nothing for several formulas in a sentence, or a list of which it would take the first.
+    """
+    from sympy import Expr
+
+    text, parse = cleaned(text), load_math_verify()[0]
+    formulas = [match[1] for match in _FORMULA.finditer(text)]
+    if len(formulas) > 1:
+        text = "" if re.search(r"\w", re.sub(r"and|or", "", _FORMULA.sub("", text))) else ", ".join(formulas)
+    for pattern, latex in _WRITTEN:
+        text = pattern.sub(latex, text)
+    if not text or (len(_TEXTS.findall(text)) > 1 and _BEHIND.search(text)):
+        return []
+    is_marked = re.search(r"\\boxed|(?<!\\)\$|\\\(|\\\[", text)
+    found = parse(text if is_marked else f"\\boxed{{{text}}}") or parse(text)
+    is_list = re.search(r";|,\s", re.sub(r"\([^()]*\)|\{[^{}]*\}", "", text))
+    return [] if found and is_list and isinstance(found[0], Expr) else list(found)
+
+
+def formulas_agree(claim: str, found: Sequence[Any], gold: str) -> bool | None:
+    """Whether math-verify finds a formula that was read in ``claim`` equal to ``gold``; None if it cannot read that.
+
+    It takes for equal what is not: 7 and 2x + 3 = 7, any two equations without a real solution, any two tiny numbers.
+    """
+    from sympy import Eq, Expr, Number, simplify, solve
+
+    names = re.findall(r"(?<![A-Za-z\\])([A-Za-z])\s*=", gold)
+    if "=" not in claim and len(set(names)) == len(names) > 1:  # x = 3, y = -2 is the point (3, -2)
+        gold = "({})".format(re.sub(r"[A-Za-z]\s*=", "", gold))
+    expected = read_formula(gold)
+    if not expected or isinstance(expected[0], str):
+        return None
+    relations = "infty" in gold or "[" in gold  # (1, 2) may be a point
+    if not found or not load_math_verify()[1](expected, list(found), allow_set_relation_comp=relations):
+        return False
+    right, claimed = expected[0], found[0]
+    if (
+        isinstance(claimed, Eq)
+        and isinstance(right, Eq)
+        and isinstance(claimed.rhs, Expr)
+        and isinstance(right.rhs, Expr)
+    ):
+        # Sides with no unknown only say how a value comes about.
+        has_unknown = bool(right.free_symbols)
+        sides = [side.lhs - side.rhs if has_unknown else side.rhs for side in (claimed, right)]
+        ratio = simplify(sides[0] / sides[1])
+        is_multiple = bool(ratio != 0 and not ratio.free_symbols)
+        return is_multiple or bool(solve(right, right.free_symbols)) if has_unknown else bool(ratio == 1)
+    if isinstance(claimed, Eq) and "=" not in gold:
+        return not (claimed.lhs.free_symbols and claimed.lhs.atoms(Number) - {-1})
+    constants = [side for side in (right, claimed) if isinstance(side, Expr) and side.is_number and side.is_finite]
+    sizes = [constant.evalf() for constant in constants]
+    return len(sizes) < 2 or "%" in gold or bool(abs(sizes[0] - sizes[1]) <= abs(sizes[0]) / 1000)
 
 
 def last_result(text: str) -> Number | None:

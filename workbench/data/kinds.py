@@ -329,29 +329,24 @@ _RIGHT = ("correct", "answerKey", "answer_idx", "answer_index", "Answer", "label
 def _choices(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a multiple-choice row's prompt with its options, and the letter of the right one; {} for other rows."""
     question = next((values[name] for name in PROMPTS if isinstance(values.get(name), str)), None)
-    letters, texts = list[str](), list[Any]()
-    match next((values[name] for name in ("options", "choices") if values.get(name)), None):
-        case str(text):
-            texts = [text]
-        case {"label": [*letters], "text": [*texts]}:
-            pass
-        case dict(named):
-            letters, texts = list(named), list(named.values())
-        case [*texts]:
-            letters = list(ascii_uppercase[: len(texts)])
-        case _:
-            return {}
-    if question is None or not all(isinstance(text, str) for text in texts):
+    options = next((values[name] for name in ("options", "choices") if values.get(name)), None)
+    if isinstance(options, str):
+        options = {"": options}
+    elif isinstance(options, Mapping) and "text" in options:
+        options = dict(zip(options["label"], options["text"], strict=True))
+    elif isinstance(options, list):
+        options = dict(zip(ascii_uppercase, options, strict=False))
+    if question is None or not options or not all(isinstance(text, str) for text in options.values()):
         return {}
+    marked = [
+        text if re.match(rf"\(?{mark}\s*[).:]|$", text) or not mark else f"{mark}. {text}"
+        for mark, text in options.items()
+    ]
+    prompt = question if all(text in question for text in options.values()) else "\n".join([question, *marked])
     right = next((values[name] for name in _RIGHT if values.get(name) is not None), None)
-    if right in texts:
-        right = letters[texts.index(right)] if letters else right
-    elif isinstance(right, int) and right < len(letters):
-        right = letters[right]
-    if letters and not re.match(rf"\(?{re.escape(letters[0])}\s*[).:]", texts[0]):
-        texts = [f"{letter}. {text}" for letter, text in zip(letters, texts, strict=True)]
-    prompt = question if all(text in question for text in texts) else "\n".join([question, *texts])
-    return {"prompt": prompt} | ({} if right is None else {"answer": right})
+    by_text = dict(zip(options.values(), options, strict=True)) | dict(enumerate(options))
+    answer = by_text.get(right, right) if isinstance(right, str | int) else right
+    return {"prompt": prompt} | ({} if answer is None else {"answer": answer})
 
 
 # --- rows as a task's section has them -------------------------------------------------------------------------------

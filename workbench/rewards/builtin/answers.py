@@ -243,67 +243,49 @@ def math_equality(
 ) -> list[float | None]:
     """1 if the completion's final answer is mathematically equal to the column `answer`, else 0, by math-verify.
 
-    The final answer is read as `workbench.answers` has it, else it is the last number or formula. Of a list of right
-    answers any counts. A right answer that cannot be read gives no score; an answer whose reading or comparing takes
-    more than `seconds` of processor time is not equal.
+    The final answer is read as `workbench.answers` has it; without any it is the last number or formula. Numbers with
+    their units, options and words are compared as there. Of a list of right answers any counts. One that math-verify
+    cannot read gives no score except to the same text, and one whose LaTeX breaks off gives none. An answer whose
+    reading or comparing takes more than `seconds` of processor time is not equal.
     """
-    import logging
-    import re
     from functools import partial
-    from typing import Any
 
-    import math_verify
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
     from math_verify.errors import TimeoutException
 
     from workbench.answers import (
+        breaks_off,
         call_limited,
-        cleaned,
-        final_answer,
+        compare,
+        find_formula,
+        formulas_agree,
         golds_of,
-        in_plain_digits,
-        is_same,
+        load_math_verify,
         log_extracted,
-        read_number,
+        read_formula,
+        reasoning_and_answer,
         spoken_texts,
     )
 
-    for name in ("math_verify.parser", "math_verify.grader"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    forms = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
-
-    if "tables_loaded" not in vars(math_verify):  # else the first answer pays for it out of its own time
-        verify(
-            parse("1", forms, parsing_timeout=None), parse("$ab$", forms, parsing_timeout=None), timeout_seconds=None
-        )
-        vars(math_verify)["tables_loaded"] = True
-
+    load_math_verify()  # else the first answer pays for it out of its own time
     limited = partial(call_limited, seconds, TimeoutException)
-    options = {"extraction_mode": "first_match", "parsing_timeout": None}
 
-    def read(text: str) -> Any:
-        """What an answer without the text around it means. Bare LaTeX is read as what stands in \\boxed."""
-        boxed = text if re.search(r"\\boxed|\$|\\\(|\\\[", text) else f"\\boxed{{{text}}}"
-        return limited(parse, [], boxed, forms, **options) or limited(parse, [], text, forms, **options)
-
-    def is_equal(claim: str | None, found: Any, gold: str, expected: Any) -> bool:
-        number, right = read_number(claim or ""), read_number(gold)
-        if number is not None and right is not None:
-            rounded = "." in f"{claim}{gold}" and round(number.value, 6) == round(right.value, 6)
-            return number.equals(right) or rounded
-        if claim is not None and re.fullmatch("[A-Za-z ]{3,}", gold):  # a word is no product of its letters
-            return is_same(claim, gold)
-        return bool(limited(verify, False, expected, found, timeout_seconds=None))
+    def judge(claim: str, found: list[object], gold: str) -> bool | None:
+        if breaks_off(gold):
+            return None
+        same = compare(claim, gold, rounded="." in claim + gold)
+        equal = limited(formulas_agree, False, claim, found, gold) if same is None else same
+        return False if equal is None and not {"\\", "$"} & set(gold) else equal
 
     scores: list[float | None] = []
     claims: list[str | None] = []
     for text, right in zip(spoken_texts(completions, columns), answer, strict=True):
-        claim = final_answer(text)
-        unsigned = re.sub(r"(?m)^[ \t]*\+(?=\d)", "", in_plain_digits(text.strip()))  # math-verify reads no plus
-        found = limited(parse, [], unsigned, forms, **options) if claim is None else read(claim)
-        claims.append(claim or (str(found[-1]) if found else None))
-        golds = [cleaned(gold) for gold in golds_of(right)]
-        read_golds = [(gold, expected) for gold in golds if (expected := read(gold))]
-        scores.append(float(any(is_equal(claim, found, *gold) for gold in read_golds)) if read_golds else None)
+        before, claim = reasoning_and_answer(text)
+        found = [] if claim is None else limited(read_formula, [], claim)
+        if claim is None and before == text:
+            found = limited(find_formula, [], text)
+            claim = str(found[-1]) if found else None
+        claims.append(claim)
+        judged = {judge(claim or "", found, gold) for gold in golds_of(right)}
+        scores.append(1.0 if True in judged else 0.0 if False in judged else None)
     log_extracted(columns, claims)
     return scores

@@ -61,7 +61,7 @@ def answer_follows(
     log_extracted(columns, [claim for _, claim in parts])
     for text, after, (before, claim) in zip(texts_of(completions), said, parts, strict=True):
         number, result = read_number(claim or ""), last_result(text[: text.rfind(after)] + before)
-        scores.append(None if number is None or result is None else float(result.equals(number)))
+        scores.append(None if number is None or result is None else float(number.equals(result)))
     return scores
 
 
