@@ -439,6 +439,14 @@ def test_nothing_stops_a_run_whose_answers_the_scheme_tells_apart(scheme, level)
     assert (lines["groups without spread"].level == "stop") is (level == "stop")
 
 
+@pytest.mark.parametrize(("mask", "level"), [(False, "ok"), (True, "stop")])
+def test_preflight_counts_what_the_loss_of_the_run_counts(mask, level):
+    """All answers are cut off, and differ."""
+    sampled = [groups("Step 1: a = b", "Step 1: c", finished=False)]
+    lines = named(preflight(sampled, STARTS, [contains_equals], mask_truncated=mask))
+    assert lines["groups without spread"].level == level
+
+
 def test_preflight_says_that_a_weight_drowns_a_reward():
     """Variances of 2, 3 and 1 digits and of 1, 0 and 0 equals signs times a hundred: 2/3 and 2/9 x 10,000."""
 

@@ -30,8 +30,12 @@ def test_preflight_says_what_to_look_at_and_fails_where_nothing_would_be_learnt(
     data = json.loads(capsys.readouterr().out)
     assert data["level"] == "ok"
     assert {"steps per answer", "truncated", "groups without spread"} <= {one["name"] for one in data["findings"]}
-    assert main(["preflight", "--group", str(FIRST_GROUP), "--method.pattern.regex", "nowhere"]) == 1
+    # Whole answers are told apart still; none of them begins with a <think> block.
+    assert main(["preflight", "--group", str(FIRST_GROUP), "--method.pattern.regex", "nowhere"]) == 0
     assert "the pattern finds nothing in them" in capsys.readouterr().out
+    alike = ["--reward", "think_format", "--method.credit.scheme", "outcome", "--json"]
+    assert main(["preflight", "--group", str(FIRST_GROUP), *alike]) == 1
+    assert json.loads(capsys.readouterr().out)["level"] == "stop"
 
 
 @pytest.mark.parametrize("command", ["preflight", "probe", "score", "check-reward"])

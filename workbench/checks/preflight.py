@@ -78,19 +78,22 @@ def preflight(
     worker: Sandbox | None = None,
     models: Models | None = None,
     sampling_seconds: float | None = None,
+    mask_truncated: bool = False,
 ) -> Preflight:
     """Split, score and credit ``groups`` as a run would, and say what to look at.
 
     A reward function that fails is a finding of its own and is left out of the rest. ``sampling_seconds``, what
-    sampling the groups took, is what reward time is compared with. Code runs in ``worker`` and reward models are held
-    by ``models``, as in ``score_group``. Raises PatternError for a pattern that cannot be used and CreditError for a
-    scheme that cannot.
+    sampling the groups took, is what reward time is compared with; ``mask_truncated``: the run's loss leaves truncated
+    completions out. Code runs in ``worker`` and reward models are held by ``models``, as in ``score_group``. Raises
+    PatternError for a pattern that cannot be used and CreditError for a scheme that cannot.
     """
     credit = credit or CreditConfig()
     if not any(len(group) for group in groups):
         raise ConfigError("there is no rollout to look at; sample at least one group")
     if not rewards:
         raise ConfigError("rewards: give at least one reward function")
+    if mask_truncated:
+        groups = [replace(one, sampling={**one.sampling, "mask_truncated_completions": True}) for one in groups]
     loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     errors: list[Finding] = []
     try:

@@ -33,7 +33,14 @@ def preflight(
         groups = [read_group(path) for path in group]
     else:
         groups, seconds = _sampled(config, prompts)
-    report = preflight(groups, method.pattern, method.rewards, method.credit, sampling_seconds=seconds)
+    report = preflight(
+        groups,
+        method.pattern,
+        method.rewards,
+        method.credit,
+        sampling_seconds=seconds,
+        mask_truncated=method.mask_truncated_completions,
+    )
     data = {"level": report.level, "findings": [dataclasses.asdict(finding) for finding in report.findings]}
     return Result(data, lambda: views.text(report), code=1 if report.level == "stop" else 0)
 

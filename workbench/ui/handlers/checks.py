@@ -197,7 +197,14 @@ def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[Vi
         report("scoring")
         worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
         return preflight(
-            groups, pattern, rewards, credit, worker=worker, models=services.models, sampling_seconds=seconds
+            groups,
+            pattern,
+            rewards,
+            credit,
+            worker=worker,
+            models=services.models,
+            sampling_seconds=seconds,
+            mask_truncated=bool(draft.tree[draft.method].get("mask_truncated_completions")),
         ).findings
 
     yield from _tell(services.preflight, tab, work, "asking the policy", findings_json)
