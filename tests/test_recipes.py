@@ -12,13 +12,15 @@ from workbench import places
 from workbench.assets import recipes
 from workbench.cli.arguments import read_file
 from workbench.config.run import RunConfig, fill_from_task
-from workbench.data import load_task
+from workbench.data import group_of, load_task
 from workbench.policies.find import policy_path
+from workbench.rewards import Batch, load_reward, score_group
 from workbench.runs import Run, find_checkpoint, resolved
+from workbench.steps import PRESETS
 
 SMALL = (
     *("gsm8k", "short-stories", "qwen3-4b-format", "qwen3-4b", "text-to-sql-taught", "text-to-sql-judge"),
-    *("text-to-sql-ppo", "text-to-sql-dpo", "sentiment"),
+    *("text-to-sql-ppo", "text-to-sql-dpo", "sentiment", "first-real-run"),
 )
 """In an order in which what one trains is there for the next."""
 
@@ -125,6 +127,15 @@ REWARDS = {
     "sentiment": {"positive"},
     "text-to-sql-ppo": {"judge"},
 }
+
+
+def test_the_first_real_run_pays_a_line_for_its_number_and_for_its_sums() -> None:
+    by_name = {reward.name: load_reward(reward) for reward in config_of("first-real-run").method.reward_functions}
+    answer = "1. 3 * 4 = 12\n2. 12 + 5 = 18\n2. so it is\n#### 18"
+    scored = score_group(group_of("How many?", [answer]), PRESETS["line"].pattern, [by_name["numbered_step"]])
+    assert scored.scored[0].rewards == (1.0, 0.5, 0.0, None)
+    texts = [answer, "#### 1,200", "18 ####", "1. 2 + 2 = 4\nso #### 4", ""]
+    assert by_name["answer_line"].score(Batch([""] * 5, texts, {}))[0] == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -17,6 +17,7 @@ from workbench.ui.handlers.opening import Ask, choose_group, find_rewards, group
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import BackgroundWork, Services
+from workbench.ui.handlers.sharing import open_config
 
 ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
 LINES = {"regex": r"\n+", "kind": "ends"}
@@ -34,6 +35,14 @@ def opened(tmp_path, path="gsm8k", **how):
     views = list(open_file(Ask(path, **how), services, "tab"))
     assert not services.opening.going("tab")  # whatever happened, the tab is free again
     return views
+
+
+def test_a_recipe_opens_by_name_with_its_task_and_policy(tmp_path):
+    file = opened(tmp_path, "recipe:first-real-run")[-1].configuration
+    draft, _ = open_config(draft_of(), file.name, file.read_bytes())
+    assert (draft.task, draft.policy) == ("gsm8k", "HuggingFaceTB/SmolLM2-135M-Instruct")
+    assert [row.name for row in draft.rows if row.on] == ["numbered_step", "answer_line", "answer_correctness"]
+    assert draft.config().policy.lora.r == 16
 
 
 def write(tmp_path, *rows, name="mine.jsonl"):

@@ -8,8 +8,6 @@ or cannot be read with certainty, is no equation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 from workbench.answers import in_plain_digits, work_out
@@ -55,28 +53,19 @@ _UNITS = [
 ]
 
 
-@dataclass(frozen=True)
-class Equation:
-    """The sides of an equation as they were read, and whether it holds."""
+def check_equations(text: str) -> list[bool]:
+    """Return whether each equation of a text holds, in their order.
 
-    left: str
-    right: str
-    holds: bool
-
-
-def find_equations(text: str) -> Iterator[Equation]:
-    """Yield the equations of a text. Values are worked out exactly.
-
-    A result with decimals may be rounded in its last one, behind ``≈`` any result, and a percent sign may be left out
-    (``5/20 * 100 = 25%``). An equation whose numbers differ is left out if its sides name other units of one kind,
-    minutes and hours, say.
+    Values are worked out exactly. A result with decimals may be rounded in its last one, behind ``≈`` any result, and a
+    percent sign may be left out (``5/20 * 100 = 25%``). An equation whose numbers differ is left out if its sides name
+    other units of one kind, minutes and hours, say.
     """
     text = in_plain_digits(_APPROXIMATELY.sub("≅", text))
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
     blank = _WORDS.sub(lambda words: _UNREAD * len(words[0]), text)
     signs = [match.start() for match in re.finditer("[=≅]", blank)]
-    is_chain = False
+    found, is_chain = list[bool](), False
     for before, sign, after in zip([-1, *signs], signs, [*signs[1:], len(blank)], strict=False):
         start, end = _start(blank, before + 1, sign), _end(blank, sign + 1, after)
         sides = [side.replace(_UNREAD, "").strip() for side in (blank[start:sign], blank[sign + 1 : end])]
@@ -90,7 +79,8 @@ def find_equations(text: str) -> Iterator[Equation]:
             is_chain = False
             continue
         if holds or not _convert(text[start:sign], text[sign + 1 : end]):
-            yield Equation(text[start:sign].strip(), text[sign + 1 : end].strip(), holds)
+            found.append(holds)
+    return found
 
 
 def _start(text: str, first: int, sign: int) -> int:
@@ -127,7 +117,7 @@ def _unmatched(text: str) -> list[int]:
 
 
 def are_equal(left: str, right: str, *, exactly: bool = True) -> bool:
-    """Return whether two sums are equal, as ``find_equations`` compares them; not ``exactly``: up to a rounded result.
+    """Return whether two sums are equal, as ``check_equations`` compares them; not ``exactly``: up to a rounded result.
 
     Raises ValueError and ZeroDivisionError as ``work_out`` does, and ValueError for a sum that is too long.
     """

@@ -107,12 +107,12 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
 def sums_hold(prompt: object, step: str, **columns: object) -> float | None:
     """The share of the step's equations that hold, like `3 boxes × $402 = $1,206`; None if it has none.
 
-    `workbench.sums` finds them in prose, with units, commas, percent, \\frac and chains `a + b = c = d`. A result with
+    `workbench.sums` reads them in prose, with units, commas, percent, \\frac and chains `a + b = c = d`. A result with
     decimals may be rounded; what has an unknown in it is no equation.
     """
-    from workbench.sums import find_equations
+    from workbench.sums import check_equations
 
-    held = [equation.holds for equation in find_equations(step)]
+    held = check_equations(step)
     return sum(held) / len(held) if held else None
 
 

@@ -36,7 +36,7 @@ from workbench.errors import (
 from workbench.files import encode
 from workbench.places import is_of_run, local_path
 from workbench.policies.client import PolicyStatus
-from workbench.policies.prompts import known_chat_template, plain_prompt_note
+from workbench.policies.prompts import known_chat_template
 from workbench.rewards import split_group
 from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
@@ -362,7 +362,6 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     except (ConfigError, TaskError) as error:
         yield View.of_error(error, message())
         return
-    plain = plain_prompt_note(known_chat_template(draft.policy), prompting, example)
     began = time.monotonic()
     options = {**draft.policy_options, "prompting": prompting}
     if environment is not None:
@@ -406,8 +405,7 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
         yield View.of_error(error, message(back=True))
     else:
         assert group is not None
-        said = " ".join(filter(None, (edited, plain[:1].upper() + plain[1:])))
-        note = Note(problem, level="warning") if problem else Note(said, level="info") if said else None
+        note = Note(problem, level="warning") if problem else Note(edited, level="info") if edited else None
         sampled = Sampled(group, None if group.prompt == draft.prompt else group.prompt, seed + 1)
         yield View(note, drawing=message(busy="scoring"), made=sampled)
 

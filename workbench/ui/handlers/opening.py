@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from workbench.assets import EMBEDDED
+from workbench.assets import EMBEDDED, recipes
 from workbench.config import RewardConfig, TaskSection
 from workbench.config.reading import read_text
 from workbench.config.section import as_text
@@ -102,6 +102,8 @@ def find_file(path: str, workspace: Path) -> str | Path:
         raise TaskError(f"no file is chosen; give a workspace file or folder, or one of {', '.join(LABELLED)}")
     if typed in LABELLED:
         return typed
+    if (recipe := recipes().get(typed.removeprefix("recipe:"))) is not None and typed.startswith("recipe:"):
+        return recipe
     try:
         found = (workspace / Path(typed).expanduser()).resolve()
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, a circle of links, the home of nobody

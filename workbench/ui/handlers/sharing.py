@@ -28,6 +28,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from workbench.assets import ASSETS
 from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
 from workbench.config.reading import decoded
 from workbench.config.run import METHODS, RunConfig
@@ -291,7 +292,7 @@ def open_config(draft: PageState, name: str, content: bytes) -> tuple[PageState,
 
     Raises ConfigError for what is no configuration, or none that the page can hold.
     """
-    config = RunConfig.from_yaml(decoded(content, name))
+    config = RunConfig.from_yaml(decoded(content, name).replace("{assets}", str(ASSETS)))
     opened, note = take_over(draft, name, config)
     said = []
     if config.environment.code is not None or any(row.fields.get("code") for row in opened.rows):

@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.assets import recipes
 from workbench.data import LABELLED, Imported
 from workbench.data.opening import ROLES, Look
 from workbench.errors import ConfigError, WorkbenchError
@@ -58,7 +59,8 @@ def build_door() -> SimpleNamespace:
         details = gr.Column(elem_id="door-details", min_width=0)
         with gr.Accordion("Open by name", open=False, elem_classes=["fold"]):
             about = "A path in the workspace, or data that comes along"
-            path = field("door-path", str, about, "", choices=list(LABELLED), allow_custom_value=True)
+            choices = [*LABELLED, *(f"recipe:{name}" for name in recipes())]
+            path = field("door-path", str, about, "", choices=choices, allow_custom_value=True)
     return SimpleNamespace(upload=upload, path=path, note=said, cancel=cancel, details=details)
 
 
