@@ -260,7 +260,7 @@ def _surprise(group: _Group) -> str:
     heavy = max(range(len(weights)), key=weights.__getitem__)
     by_one = f"{_names('rollout', [heavy])} alone gets {_percent(weights[heavy] / sum(weights))} of the push"
     found = [
-        *[by_one] * (len(weights) > 2 and weights[heavy] > CARRIES * sum(weights)),
+        *[by_one] * (len(group.everyone) > 2 and weights[heavy] > CARRIES * sum(weights)),
         *(everything := _everything_up(group)),
         *_against_their_answer(group, down=True),
         *([] if everything else _against_their_answer(group, down=False)),

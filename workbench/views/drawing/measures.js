@@ -137,7 +137,7 @@ export const MEASURES = [
     one: true,
     derived: true,
     has: (data) => Boolean(data.other),
-    ...ofLastToken((r, t) => (r.twin?.advantages?.[t] ?? NaN) - advantage(r, t)),
+    ...ofLastToken((r, t) => (r.twin ? advantage(r.twin, t) : NaN) - advantage(r, t)),
   },
   ...OF_TOKENS,
   ...OF_LOSS,
