@@ -92,8 +92,12 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=UPLOADS_LOOKED_AT) as page:
         Api(services).register(mcp=mcp)  # before events of the same names
 
-        header = json.dumps({"title": TITLE, "loop": LOOP})
-        drawn("header", "header", header, server_functions=served([policy_status], services))
+        drawn(
+            "header",
+            "header",
+            json.dumps({"title": TITLE, "loop": LOOP}),
+            server_functions=served([policy_status], services),
+        )
         form = Form(draft=gr.State(Tab(first_draft())), bound={}, undo_before=gr.State(None), undo_notes=[])
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
@@ -127,8 +131,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 
         opens = [*opening_outputs(form), tabs, form.train.inherited]
-        asked = [form.share.kept, *form.inputs]
-        opening_event = page.load(opened, asked, opens, js=READ_KEPT, queue=False, **PRIVATE)
+        opening_event = page.load(opened, [form.share.kept, *form.inputs], opens, js=READ_KEPT, queue=False, **PRIVATE)
         for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
             ended(None, None, is_shown, js=SHOW_PAGE, **PRIVATE)
         train_tab.select(prepare, None, None, queue=False, **PRIVATE)

@@ -241,12 +241,11 @@ def fragment(kind: str, entry: str, call: str, payload: Any, *, style: str, word
     """
     name = f"workbench-{kind}-{secrets.token_hex(4)}"
     element, text = f"document.getElementById('{name}')", f"document.getElementById('{name}-data').textContent"
-    called = call.format(element=element, text=text)
     return (
         f"<style>{asset(style)}</style>"
         f'<div id="{name}" class="{kind} mathjax_ignore tex2jax_ignore" data-theme="auto">{escape(words)}</div>'
         f'<script type="application/json" id="{name}-data">{to_json(payload)}</script>'
-        f"<script>{bundle(FOLDER / entry)}.{called};</script>"
+        f"<script>{bundle(FOLDER / entry)}.{call.format(element=element, text=text)};</script>"
     )
 
 

@@ -138,8 +138,7 @@ def heatmap(
     default dapo on policy.
     """
     if isinstance(shown, WatchedRow):
-        title = f"{shown.measures[0].label} at step {shown.step}"
-        return Heatmap(title, repr(shown), partial(row_payload, shown))
+        return Heatmap(f"{shown.measures[0].label} at step {shown.step}", repr(shown), partial(row_payload, shown))
     if isinstance(shown, Comparison):
         return heatmap(shown.a, matches, other=shown.b, loss=loss)
     scored = shown.scored
@@ -147,8 +146,7 @@ def heatmap(
     about = (
         f"{len(scored.group)} rollouts, {steps} steps, scheme {shown.scheme!r}{'' if shown.spread else ', no spread'}"
     )
-    draw = partial(credit_payload, shown, matches, other=other, loss=loss)
-    return Heatmap(f"{shown.scheme} credit", about, draw)
+    return Heatmap(f"{shown.scheme} credit", about, partial(credit_payload, shown, matches, other=other, loss=loss))
 
 
 def credit_payload(
@@ -517,10 +515,10 @@ class DrawnLoss:
         """As a first pass with the group as the whole batch would have it."""
         settings = settings or LossSettings()
         limit = settings.max_completion_length
-        coefficients = {
-            loss: group_normalisers(credit, loss, max_completion_length=limit).tolist() for loss in LENS_LOSSES
-        }
-        return cls(settings, coefficients)
+        return cls(
+            settings,
+            {loss: group_normalisers(credit, loss, max_completion_length=limit).tolist() for loss in LENS_LOSSES},
+        )
 
     @classmethod
     def of_passes(cls, credits: Sequence[Credit], group: int, passes: Sequence[LossPass]) -> DrawnLoss:

@@ -46,33 +46,20 @@ export function table(handles, spec) {
  * @param {Handles<any>} handles @param {string[]} headings
  */
 export function presets(handles, headings) {
-  const spec = {
-    name: "Presets on these answers",
-    picks: true,
-    headings: headings.map((title) => ({ title, numeric: false })),
-  };
+  const columns = headings.map((title) => ({ title, numeric: false }));
+  const spec = { name: "Presets on these answers", picks: true, headings: columns };
   const table = new Table(spec, (row, name) => handles.trigger("apply", { row, name }));
   follow(handles, (root, /** @type {{ rows: string[][], others: string[] } | null} */ found) => {
     root.replaceChildren();
     if (!found) return;
     const { rows, others } = found;
-    const close = link("Close", () => root.replaceChildren());
+    const said = rows.length ? " Click a row to use it." : " None finds a step.";
+    const rest = el("summary", {}, `${count(others.length, "other")} without a match`);
     table.draw(rows);
     root.append(
-      el(
-        "header",
-        {},
-        el("b", {}, spec.name),
-        ` ${rows.length ? "Click a row to use it." : "None finds a step."}`,
-        close,
-      ),
+      el("header", {}, el("b", {}, spec.name), said, link("Close", () => root.replaceChildren())),
       table.node,
-      el(
-        "details",
-        { hidden: !others.length },
-        el("summary", {}, `${count(others.length, "other")} without a match`),
-        others.join(", "),
-      ),
+      el("details", { hidden: !others.length }, rest, others.join(", ")),
     );
     root.scrollIntoView({ block: "nearest" }); // the button that asked may stand below it
   });

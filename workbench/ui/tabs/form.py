@@ -118,9 +118,9 @@ def hidden(value: str = "") -> gr.Textbox:
     return gr.Textbox(value, visible=False, max_lines=1)
 
 
-def note(elem_id: str, *, classes: Sequence[str] = (), head: bool = True) -> gr.HTML:
-    """A message beside a control, empty at first."""
-    return drawn(elem_id, "note", classes=["note", *classes], head=head)
+def note(elem_id: str, *, value: str = "", classes: Sequence[str] = (), head: bool = True) -> gr.HTML:
+    """A message beside a control."""
+    return drawn(elem_id, "note", value, classes=["note", *classes], head=head)
 
 
 def note_value(
@@ -209,8 +209,7 @@ class Form(SimpleNamespace):
     @property
     def forms(self) -> list[Any]:
         """Those that are drawn; all but the last two as the page opens."""
-        inspected = [self.pattern, self.credit, self.compare, self.sampling, self.isolation]
-        return [*inspected, self.task_rows, self.run]
+        return [self.pattern, self.credit, self.compare, self.sampling, self.isolation, self.task_rows, self.run]
 
     @property
     def outputs(self) -> list[Any]:
@@ -435,8 +434,7 @@ def build_share(services: Services) -> SimpleNamespace:
         drawn("share-tools", "tools", server_functions=served([keep, export]))
         notebook = gr.Button("Notebook code", elem_id="notebook", min_width=0, elem_classes=["small"])
     code = drawn("notebook-code", "code")
-    memory = drawn("kept", "keep")
-    return SimpleNamespace(kept=memory, notebook=notebook, code=code, problem=problem)
+    return SimpleNamespace(kept=drawn("kept", "keep"), notebook=notebook, code=code, problem=problem)
 
 
 def wire_share(form: Form, services: Services) -> None:

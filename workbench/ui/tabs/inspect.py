@@ -131,17 +131,17 @@ def build_inspect(form: Form, services: Services) -> None:
             form.isolation_note = note("isolation-note")
             heading("Credit")
             form.credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
-            value = note_value(scheme_note(first.credit))
-            form.formula = drawn("formula", "note", value, classes=["note", "one-line"])
+            form.formula = note("formula", value=note_value(scheme_note(first.credit)), classes=["one-line"])
             form.compare = DrawnForm(tab, lambda draft: scheme_form(COMPARE, draft.compare), [f"{COMPARE}.scheme"])
             form.credit_note = note("credit-note")
             heading("Sampling")
             form.sampling = DrawnForm(tab, lambda draft: sampling_form(), more=_policies(services))
-            drawn("trust-model", "note", note_value(TRUST_MODEL), classes=["note"])
+            note("trust-model", value=note_value(TRUST_MODEL))
             form.isolation = DrawnForm(tab, lambda draft: isolation_form())
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as form.more:
-                rows = {"open": False, "elem_id": "task-reading", "elem_classes": ["fold"]}
-                with gr.Accordion("Rows: columns, filter, split", **rows) as form.task_fold:
+                with gr.Accordion(
+                    "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
+                ) as form.task_fold:
                     form.task_rows = DrawnForm(tab, lambda draft: task_form())
                     form.task_preview = drawn("task-preview", "taskRows", preview(first), classes=["note"])
                 form.start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
@@ -158,8 +158,9 @@ def build_inspect(form: Form, services: Services) -> None:
             form.strip = drawn("preflight-strip", "strip")
             form.probes, form.clinic = build_probes(services), build_clinic()
             form.presets = drawn("preset-table", "presets", constant=PRESET_HEADINGS)
-            asked = [*served([why]), *served(LABELLING, services.workspace)]
-            form.drawing = drawn("drawing", "inspect", server_functions=asked)
+            form.drawing = drawn(
+                "drawing", "inspect", server_functions=[*served([why]), *served(LABELLING, services.workspace)]
+            )
             with gr.Column(elem_id="editor", min_width=0) as form.rewards.editor:
                 pass
 
@@ -167,23 +168,28 @@ def build_inspect(form: Form, services: Services) -> None:
 def _build_example(form: Form, first: PageState) -> None:
     heading("Task")
     with gr.Row(elem_classes=["fields", "example-row"]):
-        label = "Built-in, file or hub:dataset"
-        form.task = field("task", str, label, first.task, choices=list(TASKS), allow_custom_value=True)
+        form.task = field(
+            "task", str, "Built-in, file or hub:dataset", first.task, choices=list(TASKS), allow_custom_value=True
+        )
         form.example = field("example", int, "Example", first.index, precision=0)
         form.previous = gr.Button("‹", elem_id="example-previous", min_width=0, elem_classes=["small"])
         form.following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
         form.chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
     form.bound[TEXT] = field("prompt", str, "Prompt", first.text, lines=2, max_lines=12)
     form.prompting = note("prompting")
-    said = note_value(handlers.columns_text(first.columns))
-    form.columns = drawn("columns", "note", said, classes=["note", "one-line"])
+    form.columns = note("columns", value=note_value(handlers.columns_text(first.columns)), classes=["one-line"])
 
 
 def _build_pattern(form: Form, first: PageState) -> None:
     heading("Steps")
     with gr.Row(elem_classes=["fields"]):
-        preset = handlers.preset_of(first.regex, first.kind)
-        form.preset = field("preset", str, "Preset", preset, choices=[*PRESETS, handlers.CUSTOM])
+        form.preset = field(
+            "preset",
+            str,
+            "Preset",
+            handlers.preset_of(first.regex, first.kind),
+            choices=[*PRESETS, handlers.CUSTOM],
+        )
         kind = field("kind", str, "Each match", first.kind, choices=KINDS)
     # Of a fixed height for Gradio, which would lay the page out at every key; the style sheet sizes it.
     form.bound[REGEX] = field("regex", str, "Regular expression", first.regex, lines=2, max_lines=2)
@@ -462,8 +468,8 @@ def _wire_examples(form: Form, then_score: ThenScore) -> None:
 
     for widget, by in ((form.previous, -1), (form.following, 1)):
         then_score(widget.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
-    left = [form.example.submit, form.example.blur]
-    then_score(gr.on(left, move(0), inputs, form.outputs, queue=False, **PRIVATE))
+    left = gr.on([form.example.submit, form.example.blur], move(0), inputs, form.outputs, queue=False, **PRIVATE)
+    then_score(left)
 
     def at_random(draft: PageState) -> PageState:
         task = handlers.find_task(draft.task_section())
@@ -496,10 +502,9 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
         except WorkbenchError as error:
             # How rows are read is said in the part that is folded away.
             unfolded = gr.Accordion(open=True)
-            shown_error = refused(error)
             yield {
                 form.columns: note_value(Note(in_page_words(error))),
-                form.task_preview: shown_error,
+                form.task_preview: refused(error),
                 form.more: unfolded,
                 form.task_fold: unfolded,
                 form.task_rows.version: secrets.token_hex(8),
@@ -571,8 +576,15 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
     # Kept apart from the draft, which may have changed by the time the group is there.
     sampled_group = gr.State(None)
     outputs = [form.drawing, sampled_group, form.sample_note, form.sample, form.cancel, *form.outputs]
-    asked = [form.sample.click, sample_now.change]
-    sampled = gr.on(asked, run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+    sampled = gr.on(
+        [form.sample.click, sample_now.change],
+        run,
+        form.inputs,
+        outputs,
+        concurrency_limit=4,
+        concurrency_id="sampling",
+        **PRIVATE,
+    )
 
     def take(tab: Tab, group: Sampled | None) -> None:
         tab.change(lambda draft: adopt(draft, group))
@@ -587,9 +599,9 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
 
 def opening_outputs(form: Form) -> list[Any]:
     """What ``opening`` sets."""
-    noted = [form.pattern_note, form.credit_note]
-    drawn = [form.drawing, form.strip, *noted, form.rewards.watch, form.rewards.said]
-    return [*drawn, form.share.kept, form.share.problem, form.isolation_note, *form.outputs]
+    share, rewards = form.share, form.rewards
+    drawn = [form.drawing, form.strip, form.pattern_note, form.credit_note, rewards.watch, rewards.said]
+    return [*drawn, share.kept, share.problem, form.isolation_note, *form.outputs]
 
 
 def opening(

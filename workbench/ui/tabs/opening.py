@@ -82,10 +82,9 @@ class DoorEvents:
         door.path.input(self._by_name, door.path, self.wanted, **QUEUED)
         wire_cancel(door.cancel, services.opening, services.judges)
         # What follows stands outside of what is drawn anew, which would take its own events with it.
-        read_in = [door.note, door.cancel, self.opened, form.drawing]
-        opens = self.wanted.change(self._open, None, read_in, concurrency_limit=2, **PRIVATE)
-        shown_in = [door.note, self.place, self.sampling, form.drawing, *form.outputs]
-        shows = opens.then(self._show, form.inputs, shown_in, **QUEUED)
+        shows = self.wanted.change(
+            self._open, None, [door.note, door.cancel, self.opened, form.drawing], concurrency_limit=2, **PRIVATE
+        ).then(self._show, form.inputs, [door.note, self.place, self.sampling, form.drawing, *form.outputs], **QUEUED)
         # Not before: what is sampled is what the fields say once they are set.
         shows.then(lambda asked: asked, self.sampling, sample_now, **QUEUED)
         then_score(shows)
@@ -131,16 +130,14 @@ class DoorEvents:
                 opened, said = open_config(before, file.name, file.read_bytes())
             except ConfigError as error:
                 return {self.door.note: note_value(Note(str(error)))} | unchanged
-            loaded = shown(self.form, before, opened, undo=f"Loaded {file.name}")
-            return loaded | {self.door.note: note_value(said)}
+            return shown(self.form, before, opened, undo=f"Loaded {file.name}") | {self.door.note: note_value(said)}
         if opening.imported is None and opening.section is None and not opening.rewards:
             return unchanged
         after = handlers.with_opened(before, opening)
         what = "Rewards" if after.pattern() == before.pattern() else "Pattern, rewards"
         undo = "Added the file's rewards" if opening.rewards else f"{what} and scheme set for this file"
-        updates = shown(self.form, before, after, undo=undo)
         now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
-        return updates | {self.place: 0} | now
+        return shown(self.form, before, after, undo=undo) | {self.place: 0} | now
 
     # ── what is known of the file ────────────────────────────────────────────────────────────────────────────────
 
@@ -159,8 +156,14 @@ class DoorEvents:
                 field(f"door-{role}", str, QUESTIONS[role], look.columns.get(role, ""), choices=names) for role in roles
             ]
             with gr.Row(elem_classes=["fields"]):
-                tokenizers = {"choices": handlers.TOKENIZER_CHOICES, "allow_custom_value": True}
-                tokenizer = field("door-tokenizer", str, "Tokens by", ask.tokenizer, **tokenizers)
+                tokenizer = field(
+                    "door-tokenizer",
+                    str,
+                    "Tokens by",
+                    ask.tokenizer,
+                    choices=handlers.TOKENIZER_CHOICES,
+                    allow_custom_value=True,
+                )
                 format = field("door-format", str, "Format", ask.format, choices=handlers.FORMAT_CHOICES)
             skip = field("door-skip-bad-rows", bool, "Skip bad rows", ask.skip_bad_rows)
             if opening.imported is not None and opening.imported.facts.notes:

@@ -138,8 +138,7 @@ def build_train(form: Form, services: Services) -> None:
                 estimate = drawn("estimate", "facts")
                 with gr.Row(elem_classes=["fields"]):
                     go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
-                    label = f"Pre-flight ({PREFLIGHT_PROMPTS} prompts)"
-                    preflight = gr.Button(label, elem_id="preflight", min_width=0)
+                    preflight = gr.Button(f"Pre-flight ({PREFLIGHT_PROMPTS} prompts)", elem_id="preflight", min_width=0)
                     cancel = gr.Button("Cancel", elem_id="preflight-cancel", min_width=0, interactive=False)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
                 form.undo_notes.append(note("train-undo-note", classes=["undo"]))
@@ -194,8 +193,7 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
         return updates if is_last() else {}
 
     # The end of the run that was watched tells its pace.
-    preflight = [widgets.preflight.go, widgets.preflight.cancel]
-    outputs = [widgets.inherited, widgets.rows, widgets.estimate, *preflight]
+    outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.preflight.go, widgets.preflight.cancel]
     gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
     form.run.wire(
         lambda request, tab, before: {

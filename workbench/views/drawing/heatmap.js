@@ -13,7 +13,7 @@ import { drawn, equalTo, firstOf, keyOf } from "./copies.js";
 import { asksForSearch, Finder } from "./finder.js";
 import { arranged, fits, judge, missed } from "./finding.js";
 import { focusedStep, focusStep, nextStep, refocus, scrollTo, stepNode } from "./focus.js";
-import { makeLegend } from "./legend.js";
+import { Legend } from "./legend.js";
 import { Lens } from "./lens.js";
 import { MEASURES, rangeOf } from "./measures.js";
 import { markText } from "./marking.js";
@@ -75,7 +75,15 @@ export class Heatmap {
     this.cards = el("div", { class: "cards" });
     this.source = el("footer", { class: "source" });
     this.tip = makeTip();
-    this.legend = this.makeLegend();
+    this.legend = new Legend({
+      onMeasure: (key) => {
+        this.choose(key);
+        this.onColour?.(key);
+      },
+      onEnd: (size) => this.endScale(size),
+      onHold: (on) => this.endScale(on ? this.range.limit : null),
+      onEdges: (on) => this.cards.classList.toggle("edges", on),
+    });
     this.lens = new Lens(() => {
       this.lens.read(this.data);
       this.offerMeasures();
@@ -104,18 +112,6 @@ export class Heatmap {
     root.replaceChildren(this.prompt, said, notices, head, finder.nothing, board, this.source, tip.node);
     this.listen();
     Object.assign(root, { heatmap: this });
-  }
-
-  makeLegend() {
-    return makeLegend({
-      onMeasure: (key) => {
-        this.choose(key);
-        this.onColour?.(key);
-      },
-      onEnd: (size) => this.endScale(size),
-      onHold: (on) => this.endScale(on ? this.range.limit : null),
-      onEdges: (on) => this.cards.classList.toggle("edges", on),
-    });
   }
 
   // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────────

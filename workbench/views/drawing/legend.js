@@ -27,41 +27,26 @@ const END_TITLE = "Where the colours end; empty: at the 98th percentile of what 
 const MATCH_TITLE = "What the step pattern found: where a step starts or ends, or the step itself";
 const STRADDLES_TITLE =
   "A token that holds the end of one step and the start of the next; it counts for the first of the two";
+const JUDGED = "1 is right, by the outcome reward";
+const WRONG_TITLE = "It scores the step below 1. The colour need not say so: it may count later steps too.";
+const LATER_TITLE = "A token gets what later steps earn: of equally right steps an earlier one gets more";
 const TURN_TITLE = "Where a turn of the policy begins; the answer to a call stands below it";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
 
 /** @param {number} size */
 const short = (size) => `${Number(size.toPrecision(3))}`;
 
-/** @param {Choices} choices */
-export const makeLegend = (choices) => new Legend(choices);
-
-class Legend {
+export class Legend {
   /** @param {Choices} choices */
   constructor({ onMeasure, onEnd, onHold, onEdges }) {
-    const colourBy = el("select", { "aria-label": "Colour by", class: "colour-by" });
-    colourBy.addEventListener("change", () => onMeasure(colourBy.value));
-    const end = el("input", {
-      type: "number",
-      step: "any",
-      class: "range-end",
-      "aria-label": END_LABEL,
-      title: END_TITLE,
-    });
-    end.addEventListener("change", () => onEnd(Math.abs(Number(end.value)) || null));
-    const hold = el("input", {
-      type: "checkbox",
-      class: "range-hold",
-      onchange: (event) => onHold(event.target.checked),
-    });
-    const edges = el("input", {
-      type: "checkbox",
-      class: "token-edges",
-      onchange: (event) => onEdges(event.target.checked),
-    });
-    this.colourBy = colourBy;
-    this.end = end;
-    this.hold = hold;
+    this.colourBy = el("select", { "aria-label": "Colour by", class: "colour-by" });
+    this.colourBy.addEventListener("change", () => onMeasure(this.colourBy.value));
+    const field = { type: "number", step: "any", class: "range-end", "aria-label": END_LABEL, title: END_TITLE };
+    this.end = el("input", field);
+    this.end.addEventListener("change", () => onEnd(Math.abs(Number(this.end.value)) || null));
+    const box = (/** @type {string} */ name, /** @type {(on: boolean) => void} */ choose) =>
+      el("input", { type: "checkbox", class: name, onchange: (event) => choose(event.target.checked) });
+    this.hold = box("range-hold", onHold);
     this.low = el("span", { class: "end" });
     this.swatches = el("span", { class: "swatches", role: "img" });
     this.high = el("span", { class: "end" });
@@ -77,14 +62,14 @@ class Legend {
       );
     this.marks = popover("Key", "Key", [this.reading]);
     const settings = popover("Scale", "⚙", [
-      el("label", {}, "Colours end at ", end),
-      el("label", { title: HOLD_TITLE }, hold, "keep scale"),
-      el("label", { class: "edged", title: "A thin line where a token begins" }, edges, "outline tokens"),
+      el("label", {}, "Colours end at ", this.end),
+      el("label", { title: HOLD_TITLE }, this.hold, "keep scale"),
+      el("label", { title: "A thin line where a token begins" }, box("token-edges", onEdges), "outline tokens"),
     ]);
     this.node = el(
       "div",
       { class: "legend", hidden: true },
-      el("label", {}, "Colour by ", colourBy),
+      el("label", {}, "Colour by ", this.colourBy),
       el("span", { class: "scale" }, this.ways[0], this.low, this.swatches, this.high, this.ways[1]),
       settings,
       this.marks,
@@ -119,48 +104,27 @@ class Legend {
    * @param {Prepared} data @param {Measure} measure @param {string | null} judgedBy the reward that tells right from wrong
    */
   read(data, measure, judgedBy) {
-    const sign = (/** @type {string} */ text, /** @type {string} */ means, /** @type {string} */ title) =>
-      el("p", { title }, el("b", {}, text), ` ${means}`);
+    const sign = (/** @type {Node | string} */ mark, /** @type {string} */ means, /** @type {string} */ title) =>
+      el("p", { title }, typeof mark === "string" ? el("b", {}, mark) : mark, ` ${means}`);
     const isScored = data.rollouts.some(({ steps }) => steps) && !data.measures;
     this.reading.hidden = !isScored;
     for (const way of this.ways) way.hidden = measure.key !== "advantage";
     if (!isScored) return;
-    const judgedTitle = `By the outcome reward ${judgedBy}: 1 is right`;
+    const by = data.judges?.step ? `, by ${data.judges.step}` : "";
+    const hasTurns = data.rollouts.some(({ turns }) => turns);
+    const hasMatches = data.rollouts.some(({ matches }) => matches?.length);
     this.reading.replaceChildren(
       ...(measure.key === "advantage" ? meaningOf(data) : []),
-      ...(judgedBy === null ? [] : [sign(`${RIGHT} ${NOT_RIGHT}`, "right and wrong answer", judgedTitle)]),
-      el(
-        "p",
-        { title: "It scores the step below 1. The colour need not say so: it may count later steps too." },
-        wrongSign(),
-        ` wrong step${data.judges?.step ? `, by ${data.judges.step}` : ""}`,
-      ),
+      ...(judgedBy === null ? [] : [sign(`${RIGHT} ${NOT_RIGHT}`, "right and wrong answer", `${JUDGED} ${judgedBy}`)]),
+      sign(el("b", { class: "sign" }, WRONG), `wrong step${by}`, WRONG_TITLE),
       sign("reward", "the step’s own, before anything is normalised", "The weighted sum of the step rewards"),
-      sign(
-        "later",
-        "what the steps after it add to its advantage",
-        "A token gets what later steps earn: of equally right steps an earlier one gets more",
-      ),
+      sign("later", "what the steps after it add to its advantage", LATER_TITLE),
       ...(data.rollouts.some(straddles) ? [sign("┊", "token of two steps", STRADDLES_TITLE)] : []),
-      ...(data.rollouts.some(({ turns }) => turns)
-        ? [
-          el(
-            "p",
-            { title: TURN_TITLE },
-            el("span", { class: "says", "data-said": "turn 1" }),
-            "a turn",
-          ),
-          el(
-            "p",
-            { title: OBSERVED_TITLE },
-            el("span", { class: "observation" }, "grey"),
-            " observation, no advantage",
-          ),
-        ]
+      ...(hasTurns ? [sign(el("span", { class: "says", "data-said": "turn 1" }), "a turn", TURN_TITLE)] : []),
+      ...(hasTurns
+        ? [sign(el("span", { class: "observation" }, "grey"), "observation, no advantage", OBSERVED_TITLE)]
         : []),
-      ...(data.rollouts.some(({ matches }) => matches?.length)
-        ? [el("p", { title: MATCH_TITLE }, el("span", { class: "match" }, "match"), " of the pattern")]
-        : []),
+      ...(hasMatches ? [sign(el("span", { class: "match" }, "match"), "of the pattern", MATCH_TITLE)] : []),
     );
   }
 
@@ -187,8 +151,6 @@ class Legend {
     this.swatches.setAttribute("aria-label", scaleLabel(measure, range, fixed));
   }
 }
-
-const wrongSign = () => el("b", { class: "sign" }, WRONG);
 
 /** @param {Credited} rollout Whether a token of it holds the beginning of a step that it does not belong to. */
 const straddles = ({ steps, offsets }) => steps?.some(({ start, first }) => start < offsets[first]) ?? false;
