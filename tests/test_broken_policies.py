@@ -12,8 +12,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests import reward_models
 from workbench import weights
-from workbench.errors import PolicyError
+from workbench.config import ModelConfig
+from workbench.errors import PolicyError, RewardError
 from workbench.policies.load import load_policy
+from workbench.rewards.models.model import LocalModels
 
 
 @pytest.fixture
@@ -52,6 +54,39 @@ def test_a_gguf_file_without_the_package_that_reads_it_is_refused(tmp_path, monk
     file.write_bytes(b"GGUF")
     with pytest.raises(PolicyError, match="pip install gguf"):
         load_policy(str(file))
+
+
+@pytest.mark.parametrize("kept", [0, 4, 5_000])
+def test_a_torn_weights_file_is_called_torn(folder, kept):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+    assert "torn" in refusal(folder)
+    reward_models.save("token", folder.parent / "scores")
+    file = folder.parent / "scores" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(RewardError, match=r"scores' .*torn"):
+        LocalModels("cpu").prepare(ModelConfig(path=str(folder.parent / "scores"), format="stepwise"))
+
+
+def test_pickled_weights_alone_are_named(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert "pytorch_model.bin" in refusal(folder)
+
+
+def test_a_folder_without_a_tokenizer_says_how_to_save_one(folder):
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    assert "tokenizer.save_pretrained" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("size", "value"),
+    [("num_attention_heads", 0), ("num_key_value_heads", 0), ("num_hidden_layers", -1), ("hidden_size", 0)],
+)
+def test_a_size_below_one_is_named(folder, size, value):
+    edit_json(folder / "config.json", **{size: value})
+    assert f"{size} is {value} in its config.json" in refusal(folder)
 
 
 def test_weights_that_are_not_finite_are_refused(folder):

@@ -1,9 +1,10 @@
 """Weights: what loading gets silently wrong, the memory they take, few bits, adapters.
 
-transformers, PEFT and safetensors say by themselves what is wrong with a file. Checked here is what they load without
-a word: tensors that are missing or left over, NaN, an adapter of another base, more parameters than there is memory.
-Policies and reward models are loaded through these checks. Each raises ``WeightsError`` with a sentence that names the
-tensor or number and what to do, to follow the model's own name.
+transformers, PEFT and safetensors say what is wrong with a file, if not always so that one knows what to do
+(``_IN_WORDS``). Checked here is what they load without a word: tensors that are missing or left over, NaN, an adapter
+of another base, more parameters than there is memory. Policies and reward models are loaded through these checks. Each
+raises ``WeightsError`` with a sentence that names the tensor or number and what to do, to follow the model's own name;
+``refusals`` puts that before it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 
 import psutil
 import torch
+from transformers import PretrainedConfig
 
+from workbench.errors import WorkbenchError, cut
 from workbench.places import ADAPTER
 
 HEADS = ("lm_head", "score", "classifier")
@@ -31,8 +34,51 @@ _NO_MEMORY = (
 _MASKS = re.compile(r"(^|\.)(masked_bias|(attn|attention)\.bias|inv_freq)$")  # constants that old files hold
 
 
+NO_TOKENIZER = "it has no tokenizer, or one without tokens; save its own there: tokenizer.save_pretrained"
+_IN_WORDS = {
+    "SafetensorError": "its weights' file is torn or no safetensors file; copy or download it again",
+    "file named model.safetensors": "it has no model.safetensors, and weights in pytorch_model.bin are not read, as "
+    "they can run code; save them again with save_pretrained",
+    "backend tokenizer": NO_TOKENIZER,
+    "JSONDecodeError": "one of its JSON files is torn; copy or download it again",
+}
+"""What libraries raise, as far as it is known by a part of its text, in our words."""
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+
+
 class WeightsError(ValueError):
     """Weights that must not be computed with."""
+
+
+@contextmanager
+def refusals(what: str, kind: type[WorkbenchError]) -> Iterator[None]:
+    """Turn whatever a model's damaged files lead to in four libraries into one sentence about ``what``."""
+    try:
+        yield
+    except WorkbenchError:
+        raise
+    except WeightsError as error:
+        raise kind(f"{what} cannot be used: {error}") from error
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise kind(
+                f"{what} does not fit into memory; take a smaller model, or hold its weights in bfloat16 (dtype) or in "
+                "8 or 4 bits (quantisation)"
+            ) from error
+        raised = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        said = next((words for sign, words in _IN_WORDS.items() if sign in raised), cut(raised, 500))
+        raise kind(f"{what} cannot be loaded: {said}") from error
+
+
+def check_sizes(where: str) -> None:
+    """Refuse a configuration with a size of 0 or less, before a model is made of it."""
+    described, _ = PretrainedConfig.get_config_dict(where)
+    for name in _SIZES:
+        if isinstance(value := described.get(name), int) and value < 1:
+            raise WeightsError(
+                f"{name} is {value} in its config.json and must be at least 1; take the config.json that was saved "
+                "with the weights"
+            )
 
 
 def check_loaded(model: torch.nn.Module, info: Mapping[str, Any]) -> None:

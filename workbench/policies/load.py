@@ -34,13 +34,15 @@ from workbench.errors import PolicyError
 from workbench.places import ADAPTER
 from workbench.policies.find import GGUF, base_of, check_there, is_adapter, policy_path, refuse_more
 from workbench.weights import (
+    NO_TOKENIZER,
     WeightsError,
     check_finite,
     check_loaded,
     check_memory,
-    is_out_of_memory,
+    check_sizes,
     quantised,
     quiet_loading,
+    refusals,
     with_adapter,
     with_merged_adapter,
 )
@@ -151,26 +153,27 @@ def load_policy(
         return replace(policy, name=name, adapter=None)  # the folder is both
     if name.endswith(GGUF):
         file = Path(name).expanduser()
-        with _refusals(name), quiet_loading(file.parent):
+        with refusals(f"policy {name!r}", PolicyError), quiet_loading(file.parent):
             unpack(file, Path(where))
     target = pick_device(device)
     held = _held(target, dtype, attention, quantisation, device_map)
-    with _refusals(name):
+    with refusals(f"policy {name!r}", PolicyError):
         with quiet_loading(where):
+            check_sizes(where)
             tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
         model = _model(where, target, held, trust_remote_code)
         check_vocabulary(model, tokenizer)
     weights, under = {other: float(weight) for other, weight in (merge or {}).items()}, []
     for other, weight in weights.items():
-        with _refusals(other, "adapter"), quiet_loading(source := str(local_adapter(other))):
+        with refusals(f"adapter {other!r}", PolicyError), quiet_loading(source := str(local_adapter(other))):
             under.append(read_lora(other, Path(source), weight))
             model = with_merged_adapter(model, source, weight)
             model.name_or_path = where  # what a run saves holds those that are merged (``stacked``)
     if adapter is not None:
         folder = policy_path(adapter)
-        with _refusals(adapter, "adapter"), quiet_loading(folder):
+        with refusals(f"adapter {adapter!r}", PolicyError), quiet_loading(folder):
             model = with_adapter(prepared(model) if trainable else model, folder, trainable=trainable)
-    with _refusals(name if adapter is None else adapter, "policy" if adapter is None else "adapter"):
+    with refusals(f"policy {name!r}" if adapter is None else f"adapter {adapter!r}", PolicyError):
         model = (model if "device_map" in held else model.to(target)).eval()
         check_finite(model)
     if target.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
@@ -260,7 +263,7 @@ def check_vocabulary(model: Any, tokenizer: Any) -> None:
     """
     vocabulary = tokenizer.get_vocab()
     if not set(vocabulary) - set(tokenizer.all_special_tokens):
-        raise WeightsError("it has no tokenizer, or one without tokens; save its own there: tokenizer.save_pretrained")
+        raise WeightsError(NO_TOKENIZER)
     rows, highest = model.get_input_embeddings().weight.shape[0], max(vocabulary.values())
     another = "take the tokenizer that was saved with the weights"
     if highest >= rows:
@@ -289,27 +292,6 @@ def check_vocabulary(model: Any, tokenizer: Any) -> None:
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(ends[0])
-
-
-@contextmanager
-def _refusals(name: str, what: str = "policy") -> Iterator[None]:
-    """Turns what transformers, safetensors and peft raise into one sentence about ``name``."""
-    try:
-        yield
-    except PolicyError:
-        raise
-    except WeightsError as error:
-        raise PolicyError(f"{what} {name!r} cannot be used: {error}") from error
-    except Exception as error:  # whatever a damaged file or configuration leads to in four libraries
-        if is_out_of_memory(error):
-            raise PolicyError(
-                f"{what} {name!r} does not fit into memory; take a smaller model, or hold its weights in bfloat16 "
-                "(policy.dtype) or in 8 or 4 bits (policy.quantisation)"
-            ) from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise PolicyError(
-            f"{what} {name!r} cannot be loaded: {type(error).__name__}: {' '.join(lines[:3])[:500]}"
-        ) from error
 
 
 def save_merged(adapter: str, folder: Path, *, dtype: str = "float32", trust_remote_code: bool = False) -> None:

@@ -20,7 +20,7 @@ import inspect
 import os
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -48,11 +48,12 @@ from workbench.rewards.protocol import Score
 from workbench.schema import Prompt
 from workbench.weights import (
     HEADS,
-    WeightsError,
     check_finite,
     check_loaded,
+    check_sizes,
     quantised,
     quiet_loading,
+    refusals,
     with_merged_adapter,
 )
 
@@ -91,7 +92,7 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     where = model_path(config.path)
     if local_path(where) is None and (problem := hub_problem(where, certain=True)):
         raise RewardError(problem)
-    with _refusals(config.path), quiet_loading(where):
+    with refusals(f"reward model {config.path!r}", RewardError), quiet_loading(where):
         tokenizer = _tokenizer(where, config.trust_remote_code)
         model = _read(config, where, device)
         check_finite(model)
@@ -109,7 +110,7 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     separator = getattr(model.config, STEP_SEPARATOR, None) if config.separator is None else config.separator
     reference = None
     if form.answer == "likelihood":
-        with _refusals(f"{config.path}/{REFERENCE}"), quiet_loading(where):
+        with refusals(f"reward model '{config.path}/{REFERENCE}'", RewardError), quiet_loading(where):
             reference = _read_reference(where, model)
     return ProcessModel(model, tokenizer, form, separator=separator, batch_size=config.batch_size, reference=reference)
 
@@ -178,7 +179,7 @@ def load_trained(
     target, options["dtype"] = torch.device(device), getattr(torch, dtype, "auto")
     if quantisation != "none" and dtype == "auto" and target.type == "cpu":
         options["dtype"] = torch.float32
-    with _refusals(path), quiet_loading(where):
+    with refusals(f"reward model {path!r}", RewardError), quiet_loading(where):
         tokenizer = _tokenizer(where, trust_remote_code)
         described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
         kind = _class_of(name, described.architectures)
@@ -225,20 +226,6 @@ def _from_pretrained(
     return model, info
 
 
-@contextlib.contextmanager
-def _refusals(path: str) -> Iterator[None]:
-    """Turns what is wrong with a model's files into one sentence about ``path``."""
-    try:
-        yield
-    except RewardError:
-        raise
-    except WeightsError as error:
-        raise RewardError(f"reward model {path!r} cannot be used: {error}") from error
-    except Exception as error:  # whatever a damaged file or configuration leads to in three libraries
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise RewardError(f"reward model {path!r} cannot be loaded: {reason}") from error
-
-
 def _tokenizer(where: str, trust_remote_code: bool) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
     if tokenizer.pad_token_id is None:
@@ -255,6 +242,7 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     of_rank = "cuda" if rank is None else f"cuda:{rank}"
     target = torch.device(of_rank if device in ("auto", "cuda") else device)
     dtype = torch.float32 if target.type == "cpu" else "auto"
+    check_sizes(where)
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
     trained = getattr(described, STEP_FORMAT, None)
     if trained in FORMATS and trained != config.format:
