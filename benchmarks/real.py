@@ -30,7 +30,7 @@ from workbench.training.script import write_script
 
 FILE = Path("build/real/SmolLM2-135M-Instruct.Q4_1.gguf")
 PROMPTS, ANSWERS, TOKENS = 5, 4, 160
-SHORT = {"num_generations": 4, "max_completion_length": 96}
+SHORT: dict[str, Any] = {"num_generations": 4, "max_completion_length": 96}
 
 
 @dataclass(frozen=True)
