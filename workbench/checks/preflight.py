@@ -92,8 +92,7 @@ def preflight(
         raise ConfigError("there is no rollout to look at; sample at least one group")
     if not rewards:
         raise ConfigError("rewards: give at least one reward function")
-    if mask_truncated:
-        groups = [replace(one, sampling={**one.sampling, "mask_truncated_completions": True}) for one in groups]
+    groups = [replace(one, sampling={"mask_truncated_completions": mask_truncated, **one.sampling}) for one in groups]
     loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
     errors: list[Finding] = []
     try:
