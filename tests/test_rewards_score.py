@@ -119,6 +119,20 @@ def test_a_reward_that_scores_none_of_a_group_has_no_part_in_it() -> None:
     assert score_group(FOUR, PATTERN, [watched, fmt]).outcomes == [0.5] * 4
 
 
+def test_no_reward_and_a_pattern_without_a_match_are_warned_of() -> None:
+    def warnings(regex: str, rewards: list[Any], scheme: str) -> int:
+        return len(credit_group(score_group(FOUR, StepPattern(regex), rewards), scheme).warnings)
+
+    def steps(prompt: Any, step: str, **columns: Any) -> float:
+        return float("a" in step)
+
+    assert warnings(r".+", [steps], "process") == 0
+    assert warnings(r".+", [], "process") == 1
+    assert warnings("nowhere", [steps], "process") == 1
+    assert warnings("nowhere", [], "process") == 2
+    assert warnings("nowhere", [lambda completions, **columns: [1.0, 0.0, 1.0, 0.0]], "outcome") == 0
+
+
 def test_other_weights_of_the_same_answers_leave_the_unjudged_unscored() -> None:
     first, second = score_both(FOUR, PATTERN, [fmt], [fmt, Reward("acc", "outcome", acc, 2.0)])
     assert first.outcomes == [0.5] * 4

@@ -126,6 +126,10 @@ def _credit(scored: ScoredGroup, assigned: _Assigned, scheme: str, further: Mapp
             )
     main = assigned.parts[0]
     per_step = main.carry != "all" and main.unit == "step"
+    if not scored.rewards:
+        warnings.append("no reward is set, so nothing is scored and every advantage is 0")
+    if per_step and scored.pattern and not any(row.matched for row in scored.scored):
+        warnings.append("the step pattern matches nothing in any answer, so each is one step")
     carried = main.normalised * main.factor
     normalised = tuple(
         tuple(None if np.isnan(value) else float(value) for value in carried[main.offsets[i] : main.offsets[i + 1]])

@@ -264,7 +264,7 @@ def _group(data: dict[str, Any]) -> Group:
     except ConfigError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = redact_known(f"{type(error).__name__}: {error}")[:200]
+        what = f"no {error}" if isinstance(error, KeyError) else redact_known(f"{type(error).__name__}: {error}")[:200]
         raise ConfigError(
             f"that is not a group as sample gives it, nor one of rollouts with a 'completion' each ({what})"
         ) from error
