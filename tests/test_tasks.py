@@ -157,6 +157,21 @@ def test_answers_worked_as_gsm8ks_bring_its_rewards_and_the_split_of_the_hub_is_
     assert load_task("hub:owner/sums/main")[3] == task[3]
 
 
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
+    asked = []
+
+    def repo_info(self, name, **how):
+        asked.append(name)
+        raise TimeoutError
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.HfApi.repo_info", repo_info)
+    monkeypatch.setattr("datasets.get_dataset_config_names", lambda *_, **how: pytest.fail("which tries for 27 s"))
+    with pytest.raises(TaskError, match="'owner/elsewhere'"):
+        load_task("hub:owner/elsewhere")
+    assert asked == ["owner/elsewhere"]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -26,7 +26,7 @@ from typing import IO, Any, TypeVar
 
 from workbench.assets import GSM8K
 from workbench.errors import TaskError, cut, did_you_mean, shown
-from workbench.places import local_path
+from workbench.places import hub_problem, local_path
 
 T = TypeVar("T")
 SHIPPED = {"gsm8k": GSM8K / "model-solutions-300.jsonl"}
@@ -471,6 +471,11 @@ def hub_rows(
         TaskError: for a name of another form, a split that is not there, and whatever keeps ``datasets`` from loading.
     """
     repository, config, revision = parts_of(name)
+    from huggingface_hub import constants
+
+    certain = not constants.HF_HUB_OFFLINE  # if it is set, ``datasets`` looks into its own cache alone
+    if local_path(repository) is None and (problem := hub_problem(repository, kind="dataset", certain=certain)):
+        raise TaskError(f"{name}: {problem}")
     from datasets import get_dataset_config_names, load_dataset
 
     try:
