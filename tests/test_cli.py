@@ -435,8 +435,16 @@ def test_sample_and_score_the_embedded_policy(tmp_path: Path, capsys: pytest.Cap
     assert answer(capsys) == again  # the same seed samples the same group
     assert main(["sample", *small, "--prompt", "Start with 7."]) == 0
     assert capsys.readouterr().out.startswith("Start with 7.\n\n— rollout 1: ")
-    assert main(["sample", "--index", "-1"]) == 2
-    assert "has examples 0 to 99999" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["sample", "score", "step-values"])
+@pytest.mark.parametrize("flags", [["--index", "-1"], ["--index", "100000"], ["--text", ""]])
+def test_what_is_sampled_is_looked_at_before_the_policy_is_loaded(
+    command: str, flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("workbench.policies.load.load_policy", lambda *_, **how: pytest.fail("loaded"))
+    assert main([command, *flags]) == 2
+    assert flags[0] in capsys.readouterr().err
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings
-from workbench.cli.groups import GroupFile, read_group, sampled_group
+from workbench.cli.groups import GroupFile, example_of, read_group, sampled_group
 from workbench.cli.rewards import set_sandbox
 from workbench.config.run import RunConfig
 from workbench.data import load_task
@@ -63,7 +63,11 @@ def probe(
     if demo:
         of, pattern, rewards = split_step_demo()
     else:
-        of = read_group(group) if group is not None else sampled_group(config, index, held_out=False, text=None)
+        of = (
+            sampled_group(config, example_of(config, index, held_out=False, text=None))
+            if group is None
+            else read_group(group)
+        )
         pattern, rewards = config.sampled.pattern, list(config.sampled.rewards)
     names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
     report = probe(of, pattern, rewards, names or None, options=config.grpo.credit.keywords(but=("scheme",)))

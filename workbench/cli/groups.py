@@ -43,7 +43,8 @@ DIFFERENCES = ("flipped_share", "correlation", "mean_absolute_difference")
 
 def sample(settings: Settings, index: Index = 0, held_out: HeldOut = False, text: Text = None) -> Result:
     """Sample a group of answers to one prompt."""
-    group = sampled_group(settings.read(), index, held_out, text)
+    config = settings.read()
+    group = sampled_group(config, example_of(config, index, held_out, text))
     return Result(group.to_json(), lambda: views.text(group))
 
 
@@ -64,7 +65,9 @@ def score(
     config = settings.read()
     side = None if other is None else Settings({}, {}).read(config.model_dump(mode="json"), other)
     set_sandbox(config.sampled.reward_deadline, isolate=config.sampled.isolate_rewards)
-    scored_group = sampled_group(config, index, held_out, text) if group is None else read_group(group)
+    scored_group = (
+        sampled_group(config, example_of(config, index, held_out, text)) if group is None else read_group(group)
+    )
     pattern, second = config.sampled.pattern, None
     if side is None:
         scored = score_group(scored_group, pattern, with_policy(config))
@@ -102,21 +105,29 @@ def read_group(path: Path) -> Group:
         ) from error
 
 
-def sampled_group(config: RunConfig, index: int, held_out: bool, text: str | None) -> Group:
-    """Sample answers to an example of the task, or to a text. Raises TaskError for an example that is not there."""
-    check_there(config.policy.path)  # before torch is imported
+def example_of(config: RunConfig, index: int, held_out: bool, text: str | None) -> Example:
+    """Return the task's example at ``index``, or a text, before torch is imported and the policy is loaded.
+
+    Raises TaskError for an example that is not there or a text that is empty, PolicyError for no such policy.
+    """
+    check_there(config.policy.path)
+    if text == "":
+        raise TaskError("--text is empty; write something for the policy to answer")
+    if text is not None:
+        return Example(text)
+    task = load_task(config.task)
+    examples = task.held_out if held_out else task.examples
+    if not 0 <= index < len(examples):
+        raise TaskError(f"--index {index}: {config.task.name} has examples 0 to {len(examples) - 1}")
+    return examples[index]
+
+
+def sampled_group(config: RunConfig, example: Example, policy: Policy | None = None) -> Group:
+    """Sample answers to an example, by the configuration's policy, which is loaded if it is not given."""
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
 
-    if text is not None:
-        example = Example(text)
-    else:
-        task = load_task(config.task)
-        examples = task.held_out if held_out else task.examples
-        if not 0 <= index < len(examples):
-            raise TaskError(f"--index {index}: {config.task.name} has examples 0 to {len(examples) - 1}")
-        example = examples[index]
-    policy = load_configured(config.policy)
+    policy = policy or load_configured(config.policy)
     if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, example):
         say(f"note: {note}")
     options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
@@ -156,9 +167,6 @@ def step_values(
     ] = None,
 ) -> Result:
     """Estimate what each step is worth by sampling on from its end, or by the policy's belief in the right answer."""
-    from workbench.policies.belief import beliefs
-    from workbench.policies.load import load_configured
-
     config = settings.read()
     labels_prompts = labels is not None and group is None and text is None
     if (prompts is not None and not labels_prompts) or (completions and not prompts) or (labels and belief):
@@ -168,6 +176,11 @@ def step_values(
         )
     if labels is not None:
         refuse_to_overwrite(labels)
+    given = None if group is None else read_group(group)
+    example = None if group or prompts else example_of(config, index, held_out, text)
+    from workbench.policies.belief import beliefs
+    from workbench.policies.load import load_configured
+
     policy = load_configured(config.policy)
 
     estimate = partial(_estimated, settings, config, policy, outcome, continuations)
@@ -192,7 +205,8 @@ def step_values(
         groups = enumerate(making.sample_prompts(policy, config, first, prompts), start=1)
         made = label((drawn, estimate(drawn, about=f"group {number}: ")) for number, drawn in groups)
         return Result(made.to_json(), lambda: str(made))
-    one = sampled_group(config, index, held_out, text) if group is None else read_group(group)
+    one = given if example is None else sampled_group(config, example, policy)
+    assert one is not None
     values = estimate(one) if belief is None else beliefs(policy, one, config.sampled.pattern, of=belief)
     right = correctness(one, values)
     agreement = agreement_with(values, right) if right is not None else {}
