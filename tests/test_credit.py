@@ -541,6 +541,7 @@ def test_two_implementations_agree(group, scheme, how, scale, data):
     states = [draw.choices("abc", k=len(row)) for row in ends]
     where = {"step_starts": starts, "outcome_rewards": outcomes, "token_ids": ids, "states": states}
     own = taken(scheme, normalise=how, scale=scale)
+    how, scale = own.get("normalise", "pooled"), own.get("scale", True)  # of the outcome, where the scheme has none
     fast = assign_credit(rewards, ends, lengths, scheme, **where, **own, **options)
     slow = slow_credit(scheme, SlowGroup(*group, ids, states), how, scale, **options)
     for i, length in enumerate(lengths):
