@@ -15,10 +15,11 @@ import yaml
 
 from tests.configs import config_of
 from workbench import runs
-from workbench.cli import main, show
+from workbench.cli import COMMANDS, main, show
+from workbench.cli.arguments import near_flag
 from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, Normalise, Range, Scheme
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, did_you_mean
 from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
@@ -198,6 +199,15 @@ def test_a_file_without_a_reward_is_refused_before_the_scheme_is(tmp_path: Path,
 def test_a_value_that_does_not_fit_is_named(argv: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config_of(*argv)
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("smaple", "sample"), ("run", "runs"), ("reward", "check-reward"), ("serve", None), ("plot", None)],
+)
+def test_only_a_word_that_is_alike_is_suggested(word: str, near: str | None) -> None:
+    assert did_you_mean(word, COMMANDS) == (f"; did you mean {near!r}?" if near else "")
+    assert near_flag("--s", ["--seed", "--run.steps"]) == ""
 
 
 @pytest.mark.parametrize(

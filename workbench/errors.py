@@ -134,8 +134,13 @@ class RunError(WorkbenchError):
 
 
 def did_you_mean(name: object, names: Iterable[object]) -> str:
-    """``; did you mean 'x'?`` for a name that is close to one of ``names``, else nothing: the end of a message."""
-    close = get_close_matches(str(name), [str(known) for known in names], n=1)
+    """Return ``; did you mean 'x'?`` for a name like one of ``names``, "" if none is: the end of a message.
+
+    Alike are words of nearly the same letters, and one that is a good part of the other.
+    """
+    word, known = str(name), [str(one) for one in names]
+    close = get_close_matches(word, known, n=1, cutoff=0.7)
+    close = close or [one for one in get_close_matches(word, known) if word in one or one in word]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -238,6 +238,7 @@ def near_flag(wrong: str, options: Iterable[str]) -> str:
     path = path_of(name, [option.removeprefix("--") for option in options])
     for option in options:
         last = option.lstrip("-").rpartition(".")[2]
-        if option == f"--{path}" or (not path and name in (last, "".join(word[:1] for word in last.split("_")))):
+        initials = "".join(word[:1] for word in last.split("_"))
+        if option == f"--{path}" or (not path and len(name) > 1 and name in (last, initials)):
             return f"; did you mean {option}?"
     return did_you_mean(wrong.partition("=")[0], options)
