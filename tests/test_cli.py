@@ -15,7 +15,8 @@ import yaml
 
 from tests.configs import config_of
 from workbench import runs
-from workbench.cli import COMMANDS, main, show
+from workbench.cli import COMMANDS as OF_SHELL
+from workbench.cli import main, show
 from workbench.cli.arguments import near_flag
 from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, Normalise, Range, Scheme
@@ -206,7 +207,7 @@ def test_a_value_that_does_not_fit_is_named(argv: tuple[str, ...], message: str)
     [("smaple", "sample"), ("run", "runs"), ("reward", "check-reward"), ("serve", None), ("plot", None)],
 )
 def test_only_a_word_that_is_alike_is_suggested(word: str, near: str | None) -> None:
-    assert did_you_mean(word, COMMANDS) == (f"; did you mean {near!r}?" if near else "")
+    assert did_you_mean(word, OF_SHELL) == (f"; did you mean {near!r}?" if near else "")
     assert near_flag("--s", ["--seed", "--run.steps"]) == ""
 
 
