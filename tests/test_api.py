@@ -231,8 +231,9 @@ def test_a_call_whose_stream_is_never_opened_is_given_up_and_the_queue_has_an_en
             data = ["1 + 1", "tiny", 2, 8, 1.0, 0, {}]
             return client.post("/gradio_api/call/sample", json={"data": data}).status_code
 
-        assert [post() for _ in range(4)] == [200] * 4
-        assert all(sampling.acquire(timeout=60) for _ in range(4))  # as many as sample at once
+        for _ in range(4):  # as many as sample at once
+            assert post() == 200
+            assert sampling.acquire(timeout=60)
         assert [post() for _ in range(4)] == [200, 200, 200, 503]
         assert all(given_up.acquire(timeout=60) for _ in range(4))
 

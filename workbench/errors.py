@@ -140,7 +140,8 @@ def did_you_mean(name: object, names: Iterable[object]) -> str:
     """
     word, known = str(name), [str(one) for one in names]
     close = get_close_matches(word, known, n=1, cutoff=0.7)
-    close = close or [one for one in get_close_matches(word, known) if word in one or one in word]
+    if not close and len(word.lstrip("-")) > 2:
+        close = [one for one in get_close_matches(word, known) if word in one or one in word]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
