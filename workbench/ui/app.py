@@ -188,8 +188,6 @@ def create_app(
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*names, *proxies], www_redirect=False)
     _add_assets(app)
     add_downloads(app, services)
-    sheets = (*STYLES, STYLE) if public else STYLES
-    links = "".join(f'<link rel="stylesheet" href="{ASSETS}/{name}">' for name in sheets)
     page = build(services, mcp=mcp)
     if public:
         close(page)
@@ -217,10 +215,14 @@ def create_app(
         pwa=False,
         enable_monitoring=False,
         theme=theme(),
-        head=links,
+        head="".join(map(_link, (*STYLES, STYLE) if public else STYLES)),
     )
     sessions.keep_those_of(mounted)
     return mounted
+
+
+def _link(sheet: str) -> str:
+    return f'<link rel="stylesheet" href="{ASSETS}/{sheet}">'
 
 
 def _call_allocator(name: str, *arguments: int) -> None:
