@@ -185,6 +185,13 @@ def test_a_group_that_is_not_of_the_page_says_what_differs():
     other = with_values(form(), {"method.sampling.num_generations": 3})
     assert "group size (G) 2" in mismatch(other, replace(group, sampling=dict(group.sampling, num_generations=2)))
     assert mismatch(form(), replace(group, sampling={"file": "rollouts.jsonl"})) == ""
+    messages = [{"role": "user", "content": first.prompt}]
+    through = form().with_value("prompt.apply_template", "always").but(edited=messages)
+    assert mismatch(through, replace(first, prompt=messages)) == ""
+    assert "through" in mismatch(
+        form().with_value("prompt.apply_template", "never").but(edited=messages), replace(first, prompt=messages)
+    )
+    assert "without" in mismatch(through, first)
 
 
 def test_what_a_facts_button_does_is_a_change_of_the_credit(worker):

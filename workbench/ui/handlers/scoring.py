@@ -278,10 +278,15 @@ def mismatch(draft: PageState, group: Group) -> str:
         return ""
     if group.policy != draft.policy:
         return f"These answers are of the policy {group.policy}."
+    is_plain = isinstance(group.prompt, str)
     try:
         wanted = draft.sampling()[0].recorded
+        has_template = not is_plain or "chat_template" in group.sampling
+        put = draft.prompting().of(draft.prompt, has_template=has_template, system="" if is_plain else "told")
     except ConfigError:  # said at its field
         return ""
+    if isinstance(put, str) is not is_plain:
+        return f"These answers were sampled {'without' if is_plain else 'through'} the chat template."
     names = [name for name, value in wanted.items() if name in group.sampling and group.sampling[name] != value]
     labels = [label_of(every_leaf()[f"method.sampling.{name}"]) for name in names]
     how = ", ".join(
