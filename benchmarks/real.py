@@ -96,12 +96,12 @@ class _Parts:
             run = self.trained("adapter", policy=lora, **recipe)
             found.append(_last(run))
         with self.part("the same, stopped and resumed") as found:
-            run = wb.train(self.config("again", policy=lora, **recipe))
+            run = wb.train(self.config("again", policy=lora, **recipe), now=True)
             for row in run.follow():
                 if row.get("step", 0) >= 1 and "loss" in row:
                     break
             run.stop(60)
-            found.append(_last(_ended(run.resume())))
+            found.append(_last(_ended(run.resume(now=True))))
         with self.part("merged, reloaded, sampled from") as found:
             merged = export_model("adapter", "merged", self.workspace / "merged", self.workspace)
             again = wb.load_policy(str(merged), device="cpu")
@@ -144,7 +144,7 @@ class _Parts:
         return wb.RunConfig.parse({"name": name, "task": "gsm8k", "run": run, **data})
 
     def trained(self, name: str, **data: Any) -> Run:
-        return _ended(wb.train(self.config(name, **data)))
+        return _ended(wb.train(self.config(name, **data), now=True))
 
     @contextmanager
     def part(self, name: str) -> Iterator[list[str]]:
