@@ -169,6 +169,8 @@ JUDGED: list[tuple[str, str, float | None, float | str | None]] = [
     *[("y=3x+2", wrong, 0, 0) for wrong in ("y=2", "2", "y=3x+3", "x=3y+2")],
     *[("x^2+y^2=25", wrong, 0, 0) for wrong in ("x^2-y^2=25", "25", "y=25")],
     ("4x^2+8x+19=0", "4x^2+8x+99=0", 0, 0),  # neither has a real solution
+    ("$x^{2}-4 x-2=0$", "x^{2}-4x-2=0", 1, 1),
+    (r"B=\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"B = \begin{bmatrix}1&2\\3&4\end{bmatrix}", 1, "-"),
     ("0", "x^2-1=0", 0, 0),
     # relations, sets, intervals, points
     *[("x>5", wrong, 0, 0) for wrong in ("x<5", "x>6", "5", "x=5")],
@@ -200,7 +202,7 @@ JUDGED: list[tuple[str, str, float | None, float | str | None]] = [
     *[("12 m", wrong, 0, 0) for wrong in ("12 cm", "12 km", "12 m^2", "12.0 s", "13 m")],
     ("40 m^2", "40 square meters", 1, 1),
     ("12 feet", "12 inches", 0, 0),
-    *[("12", wrong, 0, 0) for wrong in ("12 x", "12m", "12n", "12 ab", "3i")],
+    *[("12", wrong, 0, 0) for wrong in ("12 x", "12m", "12n", "12 ab", "12 xy^2", "3i")],
     *[
         (gold, wrong, 0, 0)
         for gold, wrong in (("4t", "4"), ("$6m$", "6"), ("$8 m$", "8"), ("6ab", "6"), ("101_2", "101_3"))
@@ -260,9 +262,13 @@ def test_which_of_several_answers_is_read(gold: str, text: str, expected: float)
         assert score(name, text, answer=gold) == expected
 
 
-@pytest.mark.parametrize("text", ["Answer: ", r"\boxed{", "<answer>", "$", "**a", "#### ", "answer is ", "Answer:\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["Answer: ", r"\boxed{", "<answer>", "$", "**a", "#### ", "answer is ", "Answer:\n", r"\boxed{1}, ", "\n", "1_1"],
+)
 def test_a_policy_that_repeats_itself_is_read_in_linear_time(text: str) -> None:
     assert final_answer(text * 20_000) != "5"  # minutes, if each mark were read to its end
+    assert score("math_equality", rf"\boxed{{{text * 20_000}}}", answer="5") == 0.0
 
 
 def test_a_prompt_that_opened_the_thinking_is_told_by_its_column() -> None:

@@ -23,6 +23,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,7 +39,7 @@ LONGEST_NUMBER = 200
 LONGEST_LINE = 1000
 """Characters that are read behind a mark."""
 MOST_BOLD = 20
-"""Of the last line's bold texts, how many are looked at."""
+"""Of the last line's bold texts, and of boxes in a list, how many are looked at."""
 MOST_WRAPPERS = 8
 """Of the marks around an answer, ``**$5$**``, how many are taken off."""
 
@@ -50,7 +51,7 @@ _MARKS: Mapping[Form, re.Pattern[str]] = {
     "gsm8k": re.compile(_OF_GSM8K, re.MULTILINE),
 }
 _SAID = re.compile(r"\b(?i:(?:answer|(?:option|choice)(?=\s+is\W+(?-i:[A-J])\b))\s+is)\b:?\**[ \t]*\n?")
-_ALONE = re.compile(r"^\W*(?:(?i:option|choice)\W+)?[A-J]\W*\Z", re.MULTILINE)
+_ALONE = re.compile(r"\W*(?:(?i:option|choice)\W+)?[A-J]\W*")
 _RESULT = re.compile(r"(?!\s*\**\d+\.[ \t]+\w)[\s*$`(\\]*[+\-−]?\s*[$€£¥₹]?\s*[\-−]?\.?\d")
 _BOLD = re.compile(r"\*\*([^*\n]*[^*\n:])\*\*")
 _BRACES = re.compile(r"\\[{}]|(?P<box>\\(?:boxed|fbox)\s*\{)|[{}]")
@@ -112,7 +113,9 @@ _CHOSEN = re.compile(
 _BEHIND = re.compile(r"(?:\\(?:text|mathrm|mbox)\s*|(?<=\d)_)\{?[\s~]*(\w[^{}]*\}?[\^{}\d\s]*)$")
 _FORMULA = re.compile(r"(?<!\\)\$((?:\\.|[^$\\])+)\$")
 _TEXTS = re.compile(r"\\(?:text|mathrm|mbox)\s*\{(?!\s*,?\s*(?:and|or)\b)")
+_JOINED = re.compile(r"\}\s*(?:/|-|\\cdot)\s*\\(?:text|mathrm|mbox)\s*\{[\s~]*")
 _WRITTEN = [
+    (_JOINED, "/"),
     (re.compile(r"√\s*(\w+)"), r"\\sqrt{\1}"),
     (re.compile(r"\\mathrm\{([eid])\}"), r"\1"),
     (re.compile(r"∞"), r"\\infty"),
@@ -205,12 +208,13 @@ def _find_answer(text: str, form: Form) -> tuple[int, str] | None:
         if last is None and (said := list(_SAID.finditer(text))):
             marks = said
         elif last is None:
-            in_last_line = list(_BOLD.finditer(text, text.rstrip().rfind("\n") + 1))[-MOST_BOLD:]
+            start = text.rstrip().rfind("\n") + 1
+            in_last_line = list(_BOLD.finditer(text, start))[-MOST_BOLD:]
             for bold in reversed(in_last_line):
                 if read_number(bold[1]) is not None or not text[bold.end() :].strip(" \n.!"):
                     return bold.start(), bold[1]
-            if alone := _ALONE.search(text):
-                return alone.start(), alone[0]
+            if _ALONE.fullmatch(text, start):
+                return start, text[start:]
     return (marks[-1].start(), _read_mark(marks[-1])) if marks else None
 
 
@@ -226,7 +230,7 @@ def _read_mark(match: re.Match[str]) -> str:
 def _listed(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[int, str]:
     """Where the last box begins, and what it holds; of several with commas, "and" or "or" between them all of it."""
     *earlier, (start, _, answer) = boxes
-    for begin, end, held in reversed(earlier):
+    for begin, end, held in reversed(earlier[-MOST_BOLD:]):
         between = re.sub(r"\\text|\\q?quad|\\\W|[\s${}&~]|\b[A-Za-z](?:_\w|_\{\w+\})?\s*=", "", text[end:start])
         if not between or not re.fullmatch(r"[,;]?(?:and|or)?", between):
             break
@@ -329,20 +333,19 @@ def _is_name(left: str) -> bool:
 
 def _unit(rest: str, letters: frozenset[str]) -> str | None:
     """The unit behind a number, "" for none; None if what follows is no unit but a variable, say, or another number."""
-    attached = not rest[:1].isspace()
+    apart = rest[:1].isspace()
     for pattern, plain in _UNIT_FORMS:
         rest = pattern.sub(plain, rest)
     words = rest.rstrip(" .").split()
     if re.search(r"[^A-Za-z/ .'23]|(?<![A-Za-z])[23]", rest) or _NO_UNITS.intersection(map(str.lower, words)):
         return None
-    parts = []
-    for part in "".join(words[:1]).split("/"):
-        word = part.rstrip("23")
-        may_be_letter = word in letters and (not attached or "/" in words[0])
-        if word and len(word) < 3 and word not in _SHORT_UNITS and not may_be_letter:
-            return None
-        parts.append((word.rstrip("s.") if len(word) > 2 else word).lower() + part[len(word) :])
-    return "/".join(parts)
+    parts = "".join(words[:1]).split("/")
+    letters = letters if apart or len(parts) > 1 else frozenset()
+    if not all(
+        len(word) > 2 or word in {"", *_SHORT_UNITS, *letters} for word in (part.rstrip("23") for part in parts)
+    ):
+        return None
+    return "/".join(re.sub(r"(?<=..)[s.]+(?=[23]?$)", "", part).lower() for part in parts)
 
 
 def _plain(text: str) -> str:
@@ -373,10 +376,12 @@ def compare(claim: str, gold: str, *, rounded: bool = False) -> bool | None:
     folded, behind = [], []
     for answer in (claim, gold):
         text = re.sub(r"\s+", " ", _plain(answer)).strip().casefold().replace("\\$", "").replace("$", "")
-        text = re.sub(r"(?<!\w) | (?!\w)", "", text)
+        text = re.sub(r"(?<!\w) | (?!\w)|(?<=\d) (?=[a-z]\b)", "", text)
         text = re.sub(r"\((\w)\)", r"\1", text) if len(text) == 3 else text
         folded.append(sorted(re.split(r"[,;]| (?:and|or) ", text)) if text.count("=") > 1 else [text])
-        behind.append(re.sub(r"s?\}|[{^]", "", "".join(_BEHIND.findall(cleaned(answer)))))
+        behind.append(
+            re.sub(r"s?\}|[{^]", "", "".join(_BEHIND.findall(_JOINED.sub("/", cleaned(answer)[-LONGEST_NUMBER:]))))
+        )
     if folded[0] == folded[1]:
         return True
     differ = behind[0] != behind[1] and (
@@ -462,35 +467,36 @@ def formulas_agree(claim: str, found: Sequence[Any], gold: str) -> bool | None:
 
     It takes for equal what is not: 7 and 2x + 3 = 7, any two equations without a real solution, any two tiny numbers.
     """
-    from sympy import Eq, Expr, Number, simplify, solve
-
     names = re.findall(r"(?<![A-Za-z\\])([A-Za-z])\s*=", gold)
     if "=" not in claim and len(set(names)) == len(names) > 1:  # x = 3, y = -2 is the point (3, -2)
         gold = "({})".format(re.sub(r"[A-Za-z]\s*=", "", gold))
     expected = read_formula(gold)
     if not expected or isinstance(expected[0], str):
         return None
-    relations = "infty" in gold or "[" in gold  # (1, 2) may be a point
-    if not found or not load_math_verify()[1](expected, list(found), allow_set_relation_comp=relations):
+    has_set = "infty" in gold or "[" in gold  # (1, 2) may be a point
+    if not found or not load_math_verify()[1](expected, list(found), allow_set_relation_comp=has_set):
         return False
-    right, claimed = expected[0], found[0]
-    if (
-        isinstance(claimed, Eq)
-        and isinstance(right, Eq)
-        and isinstance(claimed.rhs, Expr)
-        and isinstance(right.rhs, Expr)
-    ):
+    with suppress(Exception):  # sympy raises whatever for what it does not know
+        return not _is_mistaken(found[0], expected[0], gold)
+    return True
+
+
+def _is_mistaken(claimed: Any, right: Any, gold: str) -> bool:
+    """Whether two expressions are not equal though math-verify finds them so."""
+    from sympy import Eq, Expr, Number, simplify, solve
+
+    if isinstance(claimed, Eq) and isinstance(right, Eq):
         # Sides with no unknown only say how a value comes about.
         has_unknown = bool(right.free_symbols)
         sides = [side.lhs - side.rhs if has_unknown else side.rhs for side in (claimed, right)]
         ratio = simplify(sides[0] / sides[1])
-        is_multiple = bool(ratio != 0 and not ratio.free_symbols)
-        return is_multiple or bool(solve(right, right.free_symbols)) if has_unknown else bool(ratio == 1)
+        is_multiple = ratio != 0 and not ratio.free_symbols
+        return not (is_multiple or solve(right, right.free_symbols)) if has_unknown else ratio != 1
     if isinstance(claimed, Eq) and "=" not in gold:
-        return not (claimed.lhs.free_symbols and claimed.lhs.atoms(Number) - {-1})
+        return bool(claimed.lhs.free_symbols and claimed.lhs.atoms(Number) - {-1})
     constants = [side for side in (right, claimed) if isinstance(side, Expr) and side.is_number and side.is_finite]
     sizes = [constant.evalf() for constant in constants]
-    return len(sizes) < 2 or "%" in gold or bool(abs(sizes[0] - sizes[1]) <= abs(sizes[0]) / 1000)
+    return len(sizes) > 1 and "%" not in gold and bool(abs(sizes[0] - sizes[1]) > abs(sizes[0]) / 1000)
 
 
 def last_result(text: str) -> Number | None:
