@@ -40,7 +40,7 @@ def test_a_file_of_other_columns_is_read_once_its_fields_say_how(file: str) -> N
     draft = read_as(typed(first, columns=COLUMNS, filter="level >= 3"), file, first)
     assert draft is not None
     assert (draft.task, draft.index, draft.text, draft.columns["answer"]) == (file, 0, "3 + 1?", "4")
-    assert [row.name for row in draft.rows] == ["answer_correctness"]  # the task's own
+    assert [row.name for row in draft.rows] == ["sums_hold", "answer_correctness"]  # the task's own
     shown = json.loads(preview(draft))
     assert shown["text"] == "7 prompts to train on, 1 held out; 12 left out by filter"
     assert shown["rows"][0] == [["prompt", "3 + 1?"], ["answer", "4"], ["other columns", "q, truth, level"]]

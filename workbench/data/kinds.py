@@ -372,7 +372,8 @@ def mapped(row: Row, section: TaskSection, gold: str = "") -> Row:
     a column that is not there.
     """
     layout, values = recognised(row.values)
-    if gold and (answer := value_at(row.values, gold)) is not MISSING:
+    has_prompt = section.prompt_template is not None or {*values, *section.columns} & {*PROMPTS, "messages"}
+    if gold and has_prompt and (answer := value_at(row.values, gold)) is not MISSING:
         values["answer"] = answer
     values |= columns_of(row.where, row.values, section.columns, "task.columns")
     if layout == "messages" or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
