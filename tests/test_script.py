@@ -25,7 +25,7 @@ pytestmark = pytest.mark.training
 OUTCOME = {"credit": {"scheme": "outcome"}, "rewards": [{"name": "answer_correctness", "kind": "outcome"}]}
 SMALL = {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 24}}
 RUN = {"steps": 2, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"}
-EVERY = ["accelerate", "datasets", "math-verify", "peft", "torch", "transformers", "trl", "wandb"]
+EVERY = ["accelerate", "datasets", "math-verify", "peft", "sympy", "torch", "transformers", "trl", "wandb"]
 LENGTH = "def reward(prompts, completions, **columns):\n    return [len(text) / 100 for text in completions]\n"
 
 
