@@ -393,4 +393,4 @@ def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: 
     expect(page.locator("#start-note p")).to_have_count(0)
     for panel in ("loss", "pairs"):
         expect(page.locator(f"#curves .curve[data-panel={panel}]")).to_be_visible()
-    expect(page.locator("#train-controls #estimate")).to_contain_text("by dpo")
+    expect(page.locator("#train-controls #estimate")).to_contain_text("DPO run")

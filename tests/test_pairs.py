@@ -160,7 +160,8 @@ def test_a_files_rows_are_trained_on_and_the_tasks_prompts_measured(tmp_path: Pa
     run = RunDir.create(tmp_path, configuration(task, DPO, small, steps=1, save_steps=0))
     trainer = train(run)
     prompts = {trainer.processing_class.decode(row["prompt_ids"]) for row in trainer.train_dataset}
-    assert prompts == {row["prompt"] for row in rows[:22]}  # the last tenth, two rows, is held out
+    # The policy has a chat template, and the file's prompts are questions; the last tenth, two rows, is held out.
+    assert prompts == {f"<|start|>user\n{row['prompt']}<|end|><|start|>assistant\n" for row in rows[:22]}
     assert {"accuracy", "pair_accuracy"} <= numbers(run)[0].keys()  # the file's rows have no answer to be right
     with pytest.raises(ConfigError, match=r"task\.data: grpo trains on prompts"):
         RunConfig.parse({"task": {"data": "pairs.jsonl"}})
