@@ -86,6 +86,15 @@ def test_flags_set_what_they_name_and_nothing_else() -> None:
     )
 
 
+def test_a_task_brings_a_configuration_of_python_what_it_brings_the_command_line() -> None:
+    given = {"task": "gsm8k", "method": {"pattern": {"regex": r"\n\n", "kind": "ends"}}}
+    config = runs.resolved(RunConfig(**given))
+    flags = ("--task", "gsm8k", "--method.pattern.regex", r"\n\n", "--method.pattern.kind", "ends")
+    assert config == runs.resolved(config) == config_of(*flags)
+    assert [reward.name for reward in config.grpo.rewards] == ["sums_hold", "answer_correctness"]
+    assert (config.grpo.pattern.regex, config.grpo.sampling.max_completion_length) == (r"\n\n", 256)
+
+
 def test_a_file_is_changed_by_flags(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
