@@ -21,7 +21,7 @@ from workbench.checks.clinic import (
 )
 from workbench.cli import main
 from workbench.config import RewardConfig
-from workbench.rewards import Reward
+from workbench.rewards import Reward, Sandbox
 from workbench.rewards.builtin import BUILTINS
 from workbench.schema import Group, Rollout
 
@@ -103,6 +103,14 @@ def test_a_hand_made_fault_is_named(reward, name, word) -> None:
     (report,) = check_rewards([reward]).rewards
     named = [finding for finding in report.findings if finding.name == name and finding.level != "ok"]
     assert any(word in finding.advice for finding in named), report.findings
+
+
+def test_a_reward_over_its_deadline_is_called_that_and_nothing_else() -> None:
+    code = "def endless(completions, **columns):\n    while True:\n        pass\n"
+    with Sandbox(deadline=0.5, loading=30) as worker:
+        (report,) = check_rewards([RewardConfig(name="endless", kind="outcome", code=code)], worker=worker).rewards
+    assert [(finding.name, finding.level) for finding in report.findings] == [("not tried", "stop")]
+    assert "0.5 s" in report.findings[0].meaning
 
 
 def test_right_rewards_pass_as_the_built_in_ones_are() -> None:

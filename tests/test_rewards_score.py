@@ -67,6 +67,14 @@ def test_scores_are_weighted_and_summed_where_there_are_any() -> None:
     ]
 
 
+def test_a_step_whose_sums_hold_in_part_is_wrong_and_one_without_a_sum_is_neither() -> None:
+    lines = ("2 + 2 = 4\n", "1 + 1 = 2, 2 + 2 = 5\n", "so be it\n", "<eos>")
+    group = Group("p", (Rollout((0, 1, 2, 3), lines, True),))
+    scored = score_group(group, StepPattern(r"\n", "ends"), ["sums_hold"])
+    assert scored.step_rewards == [[1.0, 0.5, None]]
+    assert scored.steps_right == [[True, False, None]]
+
+
 def test_what_one_function_does_to_its_columns_is_not_seen_by_the_next() -> None:
     def reverses(prompts, completions, answer, **columns):  # type: ignore[no-untyped-def]
         answer.reverse()

@@ -31,7 +31,7 @@ from workbench.checks.preflight import Finding, Level, worst_level
 from workbench.checks.probes import probe
 from workbench.config import RewardConfig
 from workbench.credit import credit_groups
-from workbench.errors import ConfigError, WorkbenchError, cut
+from workbench.errors import ConfigError, RewardTimeout, WorkbenchError, cut
 from workbench.files import read_json
 from workbench.rewards import Reward, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
@@ -378,6 +378,9 @@ class _Patient:
         scrambled = [Case(_unlike("format", form, "1206"), "1206") for form in FORMS]
         try:
             self.call(plain[:1])
+        except RewardTimeout as late:
+            self.say("not tried", "stop", "–", str(late))
+            return
         except WorkbenchError as in_text:
             self.chat = True
             try:
