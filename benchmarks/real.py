@@ -24,6 +24,7 @@ from workbench.assets import recipes
 from workbench.config import RewardConfig
 from workbench.errors import PolicyError, RunError
 from workbench.places import WORKSPACE
+from workbench.rewards.models.formats import guess_format
 from workbench.runs import Run
 from workbench.runs.export import export_model
 from workbench.training.script import write_script
@@ -117,9 +118,10 @@ class _Parts:
             found.append(", ".join(sorted(file.name for file in script.folder.iterdir())))
         with self.part(f"a process reward model, {self.steps} steps, scoring") as found:
             labelled = {"method": {"name": "prm", "batch_size": 4}, "task": "chain-arithmetic"}
-            self.trained("prm", policy=lora, **labelled)
+            folder = str(self.trained("prm", policy=lora, **labelled).dir.checkpoints / "final")
             group = wb.sample_group(again, wb.load_task("gsm8k")[0], **SHORT)
-            reward = RewardConfig.parse({"name": "prm", "kind": "step", "model": {"path": "run:prm"}})
+            model = {"path": folder, "format": guess_format(folder)}
+            reward = RewardConfig.parse({"name": "prm", "kind": "step", "model": model})
             judged = wb.score_group(group, wb.load_task("gsm8k").pattern, [reward])
             found.append(f"{sum(len(row.rewards) for row in judged.scored)} steps scored")
 

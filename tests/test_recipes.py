@@ -131,9 +131,11 @@ REWARDS = {
 
 def test_the_first_real_run_pays_a_line_for_its_number_and_for_its_sums() -> None:
     by_name = {reward.name: load_reward(reward) for reward in config_of("first-real-run").method.reward_functions}
-    answer = "1. 3 * 4 = 12\n2. 12 + 5 = 18\n2. so it is\n#### 18"
-    scored = score_group(group_of("How many?", [answer]), PRESETS["line"].pattern, [by_name["numbered_step"]])
-    assert scored.scored[0].rewards == (1.0, 0.5, 0.0, None)
+    answer = "1. 3 * 4 = 12\n2. 12 + 5 = 18\n2. so it is\n4. 6 + 6 = 12\n#### 18"
+    question = "3 boxes of 4 apples and 5 more: how many?"
+    scored = score_group(group_of(question, [answer]), PRESETS["line"].pattern, [by_name["numbered_step"]])
+    # A sum that does not hold, a number that was, and a sum with no number of the question.
+    assert scored.scored[0].rewards == (1.0, 0.5, 0.0, 0.5, None)
     texts = [answer, "#### 1,200", "18 ####", "1. 2 + 2 = 4\nso #### 4", ""]
     assert by_name["answer_line"].score(Batch([""] * 5, texts, {}))[0] == [1.0, 1.0, 0.0, 0.0, 0.0]
 

@@ -20,7 +20,6 @@ from pydantic import Field, create_model
 from pydantic_settings import BaseSettings, CliSettingsSource, CliSuppress, SettingsError
 
 from workbench import runs
-from workbench.assets import ASSETS
 from workbench.cli.rewards import named_rewards, put_reward_settings
 from workbench.config import ModelFormat, Reduction, Section
 from workbench.config.reading import read_text, read_yaml
@@ -120,7 +119,7 @@ class Settings:
 def read_file(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises ConfigError."""
     what = f"--config {cut(str(path), 300)}"
-    data = read_yaml(read_text(path, what).replace("{assets}", str(ASSETS)), what)
+    data = read_yaml(read_text(path, what), what)
     if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{what}: a mapping of fields is wanted, and this is a {type(data).__name__}")
     return data or {}

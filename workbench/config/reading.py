@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from workbench.assets import ASSETS
 from workbench.errors import ConfigError, cut, shown
 
 MAX_BYTES = 1_000_000
@@ -48,12 +49,15 @@ def decoded(content: bytes, what: str) -> str:
 
 
 def read_yaml(text: str, what: str) -> Any:
-    """Return the values of a YAML document, None if it is empty. Raises ConfigError, beginning with ``what``."""
+    """Return the values of a YAML document, None if it is empty; ``{assets}`` in it is the folder that comes along.
+
+    Raises ConfigError, beginning with ``what``.
+    """
     if len(text) > MAX_BYTES:
         raise ConfigError(f"{what} has {len(text):,} characters; the limit is {MAX_BYTES:,}")
     try:
         _check_structure(text)
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text.replace("{assets}", str(ASSETS)), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"

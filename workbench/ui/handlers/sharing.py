@@ -28,7 +28,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from workbench.assets import ASSETS
 from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
 from workbench.config.reading import decoded
 from workbench.config.run import METHODS, RunConfig
@@ -292,7 +291,7 @@ def open_config(draft: PageState, name: str, content: bytes) -> tuple[PageState,
 
     Raises ConfigError for what is no configuration, or none that the page can hold.
     """
-    config = RunConfig.from_yaml(decoded(content, name).replace("{assets}", str(ASSETS)))
+    config = RunConfig.from_yaml(decoded(content, name))
     opened, note = take_over(draft, name, config)
     said = []
     if config.environment.code is not None or any(row.fields.get("code") for row in opened.rows):
