@@ -139,7 +139,7 @@ class _Parts:
                 page.get_by_text("sampled from " + str(FILE.resolve())).wait_for()
                 page.wait_for_selector("#heatmap .rollout .chip")
                 page.screenshot(path=str(FILE.parent / "inspect.png"))
-                found.append(page.locator("#heatmap .headline").first.inner_text())
+                found.append(page.locator("#heatmap p:has(+ .more-said)").first.inner_text())
 
     def config(self, name: str, **data: Any) -> wb.RunConfig:
         run = {"steps": self.steps, "eval_steps": 0, "save_steps": 1, "watch_prompts": 0, "device": "cpu"}
