@@ -40,14 +40,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         bench = BENCHES[args.name]
-        measures = [dataclasses.asdict(row) for row in bench.measure(args.repeat, full=args.full, where=_where(args))]
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for row in bench.measure(args.repeat, full=args.full, where=_where(args)):
+            tables.setdefault(getattr(row, "TABLE", "rows"), []).append(dataclasses.asdict(row))
     except WorkbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return _print(
         args,
-        {"bench": args.name, "rows": measures},
-        lambda: table(list(measures[0]), [list(row.values()) for row in measures]),
+        {"bench": args.name, **tables},
+        lambda: "\n\n".join(table(list(rows[0]), [list(row.values()) for row in rows]) for rows in tables.values()),
     )
 
 

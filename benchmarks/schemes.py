@@ -134,7 +134,7 @@ def _trained(cell: str, seed: int, where: Where) -> RunResult | None:
     labels, scheme = cell.split("/")
     if labels in NOISE:
         rewards = [step_reward(labels), OUTCOME]
-    elif (judge := _judge(seed, where)) is not None:
+    elif (judge := judge_run(seed, where)) is not None:
         model = {"path": f"run:{judge.name}", "format": "implicit"}
         rewards = [RewardConfig.parse({"name": "judge", "kind": "step", "model": model}), OUTCOME]
     else:
@@ -164,7 +164,7 @@ def step_reward(labels: str) -> RewardConfig:
 
 
 @cache
-def _judge(seed: int, where: Where) -> Run | None:
+def judge_run(seed: int, where: Where) -> Run | None:
     """The run of a seed's process reward model, trained on Monte-Carlo labels; None unless it finished."""
     name, workspace = f"schemes-prm.{seed}.judge", (where.workspace or default_workspace()).resolve()
     if where.stored:

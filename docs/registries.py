@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from benchmarks import blame
 from benchmarks.schemes import RunResult, agreement, probes_that_pay, sees_labels, stored_results
 from benchmarks.trained import mean
 from workbench.checks import ALARMS, EDITS, TURN_EDITS
@@ -65,6 +66,7 @@ REFERENCE = {
 
 def write(docs: Path) -> None:
     pages = (schemes, which_scheme, before_training, rewards, presets, probes, formats, methods, glossary)
+    pages += (blame_shares, blame_numbers, blame_turns, blame_counterfactuals, blame_learning)
     folder, static = docs / "generated", docs / "_static" / "generated"
     for place in (folder, static):
         place.mkdir(parents=True, exist_ok=True)
@@ -134,6 +136,83 @@ def before_training() -> str:
         for scheme in sorted(SCHEMES, key=lambda scheme: left[scheme][1], reverse=True)
     ]
     return table(("scheme", "agreement, 10 % turned", "30 % turned", "probes that pay"), rows)
+
+
+BLAMED = {
+    "right": "right labels",
+    "noise10": "10 % turned",
+    "noise30": "30 % turned",
+    "implicit": "a model's labels",
+    "belief": "belief",
+    "monte_carlo": "Monte-Carlo values",
+    "monte_carlo_progress": "their changes",
+}
+
+
+def blame_shares() -> str:
+    """The share of blame on the wrong steps of chains, a row a scheme and a column for each kind of labels."""
+    return _blame_table("chains", BLAMED)
+
+
+def blame_turns() -> str:
+    return _blame_table("turns", {name: BLAMED[name] for name in blame.OF_TURNS if name in BLAMED})
+
+
+def _blame_table(task: str, labels: Mapping[str, str]) -> str:
+    found = {(row["scheme"], row["labels"]): row["step"] for row in _blame_rows() if row["task"] == task}
+    named = dict.fromkeys(scheme for scheme, _ in found)
+    share = {scheme: found.get((scheme, "right"), found.get((scheme, "outcome"), 0.0)) for scheme in named}
+    rows = []
+    for scheme in sorted(named, key=share.__getitem__, reverse=True):
+        values = [found.get((scheme, name)) for name in labels]
+        given = [_percent(value) for value in values if value is not None]
+        cells = given or [_percent(share[scheme]), *["reads no labels"] * (len(labels) - 1)]
+        rows.append((f"`{scheme}`", *cells, *["–"] * (len(labels) - len(cells))))
+    return table(("scheme", *labels.values()), rows)
+
+
+def blame_numbers() -> str:
+    """All numbers of the rows of chains under right labels."""
+    rows = [row for row in _blame_rows() if row["task"] == "chains" and row["labels"] in ("right", "outcome")]
+    shares = {"step", "token", "wrong_down", "right_up"}
+    body = [
+        (f"`{row['scheme']}`", *(_percent(row[n]) if n in shares else f"{row[n]:.2f}" for n in blame.NUMBERS))
+        for row in sorted(rows, key=lambda row: -row["step"])
+    ]
+    return table(("scheme", *(f"`{name}`" for name in blame.NUMBERS)), body)
+
+
+def blame_counterfactuals() -> str:
+    rows = [
+        (row["task"], row["kind"], str(row["culprits"]), _change(row, "step"), _change(row, "answer"))
+        for row in blame.stored_rows()["counterfactuals"]
+    ]
+    return table(("task", "kind", "culprits", "the step is right", "the answer is right"), rows)
+
+
+def blame_learning() -> str:
+    """Rank correlations of each number with final accuracy, a column for each kind of labels."""
+    found = {(row["labels"], row["number"]): row for row in blame.stored_rows()["learning"]}
+    there = {labels: len([1 for name, _ in found if name == labels]) for labels in blame.TRAINED}
+    rows = []
+    for number in blame.NUMBERS:
+        cells = [found[labels, number] for labels, count in there.items() if count]
+        said = [f"{row['correlation']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})" for row in cells]
+        rows.append((f"`{number}`", *said))
+    heads = [f"{BLAMED[n]}, {found[n, 'step']['schemes']} schemes" for n, count in there.items() if count]
+    return table(("number", *heads), rows)
+
+
+def _blame_rows() -> list[dict[str, Any]]:
+    return blame.stored_rows()["rows"]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _change(row: Mapping[str, Any], what: str) -> str:
+    return f"{_percent(row[f'{what}_before'])} → {_percent(row[f'{what}_after'])}"
 
 
 def rewards() -> str:

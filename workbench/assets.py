@@ -21,6 +21,8 @@ EMBEDDED = {"tiny": ASSETS / "tiny", "tiny-tools": ASSETS / "tiny_tools"}
 """The embedded policies' folders."""
 FIRST_GROUP = ASSETS / "first-group.json"
 """A group that was sampled from ``tiny`` when it was built, shown before any policy is loaded."""
+BLAME = ASSETS / "blame.json"
+"""How much of the blame each credit scheme puts on a planted culprit, as ``python -m benchmarks blame`` writes it."""
 EXAMPLES = _folder("programs", "examples")
 GSM8K = ASSETS / "gsm8k"
 """GSM8K rows and four models' answers to 300 of its questions; its README.md says where they come from."""

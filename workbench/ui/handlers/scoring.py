@@ -6,10 +6,12 @@ fails, the last good drawing stays on the page and is marked as stale; the messa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from workbench.assets import BLAME
 from workbench.checks import Finding, preflight_of
 from workbench.config import PromptSection, RewardConfig
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
@@ -347,6 +349,31 @@ def scheme_note(section: Section) -> str:
     """The formula of a scheme, with the outcome's term where it has one, and where it comes from."""
     scheme, weight = SCHEMES[section["scheme"]], shown_values(section).get("outcome_weight")
     return f"{scheme.formula}{f' + {weight:g} · z(R)' if weight else ''}  ({scheme.reference})"
+
+
+def which_scheme() -> str:
+    """Return HTML with a line for each scheme on where its blame goes; the one that finds the culprit best is first."""
+    measured = json.loads(BLAME.read_text(encoding="utf-8"))
+    found = sorted(measured["schemes"].items(), key=lambda item: -item[1]["right"])
+    lines = "".join(f"<dt>{name}</dt><dd>{blame_said(**row)}</dd>" for name, row in found)
+    labels = {"right": "right labels", "implicit": "a reward model's labels"}
+    learning = "; ".join(
+        f"{row['correlation']:+.2f} under {words} ({row['low']:+.2f} to {row['high']:+.2f}, {row['schemes']} schemes)"
+        for name, words in labels.items()
+        if (row := measured["learning"].get(name))
+    )
+    return f"<p>{BLAME_MEANS}</p><dl class='facts'>{lines}</dl><p>{LEARNING_MEANS} {learning}.</p>"
+
+
+BLAME_MEANS = "How much of all that a scheme pushes down lies on the wrong step, in answers with a planted error:"
+LEARNING_MEANS = "Rank correlation of this share with the accuracy after training:"
+
+
+def blame_said(right: float, noise30: float, pays: Sequence[str]) -> str:
+    """Say what share of the blame a scheme puts on the culprit, also under turned labels, and which edits pay."""
+    turned = f" ({100 * noise30:.0f} % with 30 % of the labels turned)" if abs(right - noise30) >= 0.005 else ""
+    gamed = f"; can be gamed: it pays to {', '.join(pays)}" if pays else ""
+    return f"puts {100 * right:.0f} % of the blame on the culprit{turned}{gamed}"
 
 
 WATCHED = "a run draws its curve and how it goes with what is trained on, and warns if it falls while that rises"

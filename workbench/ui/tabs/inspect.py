@@ -60,6 +60,7 @@ from workbench.ui.handlers.scoring import (
     remedied,
     rescore,
     scheme_note,
+    which_scheme,
 )
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import restore
@@ -132,6 +133,8 @@ def build_inspect(form: Form, services: Services) -> None:
             heading("Credit")
             form.credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
             form.formula = note("formula", value=note_value(scheme_note(first.credit)), classes=["one-line"])
+            with gr.Accordion("Which scheme?", open=False, elem_id="which-scheme", elem_classes=["fold"]):
+                gr.HTML(which_scheme())
             form.compare = DrawnForm(tab, lambda draft: scheme_form(COMPARE, draft.compare), [f"{COMPARE}.scheme"])
             form.credit_note = note("credit-note")
             heading("Sampling")
