@@ -340,13 +340,14 @@ def _correlate_ranks(pairs: Array) -> Array:
 
 
 def _write(rows: Sequence[BlameRow], checked: Sequence[Counterfactual], learning: Sequence[Learning]) -> None:
-    """Write the rows, the page's file and the two pictures."""
+    """Write the rows, rounded, and from these the page's file and the two pictures."""
+    rows = [BlameRow(**_rounded(asdict(row))) for row in rows]
     tables: list[tuple[str, Any]] = [(getattr(row, "TABLE", "rows"), row) for row in (*rows, *checked, *learning)]
     lines = [{"table": table, **_rounded(asdict(row))} for table, row in tables]
     RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     BLAME.write_text(json.dumps(for_page(rows, learning), indent=1) + "\n", encoding="utf-8")
     by_scheme = {labels: shares(rows, labels) for labels in NOISE}
-    order = sorted(SCHEMES, key=lambda scheme: by_scheme["right"][scheme])
+    order = sorted(SCHEMES, key=lambda scheme: round(by_scheme["right"][scheme], 3))
     (PICTURES / "blame.svg").write_text(dots(by_scheme, order, by_scheme["right"][EVEN]), encoding="utf-8")
     points = []
     for labels in TRAINED:

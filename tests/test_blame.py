@@ -14,6 +14,7 @@ from benchmarks.__main__ import main
 from benchmarks.planted import KINDS, Truth, check_culprits, planted_groups, write
 from workbench.assets import BLAME
 from workbench.credit import SCHEMES, assign_credit
+from workbench.ui.handlers.scoring import blame_said, which_scheme
 
 SPANS = ((0, 1), (2, 3))
 RIGHT = Truth("right", SPANS, (True, True), (), (0, 1, 2, 3))
@@ -126,3 +127,9 @@ def test_a_call_for_all_writes_rows_the_pages_file_and_two_pictures(
     for name in ("blame.svg", "blame-learning.svg"):
         words = {text.text for text in ElementTree.parse(tmp_path / name).iter("{http://www.w3.org/2000/svg}text")}
         assert {"process", "outcome"} <= words
+
+
+def test_the_page_has_a_line_a_scheme() -> None:
+    assert blame_said(0.55, 0.26, ["drop the separators", "hedge"]).startswith("55 % of the blame (26 %)")
+    assert blame_said(0.14, 0.14, []) == "14 % of the blame"
+    assert which_scheme().count("<dt>") == len(json.loads(BLAME.read_text())["schemes"])

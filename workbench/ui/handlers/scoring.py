@@ -362,18 +362,22 @@ def which_scheme() -> str:
         for name, words in labels.items()
         if (row := measured["learning"].get(name))
     )
-    return f"<p>{BLAME_MEANS}</p><dl class='facts'>{lines}</dl><p>{LEARNING_MEANS} {learning}.</p>"
+    told = f"<p>{BLAME_MEANS}</p><dl class='facts'>{lines}</dl><p>{LEARNING_MEANS} {learning}.</p>"
+    return f"<div class='drawn'>{told}</div>"
 
 
-BLAME_MEANS = "How much of all that a scheme pushes down lies on the wrong step, in answers with a planted error:"
-LEARNING_MEANS = "Rank correlation of this share with the accuracy after training:"
+BLAME_MEANS = (
+    "Of all that a scheme pushes down in answers with a planted error, the share on the wrong step; in brackets with "
+    "30 % of the labels turned."
+)
+LEARNING_MEANS = "Rank correlation of the share with the accuracy after training:"
 
 
 def blame_said(right: float, noise30: float, pays: Sequence[str]) -> str:
     """Say what share of the blame a scheme puts on the culprit, also under turned labels, and which edits pay."""
-    turned = f" ({100 * noise30:.0f} % with 30 % of the labels turned)" if abs(right - noise30) >= 0.005 else ""
-    gamed = f"; can be gamed: it pays to {', '.join(pays)}" if pays else ""
-    return f"puts {100 * right:.0f} % of the blame on the culprit{turned}{gamed}"
+    turned = f" ({100 * noise30:.0f} %)" if abs(right - noise30) >= 0.005 else ""
+    gamed = f"; can be gamed: {pays[0]}{f' and {len(pays) - 1} more' * (len(pays) > 1)}" if pays else ""
+    return f"{100 * right:.0f} % of the blame{turned}{gamed}"
 
 
 WATCHED = "a run draws its curve and how it goes with what is trained on, and warns if it falls while that rises"

@@ -134,7 +134,7 @@ def build_inspect(form: Form, services: Services) -> None:
             form.credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
             form.formula = note("formula", value=note_value(scheme_note(first.credit)), classes=["one-line"])
             with gr.Accordion("Which scheme?", open=False, elem_id="which-scheme", elem_classes=["fold"]):
-                gr.HTML(which_scheme())
+                gr.HTML(which_scheme(), elem_classes=["note"])
             form.compare = DrawnForm(tab, lambda draft: scheme_form(COMPARE, draft.compare), [f"{COMPARE}.scheme"])
             form.credit_note = note("credit-note")
             heading("Sampling")
