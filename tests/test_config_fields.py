@@ -44,7 +44,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 
 
 SECTIONS = (
-    "policy", "policy.lora", "task", "prompt", "environment", "optimiser", "run", "method",
+    "policy", "policy.lora", "task", "prompt", "environment", "optimiser", "run", "engine", "method",
     "method.pattern", "method.sampling", "method.credit",
 )  # fmt: skip
 

@@ -17,6 +17,7 @@
     │   └── ChildFailed             its handler raised something unexpected
     ├── TaskError               a task or data file that cannot be read
     ├── PolicyError             a policy that cannot be loaded or sampled
+    ├── EngineError             a server that trains a run gave no answer, or refused
     ├── EpisodeError            an environment that cannot be used, or failed in an episode (``line``)
     ├── ConfigError             a configuration that cannot work
     ├── CreditError             step rewards, step ends and lengths that do not fit together
@@ -112,6 +113,10 @@ class TaskError(WorkbenchError):
 
 class PolicyError(WorkbenchError):
     """A policy cannot be loaded or sampled."""
+
+
+class EngineError(WorkbenchError):
+    """A server that trains a run gave no answer, or refused."""
 
 
 class EpisodeError(WorkbenchError):

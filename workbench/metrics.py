@@ -493,6 +493,20 @@ METRICS: tuple[Metric, ...] = (
     ),
     _trl("mean_token_accuracy", "likeliest tokens / tokens", "sft, dpo: share of (chosen) tokens predicted first."),
     _trl("grad_norm", "‖∇‖₂", "Norm of the gradient before it is scaled down.", panel="grad", label="norm"),
+    Metric(
+        "engine/loss_gap",
+        "max over tokens of |l_t / c_i + A_t| / max(1, |A_t|)",
+        "engine: how far the loss that the server returned for a token is from the advantage that it was sent.",
+        panel="engine",
+        label="loss",
+    ),
+    Metric(
+        "engine/ratio_gap",
+        "max over tokens of |rho − 1|",
+        "engine: how far its trainer's probability of a token is from its sampler's; it grows with later passes.",
+        panel="engine",
+        label="ratio",
+    ),
     _trl("learning_rate", "warm-up, then the schedule", "The optimiser's learning rate.", panel="rate", label="rate"),
     # a critic
     Metric(
@@ -685,6 +699,14 @@ METRICS: tuple[Metric, ...] = (
     # time
     _trl("step_time", "s", "Seconds of the step, sampling included.", panel="time", label="step"),
     Metric("sampling_time", "s", "Seconds that sampling took on this rank.", panel="time", label="sampling"),
+    Metric(
+        "training_time",
+        "s",
+        "engine: seconds that the server took for gradients and its step.",
+        panel="time",
+        label="train",
+    ),
+    Metric("weights_time", "s", "engine: seconds until its sampler had new weights.", panel="time", label="weights"),
     Metric("importance_time", "s", "Seconds that the importances of tokens took on this rank; with credit.oar."),
 )
 
@@ -823,6 +845,7 @@ _NAMED = (
     Panel("advantage", "Mean |A|", "Optimiser"),
     Panel("grad", "Gradient norm", "Optimiser"),
     Panel("rate", "Learning rate", "Optimiser"),
+    Panel("engine", "The engine's loss against what it was sent", "Optimiser"),
     Panel("time", "Seconds a step", "Speed"),
     Panel("errors", "Reward errors", "Reward"),
 )

@@ -42,6 +42,9 @@ FAR_OFF = 30
 FLOOR_ENTROPY = 0.05
 """Nats a token below which a group's answers hardly differ."""
 
+LOSS_GAP = 1e-4
+"""How far an engine's loss of a token may be from its advantage: float32 in two libraries is 1e-5."""
+
 
 @dataclass(frozen=True)
 class Alarm:
@@ -487,6 +490,21 @@ def truncated(rows: Rows) -> Iterator[Alarm]:
         )
 
 
+def engine_differs(rows: Rows) -> Iterator[Alarm]:
+    """The loss that a server returned for a token is not the advantage that it was sent."""
+    gaps = _values(rows, "engine/loss_gap")
+    if gaps and gaps[-1] > LOSS_GAP:
+        ratio = max(_values(rows, "engine/ratio_gap"), default=0.0)
+        cause = "does it sample and train in other precisions" if ratio > LOSS_GAP else "does it divide or mask anew"
+        yield Alarm(
+            "engine differs",
+            f"check: the engine's loss of a token is {gaps[-1]:.2g} from the advantage it was sent, and {LOSS_GAP:g} "
+            f"is rounding; {cause}{_beside(rows, 'engine/ratio_gap', 'its ratios from 1')}? The heatmap shows what was "
+            "sent, not what it trained on",
+            ("engine/loss_gap", "engine/ratio_gap"),
+        )
+
+
 def _beside(rows: Rows, metric: str, said: str, format: str = ".2g") -> str:
     """Return " (said: its mean at first → in the last rows)" for a number that tells a cause; "" if none is logged."""
     values = [row[metric] for row in rows if _finite(row.get(metric))]
@@ -527,4 +545,5 @@ ALARMS: dict[str, Callable[[Rows], Iterator[Alarm]]] = {
     "reward drowned": drowned_reward,
     "wronged": wronged,
     "truncated": truncated,
+    "engine differs": engine_differs,
 }

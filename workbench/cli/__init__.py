@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from workbench.assets import load_example
-from workbench.cli import checks, data, groups, making, page, runs
+from workbench.cli import checks, data, engines, groups, making, page, runs
 from workbench.cli.arguments import Result, read_arguments
 from workbench.errors import ConfigError, WorkbenchError, did_you_mean, redact
 from workbench.files import encode
@@ -36,6 +36,7 @@ COMMANDS: dict[str, Callable[..., Result]] = {
     "task": data.task,
     "rollouts": data.rollouts,
     "check-reward": data.check_reward,
+    "check-parity": engines.check_parity,
     "pairs": making.pairs,
     "demonstrations": making.demonstrations,
     "difficulty": making.difficulty,

@@ -44,7 +44,7 @@ def rollouts(
     """List the groups of a data file, or print one for 'score --group -'."""
 
     imported = read_groups(
-        data, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
+        data, tokenizer=tokenizer, format=format, limit=limit, columns=columns_of_map(map), skip_bad_rows=skip_bad_rows
     )
     if show is not None:
         if not 0 <= show < len(imported):
@@ -77,7 +77,7 @@ def rollouts(
     return Result({"facts": asdict(facts), "groups": rows}, lambda: "\n".join(lines))
 
 
-def _columns(text: str) -> dict[str, str]:
+def columns_of_map(text: str) -> dict[str, str]:
     """Return what ``--map`` says that columns become. Raises ConfigError."""
     try:
         return of_text(text)
@@ -93,7 +93,7 @@ def task(
 ) -> Result:
     """Show a task's rows as a run would take them, and how many are left out."""
 
-    given = {"name": data} | ({"columns": _columns(map)} if map else {})
+    given = {"name": data} | ({"columns": columns_of_map(map)} if map else {})
     preview = preview_of(load_task(settings.read({"task": given}).task), limit)
     parts = []
     for number, row in enumerate(preview.rows):
@@ -142,7 +142,12 @@ def check_reward(
     if not rewards:
         raise ConfigError("give the reward to check with --reward NAME or --reward-file FILE.py")
     groups = labelled_groups(
-        source, tokenizer=tokenizer, format=format, limit=limit, columns=_columns(map), skip_bad_rows=skip_bad_rows
+        source,
+        tokenizer=tokenizer,
+        format=format,
+        limit=limit,
+        columns=columns_of_map(map),
+        skip_bad_rows=skip_bad_rows,
     )
     checks = [
         check_reward(

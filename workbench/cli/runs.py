@@ -210,24 +210,25 @@ def export(
     sharding: Annotated[
         Sharding, "how the script's ranks share the weights: FSDP, or DeepSpeed's ZeRO 2 or 3"
     ] = "none",
+    rows: Annotated[Path | None, "write its stored rollouts there, as rows of docs/step-credit.schema.json"] = None,
     workspace: Workspace = None,
 ) -> Result:
-    """Take a run elsewhere: its model, its curves to a tracker, or a script."""
+    """Take a run elsewhere: its model, its curves to a tracker, its rollouts with their credit, or a script."""
     is_model = any(part is not None for part in (merged, adapter, push))
-    if (merged and adapter) or (push is None and (yes or public)) or (is_model and (tracker or script)):
+    if (merged and adapter) or (push is None and (yes or public)) or (is_model and (tracker or script or rows)):
         raise ConfigError(
             "give --merged FOLDER or --adapter FOLDER, and to push it --push OWNER/NAME with --yes or --public; or "
-            "--tracker and --script, which export no model"
+            "--tracker, --rows and --script, which export no model"
         )
     if is_model:
         form: exporting.Form | None = "merged" if merged is not None else "adapter" if adapter is not None else None
         return _export_model(run, form, merged or adapter, push, workspace, yes=yes, private=not public)
     opened = runs.open_run(run, workspace)
     config = opened.config()
-    if not tracker and script is None:
+    if not tracker and script is None and rows is None:
         raise ConfigError(
-            "nothing to export the run as; give --merged, --adapter or --script FOLDER, --push OWNER/NAME, or "
-            "--tracker NAME"
+            "nothing to export the run as; give --merged, --adapter or --script FOLDER, --push OWNER/NAME, --tracker "
+            "NAME or --rows FILE"
         )
     result: dict[str, Any] = {"run": opened.name}
     lines: list[str] = []
@@ -238,9 +239,26 @@ def export(
         track_run(opened.dir, config)
         lines.append(f"{opened.name}: in {', '.join(tracker)}, project {config.run.project}")
         result |= {"trackers": tracker, "project": config.run.project}
+    if rows is not None:
+        result |= _write_rows(opened, config, rows, lines)
     if script is not None:
         result |= _write_script(opened, config, script, sharding, lines)
     return Result(result, lambda: "\n".join(lines))
+
+
+def _write_rows(run: runs.Run, config: RunConfig, file: Path, lines: list[str]) -> dict[str, Any]:
+    from workbench.engines import exchange
+
+    method, steps = config.grpo, run.rollout_steps()
+    if file.exists() or not steps:
+        there = f"{file} is there already; name a new file"
+        raise ConfigError(f"--rows: {there if file.exists() else f'run {run.name!r} has stored no rollouts'}")
+    limits = method.loss_type, method.sampling.max_completion_length
+    count = exchange.write_rows(
+        file, (row for step in steps for row in exchange.rows_of(step, run.rollouts(step), *limits))
+    )
+    lines.append(f"{file}: {count:,} completions of {len(steps):,} generations")
+    return {"rows": str(file), "completions": count}
 
 
 def _write_script(

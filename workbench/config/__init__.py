@@ -6,6 +6,7 @@ Importing any of this loads neither torch, TRL nor gradio.
 """
 
 from workbench.config.credit import CreditConfig, Pattern
+from workbench.config.engine import EngineSection
 from workbench.config.policy import LoraConfig, OptimiserSection, PolicySection, SamplingConfig
 from workbench.config.reading import write_yaml
 from workbench.config.rewards import (
@@ -29,6 +30,7 @@ __all__ = [
     "BeliefConfig",
     "BeliefForm",
     "CreditConfig",
+    "EngineSection",
     "EnvironmentSection",
     "JudgeConfig",
     "LabelFormat",

@@ -142,5 +142,5 @@ def put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
     data[path[-1]] = value
 
 
-SHORTHAND = {"policy": "path", "task": "name", "environment": "name", "method": "name"}
+SHORTHAND = {"policy": "path", "task": "name", "environment": "name", "engine": "kind", "method": "name"}
 """Sections that may be given as one string, and the field that the string is."""

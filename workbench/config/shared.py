@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from workbench.config.engine import EngineSection, check_engine
 from workbench.config.policy import OptimiserSection, PolicySection
 from workbench.config.reading import write_yaml
 from workbench.config.rewards import ModelFormat, RewardConfig
@@ -180,6 +181,7 @@ class SharedConfig(Section):
     environment: EnvironmentSection = Field(default_factory=EnvironmentSection)
     optimiser: OptimiserSection = Field(default_factory=OptimiserSection)
     run: RunSection = Field(default_factory=RunSection)
+    engine: EngineSection = Field(default_factory=EngineSection)
     method: SerializeAsAny[MethodSection]
     origins: list[Origin] = Field(default_factory=list)
     """The checkpoints of other runs that this one's paths are; written when it is started."""
@@ -203,6 +205,8 @@ class SharedConfig(Section):
             )
         self._check_merge(merges)
         self.method.check(self)
+        if self.engine.is_remote:
+            check_engine(self)
         every = self.method.iterations
         if self.run.save_steps % every:
             nearest = max(1, round(self.run.save_steps / every)) * every

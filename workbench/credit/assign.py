@@ -83,6 +83,13 @@ def assign_credit(
     return _assign([group], scheme, options)[0].advantages
 
 
+def assign_batch(
+    groups: Sequence[GroupRewards], scheme: str = "process", **options: Any
+) -> list[npt.NDArray[np.float32]]:
+    """``assign_credit`` for the groups of a batch, (G, max T_i) each. Same numbers, same errors."""
+    return [assigned.advantages for assigned in _assign(groups, scheme, options)]
+
+
 def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -> Credit:
     """``assign_credit`` on a scored group, keeping what is needed to show and explain it. Same numbers, same errors."""
     return credit_groups([scored], scheme, **options)[0]

@@ -70,6 +70,17 @@ def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [replace(record, pieces=pieces, notes=(by_marks,))]
 
 
+def read_step_credit(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """Read a row of ``docs/step-credit.schema.json``, whose advantages are logged ones; its steps are cut anew."""
+    names = {"completion": "text", "token_ids": "ids", "reward": "outcome"}
+    row = {name: values.get(name) for name in ("prompt", "text", "ids", "mask", "outcome", "finished")}
+    record = read_row(where, row, series=f"{values['batch']}/{values['group']}", **names)
+    ids = record.token_ids or ()
+    advantages = each_token(where, "advantages", values["advantages"], MAYBE_NUMBERS, len(ids)) or ()
+    logged = logged_advantage(advantages, record.mask or [1] * len(ids))
+    return [replace(record, columns={**record.columns, **logged})]
+
+
 def read_agent_r1(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A trajectory of Agent-R1: each of its ``steps`` is a turn, whose ``input`` is all that was said before it.
 

@@ -27,6 +27,7 @@ messages   ``messages[]``, or ``conversations[]``            OpenAI's chat forma
 trl        ``step``, ``prompt``, ``completion``,             TRL 1.16 ``GRPOTrainer._log`` with
            ``advantage``, a column a reward                  ``log_completions``: completions_NNNNN.parquet
 ms-swift   the same as lists, ``advantages``                 ms-swift's ``completions.jsonl``
+step-credit ``prompt``, ``ids``, ``steps[]``, ``advantages`` docs/step-credit.schema.json: ``export RUN --rows``
 plain      ``prompt``, ``completion`` or ``token_ids``       anything else
 ========== ================================================= =====================================================
 
@@ -56,6 +57,7 @@ from workbench.data.engines import (
     read_nemo_rl,
     read_openrlhf,
     read_prime_rl,
+    read_step_credit,
     read_torchtitan,
     read_traces,
     read_verifiers,
@@ -271,6 +273,13 @@ FORMATS: dict[str, Format] = {
                 and {turn["content"].strip() for turn in row["conversations"][1::2]} <= {"+", "-"}
             ),
             called="RLHFlow's data",
+        ),
+        Format(
+            "step-credit",
+            read_step_credit,
+            ("format", "prompt", "ids", "steps", "advantages", "divisor"),
+            holds=lambda row: str(row["format"]).startswith("step-credit/"),
+            called="rows of step credit",
         ),
         Format("nemo-rl", read_nemo_rl, ("content", "token_ids", "token_loss_mask"), called="a NeMo-RL log"),
         Format("miles", read_miles, ("prompt", "tokens", "response_length"), called="a miles log"),

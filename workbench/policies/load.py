@@ -24,6 +24,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     GgufConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -202,6 +203,23 @@ def unpack(file: Path, folder: Path) -> None:
         AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(draft)
         with suppress(OSError):  # another process was faster
             Path(draft).rename(folder)
+
+
+def without_weights(section: PolicySection) -> Policy:
+    """Return the tokenizer and the configuration of a policy whose weights are elsewhere; its model holds none.
+
+    Raises PolicyError as ``load_policy`` does.
+    """
+    check_there(section.path)
+    where, trust = policy_path(section.path), {"trust_remote_code": section.trust_remote_code}
+    with refusals(f"policy {section.path!r}", PolicyError), quiet_loading(where):
+        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", **trust)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(where, **trust), **trust)
+        with suppress(OSError):  # there need not be one
+            model.generation_config = GenerationConfig.from_pretrained(where)
+        check_vocabulary(model, tokenizer)
+    return Policy(section.path, model, tokenizer)
 
 
 def load_configured(section: PolicySection) -> Policy:

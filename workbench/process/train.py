@@ -30,7 +30,7 @@ from transformers.utils import logging as transformers_logging
 from workbench.checks import alarms
 from workbench.config import SharedConfig
 from workbench.config.run import METHODS, RunConfig
-from workbench.errors import RewardError, RunError, WorkbenchError
+from workbench.errors import EngineError, RewardError, RunError, WorkbenchError
 from workbench.files import no_room
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb, saved
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         if writes:
             run.set_status("starting", "loading the policy")
         recorder = Recorder(run, config, writes=writes)
-        trainer = METHODS[config.method.name].build(
+        trainer = build_of(config)(
             config,
             run.checkpoints,
             Listeners(
@@ -97,6 +97,15 @@ def main(arguments: list[str]) -> int:
         except RunError as error:
             print(f"error: {error}", flush=True)
     return 0
+
+
+def build_of(config: RunConfig) -> Callable[..., Any]:
+    """Return what builds a run's trainer: its method's, or a server's that samples and trains."""
+    if config.engine.is_remote:
+        from workbench.engines.tinker import TinkerTrainer
+
+        return TinkerTrainer
+    return METHODS[config.method.name].build
 
 
 def _train(trainer: Trainer, run: RunDir, config: RunConfig, checkpoint: str | None) -> None:
@@ -216,6 +225,8 @@ def reason(error: BaseException, config: SharedConfig, step: int | None, again: 
     if full := no_room(error):
         text = text if full[0] in text else f"{full[0]} {where}: {text}"
         return f"{text}; {full[1]} and {again}"
+    if isinstance(error, EngineError):
+        return f"{where}: {text}; {again} once it answers"
     if isinstance(error, RewardError) and step is not None:
         return f"{where}: {text}"
     return text

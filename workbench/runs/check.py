@@ -61,6 +61,8 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
         for tracker in config.run.report_to
         if find_spec(tracker) is None
     ]
+    if config.engine.is_remote and find_spec("tinker") is None:
+        problems.append(ConfigError("engine.kind: tinker is not installed; pip install 'workbench[tinker]'"))
     task = attempt(_task_of, config)
     if task is not None or config.task.name.startswith(HUB):
         attempt(config.method.check_model if without_rows else config.method.check_files, config)

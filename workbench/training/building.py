@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -21,13 +21,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from workbench.assets import EMBEDDED
 from workbench.config import OTHER_NAMES, MethodSection, PolicySection, SamplingConfig, SharedConfig
-from workbench.data import load_task, prompted
-from workbench.environments import load_environment
+from workbench.data import Task, load_task, prompted
+from workbench.environments import Environment, load_environment
 from workbench.errors import ConfigError, did_you_mean, shown
 from workbench.policies.belief import policy_reward
 from workbench.policies.load import Policy, load_policy, local_adapter, pick_device, prepared, read_lora
 from workbench.policies.prompts import Observations, check_template_kwargs, plain_prompt_note, turn_end_note
-from workbench.rewards import ErrorBudget, Sandbox, columns_left_out, load_reward
+from workbench.rewards import ErrorBudget, Reward, Sandbox, columns_left_out, load_reward
 from workbench.rewards.models.model import LocalModels
 from workbench.schema import Prompt, TokenMeasure
 from workbench.training.config import ProcessGRPOConfig
@@ -79,7 +79,7 @@ def load_trained_policy(config: SharedConfig) -> Policy:
     if not is_placed and device.type == "cuda":
         check_memory(policy.model, None, device)
     if config.lost_updates:
-        _say(f"warning: {config.lost_updates}")
+        say(f"warning: {config.lost_updates}")
     if section.lora is not None:
         prepared(policy.model)
     if section.lora is not None and hasattr(policy.model, "peft_config"):
@@ -372,25 +372,25 @@ def _training_set(
     stored = method.training_rows(config)
     doubts = Counter(doubt for row in stored if (doubt := getattr(row, "doubt", "")))
     for doubt, count in doubts.items():
-        _say(f"warning: {count:,} of {len(stored):,} {method.unit}: {doubt}")
+        say(f"warning: {count:,} of {len(stored):,} {method.unit}: {doubt}")
     rows = _fitting(method, stored if cut is None else [*map(cut, stored)], tokens)
     if not rows:
         raise ConfigError(
             f"method.max_length: none of the {method.unit} fits {method.max_length} tokens; set it higher"
         )
     if len(rows) < method.batch_size:
-        _say(f"note: a step takes {len(rows)} {method.unit}, all there are, and not {method.batch_size}")
+        say(f"note: a step takes {len(rows)} {method.unit}, all there are, and not {method.batch_size}")
     return Dataset.from_list(rows)
 
 
 def _fitting(method: StoredSection, rows: Sequence[Any], token_rows: TokenRows) -> list[dict[str, Any]]:
     fitting = token_rows(rows)
     if left_out := len(rows) - len(fitting):
-        _say(f"{left_out:,} of {len(rows):,} {method.unit} are left out: {method.why_left_out}")
+        say(f"{left_out:,} of {len(rows):,} {method.unit} are left out: {method.why_left_out}")
     return fitting
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     """Write a line of the run's log, once for all ranks."""
     if os.environ.get("RANK", "0") == "0":
         print(line, flush=True)
@@ -441,6 +441,67 @@ def rename_metrics(trainer: Any, names: Mapping[str, str]) -> None:
 # -- trainers that sample ----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """What a run that samples has beside its policy: its prompts, and who scores and answers the completions."""
+
+    task: Task
+    worker: Sandbox
+    rewards: Sequence[Reward]
+    budget: ErrorBudget | None
+    """None: the first error of a reward function stops the run."""
+    environment: Environment | None
+
+
+def sampling_of(config: SharedConfig, policy: Policy) -> Sampling:
+    """Load task, rewards and environment of a run that samples from ``policy``.
+
+    Raises WorkbenchError for anything in the configuration that cannot be loaded or cannot work together.
+    """
+    method = section_of(config)
+    task = load_task(config.task)
+    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0]):
+        say(f"note: {note}")
+    task = prompted(task, config.prompt, policy.tokenizer.chat_template is not None)
+    wanted = method.rows_wanted(config)
+    task = replace(task, examples=task.some("prompts", wanted, config.seed))
+    task = within_context(task, policy, config, method.sampling, wanted)
+    if names := columns_left_out(task[0].columns):
+        say(f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out")
+    worker = Sandbox(method.reward_deadline, isolate=method.isolate_rewards)
+    models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
+    values: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": method.pattern}
+    rewards = [
+        load_reward(reward, worker, models=models, pattern=method.pattern)
+        if not reward.asks_policy
+        else policy_reward(reward, policy, method.sampling, config.seed, **values)
+        for reward in method.rewards
+    ]
+    budget = None
+    if method.on_reward_error == "unscored":
+        budget = ErrorBudget(method.max_reward_errors, lambda error: print(f"unscored: {error}", flush=True))
+    environment = load_environment(config.environment, lambda: worker)
+    if environment is not None:  # before anything is sampled
+        Observations(policy.tokenizer, config.environment, config.prompt.template_kwargs).check(task[0].prompt)
+    return Sampling(task, worker, rewards, budget, environment)
+
+
+def measure_sampled(trainer: Any, config: SharedConfig, sampling: Sampling, listeners: Listeners) -> None:
+    """Have a trainer that samples measure its held-out accuracy and look at its watched prompts."""
+    method, task = section_of(config), sampling.task
+    if note := turn_end_note(trainer.sample.record(task[0].prompt)):
+        say(f"note: {note}")
+    if not len(task.held_out):
+        say("note: the task has one row, which is trained on; nothing is held out, so accuracy is not measured")
+    elif config.run.eval_steps and task.can_check:
+        measure = HeldOutAccuracy(
+            trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
+        )
+        measure_while_training(trainer, config.run, [measure])
+    if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
+        watch_prompts(trainer, task, config, method.sampling, sampling.rewards, sampling.worker, on_watched)
+
+
 def sampled_trainer(
     trainer_class: type[AnyTrainer], config: SharedConfig, args: ProcessGRPOConfig, listeners: Listeners, **own: Any
 ) -> AnyTrainer:
@@ -451,68 +512,36 @@ def sampled_trainer(
     """
     method = section_of(config)
     policy = load_trained_policy(config)
-    task = load_task(config.task)
-    if note := plain_prompt_note(policy.tokenizer.chat_template, config.prompt, task[0]):
-        _say(f"note: {note}")
-    task = prompted(task, config.prompt, policy.tokenizer.chat_template is not None)
-    wanted = method.rows_wanted(config)
-    task = replace(task, examples=task.some("prompts", wanted, config.seed))
-    task = within_context(task, policy, config, method.sampling, wanted)
-    if names := columns_left_out(task[0].columns):
-        _say(f"task: {', '.join(map(repr, names))} would hide an argument of reward functions and is left out")
-    worker = Sandbox(method.reward_deadline, isolate=method.isolate_rewards)
-    models = LocalModels(config.run.device, kept=sum(reward.model is not None for reward in method.rewards))
-    values: dict[str, Any] = {"template_kwargs": config.prompt.template_kwargs, "pattern": method.pattern}
-    rewards = [
-        load_reward(reward, worker, models=models, pattern=method.pattern)
-        if not reward.asks_policy
-        else policy_reward(reward, policy, method.sampling, config.seed, **values)
-        for reward in method.rewards
-    ]
-    budget = None  # the first error of a reward function stops the run
-    if method.on_reward_error == "unscored":
-        budget = ErrorBudget(method.max_reward_errors, lambda error: print(f"unscored: {error}", flush=True))
-    environment = load_environment(config.environment, lambda: worker)
-    if environment is not None:  # before anything is sampled
-        Observations(policy.tokenizer, config.environment, config.prompt.template_kwargs).check(task[0].prompt)
+    sampling = sampling_of(config, policy)
+    task = sampling.task
     trainer = trainer_class(
         model=policy.model,
-        reward_funcs=[reward for reward in rewards if reward.kind == "outcome"],
+        reward_funcs=[reward for reward in sampling.rewards if reward.kind == "outcome"],
         args=args,
-        step_rewards=[reward for reward in rewards if reward.kind == "step"],
+        step_rewards=[reward for reward in sampling.rewards if reward.kind == "step"],
         policy_name=config.policy.path,
         train_dataset=Dataset(method.rows_of(config, task)),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.policy),
         is_right=task.answer_is_right if task.can_check else None,
-        on_rollouts=_if_stored(method, listeners.on_rollouts, lambda step, credits: step),
-        on_pass=_if_stored(method, listeners.on_pass, lambda seen: seen.generation),
-        reward_worker=worker,
-        error_budget=budget,
-        environment=environment,
+        on_rollouts=if_stored(method, listeners.on_rollouts, lambda step, credits: step),
+        on_pass=if_stored(method, listeners.on_pass, lambda seen: seen.generation),
+        reward_worker=sampling.worker,
+        error_budget=sampling.budget,
+        environment=sampling.environment,
         callbacks=list(listeners.callbacks),
         **own,
     )
-    if note := turn_end_note(trainer.sample.record(task[0].prompt)):
-        _say(f"note: {note}")
     trainer.under = policy.under
     if policy.merged and trainer.ref_model is not None:  # which TRL reads from the base's files
         with torch.no_grad():
             for name, weight in trainer.accelerator.unwrap_model(trainer.ref_model).named_parameters():
                 weight.copy_(policy.model.get_parameter(name))
-    if not len(task.held_out):
-        _say("note: the task has one row, which is trained on; nothing is held out, so accuracy is not measured")
-    elif config.run.eval_steps and task.can_check:
-        measure = HeldOutAccuracy(
-            trainer, trainer.sample, task, config.run, read=method.pattern, on_answers=listeners.on_answers
-        )
-        measure_while_training(trainer, config.run, [measure])
-    if config.run.watch_prompts and (on_watched := listeners.on_watched) is not None:
-        watch_prompts(trainer, task, config, method.sampling, rewards, worker, on_watched)
+    measure_sampled(trainer, config, sampling, listeners)
     return trainer
 
 
-def _if_stored(method: SampledSection, listener: Callable[..., None] | None, first_step: Callable[..., int]) -> Any:
+def if_stored(method: SampledSection, listener: Callable[..., None] | None, first_step: Callable[..., int]) -> Any:
     """``listener``, told of every ``rollouts_every``-th generation, whose first step is read off what it is told."""
 
     def told(*arguments: Any) -> None:

@@ -51,6 +51,32 @@ class EpochSampler(RepeatSampler):
         yield from super().__iter__()
 
 
+@contextmanager
+def sealed(trainer: Any, target: Path) -> Iterator[Path]:
+    """A folder to write into, which ``trainer.seal`` makes ``target`` once all ranks are through; on an error nothing
+    does.
+    """
+    aside, writes = target.parent / checkpoints.SAVING, trainer.args.should_save
+    try:
+        if writes:
+            shutil.rmtree(aside, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        yield aside / target.name
+        trainer.accelerator.wait_for_everyone()  # the other ranks' random generators are files of it too
+        if writes:
+            (aside / target.name / _ARGUMENTS).unlink(missing_ok=True)
+            trainer.seal(aside / target.name, target)
+            shutil.rmtree(aside)
+    except Exception as error:
+        cause = (no_room(error, target.parent) or ["saving failed"])[0]
+        shutil.rmtree(aside, ignore_errors=True)
+        good, _ = checkpoints.newest_valid(target.parent)
+        usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
+        raise RunError(
+            f"{cause} at step {trainer.state.global_step}: {target.name} could not be written ({error}); {usable}"
+        ) from error
+
+
 class Resumable(Trainer):
     """A mixin over a trainer of transformers or TRL; ``args.save_total_limit`` is how many checkpoints are kept."""
 
@@ -65,32 +91,9 @@ class Resumable(Trainer):
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._aside) if self._aside is not None else super()._get_output_dir(trial)
 
-    @contextmanager
-    def _sealed(self, target: Path) -> Iterator[Path]:
-        """A folder to write into, which becomes ``target`` once all ranks are through; on an error nothing does."""
-        aside = target.parent / checkpoints.SAVING
-        try:
-            if self.args.should_save:
-                shutil.rmtree(aside, ignore_errors=True)
-            self.accelerator.wait_for_everyone()
-            yield aside / target.name
-            self.accelerator.wait_for_everyone()  # the other ranks' random generators are files of it too
-            if self.args.should_save:
-                (aside / target.name / _ARGUMENTS).unlink(missing_ok=True)
-                self.seal(aside / target.name, target)
-                shutil.rmtree(aside)
-        except Exception as error:
-            cause = (no_room(error, target.parent) or ["saving failed"])[0]
-            shutil.rmtree(aside, ignore_errors=True)
-            good, _ = checkpoints.newest_valid(target.parent)
-            usable = f"{good.name} is whole" if good is not None else "there is no earlier one"
-            raise RunError(
-                f"{cause} at step {self.state.global_step}: {target.name} could not be written ({error}); {usable}"
-            ) from error
-
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir)
-        with self._sealed(folder / f"checkpoint-{self.state.global_step}") as draft:
+        with sealed(self, folder / f"checkpoint-{self.state.global_step}") as draft:
             self._aside = draft.parent
             try:
                 super()._save_checkpoint(model, trial)
@@ -117,7 +120,7 @@ class Resumable(Trainer):
 
     def save_final(self, target: Path) -> None:
         """The weights (or adapter) and tokenizer as they are now, loadable by ``load_policy``; called by all ranks."""
-        with self._sealed(target) as draft:
+        with sealed(self, target) as draft:
             self.save_model(str(draft))
 
     @property

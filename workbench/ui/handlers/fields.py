@@ -140,6 +140,7 @@ def run_form(method: str) -> list[Part]:
         f"More of {method}": list(own.values()),
         "Optimiser": _beginning(shared, "optimiser."),
         "Measures, checkpoints, ranks": _beginning(shared, "run."),
+        **({"Engine": _beginning(shared, "engine.")} if method == "grpo" else {}),
         "Policy and adapter": [shared[LORA_RANK], *_beginning(shared, "policy.")],
     }
     more = [(title, part) for title, part in folded.items() if part]
