@@ -72,6 +72,19 @@ def test_demonstrations_pairs_and_ppo(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [stage["stage"] for stage in stages] == ["taught", "compared", "judge", "reinforced"]
 
 
+@pytest.mark.training
+def test_groups_without_a_right_answer_train_unless_they_are_gated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages = stages_of(["phantom", "--workspace", str(tmp_path), "--arms", "none,outcome"], capsys)
+    assert [stage["stage"] for stage in stages] == ["none-0", "outcome-0"]
+    open_, gated = (open_run(f"phantom.{stage['stage']}", tmp_path) for stage in stages)
+    assert (open_.config().grpo.credit.gate, gated.config().grpo.credit.gate) == ("none", "outcome")
+    assert any(row.get("phantom_share") for row in open_.metrics_rows()[0])
+    assert any(row.get("gated_share") for row in gated.metrics_rows()[0])
+    assert not any(row.get("phantom_share") for row in gated.metrics_rows()[0])
+
+
 # -- methods on one budget ---------------------------------------------------------------------------------------------
 
 

@@ -354,7 +354,7 @@ def test_that_only_another_reward_tells_answers_apart_is_said(right, told):
     answers = ["a: good" + "\nb: bad" * n for n in range(4)]
     credit = group(*answers, scheme="outcome", rewards=(judged, length))
     assert credit.pushes[0][0] * credit.pushes[0][3] < 0
-    assert ("only `short` tells" in said(credit)[0]) is told
+    assert ("`short` decides alone" in said(credit)[0]) is told
 
 
 def test_a_label_by_hand_is_named_beside_the_count():

@@ -138,6 +138,12 @@ class Generation:
         of = [one.is_wronged for one in self.judged if one.right is right and (one.step is not None) is steps]
         return mean(of or None)
 
+    def phantoms(self) -> float | None:
+        """The share of groups that train although none of their answers is right; None if nothing says which are."""
+        rights: Sequence[Sequence[bool | None] | None] = self.right or [c.scored.answers_right for c in self.credits]
+        pairs = [(credit, right) for credit, right in zip(self.credits, rights, strict=True) if right is not None]
+        return mean([bool(not any(right) and credit.deciding(right)) for credit, right in pairs] or None)
+
     def sampled(self, name: str) -> npt.NDArray[np.float64] | None:
         """Return the values of each sampled token under ``name`` in a critic's credit; None if there is no critic."""
         rows = [row for credit in self.credits for row in credit.values.get(name, ())]
@@ -358,6 +364,28 @@ METRICS: tuple[Metric, ...] = (
         panel="shares",
         label="all equal",
         compute=lambda batch: mean([not credit.spread for credit in batch.credits]),
+    ),
+    Computed(
+        "phantom_share",
+        "groups without a right answer that train by other outcome rewards alone / groups",
+        "Share of groups in which no answer is right and a reward of length or form, say, decides alone; a gate by the "
+        "outcome makes it 0. See verl-recipe#125.",
+        panel="shares",
+        label="phantom",
+        compute=Generation.phantoms,
+    ),
+    Computed(
+        "gated_share",
+        "groups whose advantages the gate set to 0 / groups",
+        "With credit.gate: share of groups that the rewards tell apart and the outcome does not. They are among those "
+        "of zero_spread_share, and their tokens in the divisor of the loss.",
+        panel="shares",
+        label="gated",
+        compute=lambda batch: (
+            mean([bool(credit.gate_reason) for credit in batch.credits])
+            if batch.credits[0].options.get("gate")
+            else None
+        ),
     ),
     Metric(
         "resample/flat_share",

@@ -166,13 +166,10 @@ class _Group:
         )
 
     @property
-    def told_apart_by(self) -> list[str]:
-        """The outcome rewards that alone make an outcome scheme push answers that are all right, or all wrong."""
-        counted = self.credit.in_loss
-        if self.has_steps or not self.has_outcome or len(set(counted.answers_right or ())) != 1:
-            return []
-        differing = [r for r in counted.rewards if r.kind == "outcome" and r.weight and len(set(counted.scores(r))) > 1]
-        return [f"`{reward.name}`" for reward in differing]
+    def decided_by(self) -> str:
+        """ "`length` decides alone", of answers that are all right or all wrong and trained on nevertheless; or ""."""
+        names = [f"`{name}`" for name in self.credit.deciding()]
+        return f"{_and(names)} decide{'s' * (len(names) == 1)} alone" if names else ""
 
     def on_balance(self, ids: Sequence[int]) -> str:
         """Said of answers whose tokens go both ways."""
@@ -222,8 +219,10 @@ def _count(group: _Group) -> str:
         rest += f"; {outside} {'is' if outside == 1 else 'are'} left out of the loss"
     if group.right is not None:
         share = f"all {len(known)}" if all(known) and not lost else f"{sum(map(bool, known))} of {len(known)}"
-        if names := group.told_apart_by:
-            rest += f", yet training would push: only {_and(names)} tell{'s' * (len(names) == 1)} answers apart"
+        if decided := group.decided_by:
+            options = group.credit.options
+            full = " at full size" if options.get("scale", True) and options.get("normalise") != "none" else ""
+            rest += f", yet training would push{full}: {decided}"
             share = share if any(known) else "no answer is"
         return f"[{share}](filter:right){' scored answers' if lost else ''} right{rest}."
     if not _is_same(known):
@@ -240,6 +239,8 @@ def _nothing(group: _Group) -> str:
     answers, steps = set(_known([group.outcomes])), set(_known(group.steps))
     if not group.everyone:
         why = "every answer is cut off, and the loss leaves such out."
+    elif group.credit.gate_reason:
+        why = f"the group is gated, since {group.credit.gate_reason}."
     elif not answers and not steps:
         why = "nothing is scored."
     elif len(answers) > 1 and not group.has_outcome:
@@ -282,7 +283,7 @@ def _everything_up(group: _Group) -> list[str]:
 def _against_their_answer(group: _Group, down: bool) -> list[str]:
     """Right (or high) answers that are pushed down, wrong (or low) ones that are pushed up, with a cause that holds."""
     ids = group.against(down)
-    if not ids or group.told_apart_by:
+    if not ids or group.decided_by:
         return []
     one = len(ids) == 1
     if group.right is not None:
@@ -420,13 +421,20 @@ class Fact:
 
 
 def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, compared: bool = False) -> list[Fact]:
-    """Facts on a group, each with what can be done about it: what is the matter with its answers, if anything, its
-    steps, a final answer that may count or not, and signs that another scheme turns.
+    """Facts on a group, each with what can be done about it: that it trains although no answer is right, or is gated;
+    what is the matter with its answers, if anything, its steps, a final answer that may count or not, and signs that
+    another scheme turns.
 
     ``flipped`` is that scheme and the share of tokens; ``compared`` says that it is drawn beside the first.
     """
     group = _Group.of(credit)
     facts = [*_facts_of_trouble(credit.scored.group), _fact_of_steps(credit, group)]
+    if credit.gate_reason:
+        gated = Sentence("**Gated**: it trains nothing")
+        facts.insert(0, Fact(gated, Sentence(credit.gate_reason), "ungate", "Train on it"))
+    elif (decided := group.decided_by) and not any(_known([group.right or ()])):
+        phantom = Sentence("**No answer is right**, yet it trains")
+        facts.insert(0, Fact(phantom, Sentence(decided), "gate", "Gate by the outcome"))
     if weight := credit.options.get("outcome_weight"):
         facts.append(
             Fact(Sentence(f"Final answer counted **× {weight:g}**"), Sentence(""), "leave-out", "Leave it out")
@@ -544,6 +552,8 @@ def about_explanation(credit: Credit, explanation: Explanation) -> Sentence:
         elif credit.scheme == "first_error" and wrong is not None and own is not None and wrong < own:
             why = f"{_names('step', [wrong])} is wrong, and no later step counts"
         return _sentence(f"not moved: {why}.")
+    if credit.gate_reason:
+        return _sentence(f"not moved: the group is gated, since {credit.gate_reason}.")
     value = float(explanation.advantage)
     clauses = _clauses(credit, explanation, own, verdicts, right[rollout] if right else None)
     ahead = _and([text for size, text in clauses if size * (value or 1) > 0])

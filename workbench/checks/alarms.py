@@ -27,6 +27,8 @@ LEAST = 18
 LEAST_SAME = 6
 """Rows after which a reward that is one number, or completions that are all cut off, are no chance."""
 MOSTLY_UNSCORED = 0.9
+PHANTOM = 0.1
+"""Groups without a right answer that train all the same: a larger share is said."""
 LEAST_LEARNING = 48
 """Rows after which a run that learns has shown it."""
 GONE = 0.02
@@ -353,6 +355,20 @@ def no_spread(rows: Rows) -> Iterator[Alarm]:
         )
 
 
+def phantoms(rows: Rows) -> Iterator[Alarm]:
+    """In more than a tenth of the last rows' groups no answer was right and another outcome reward decided alone."""
+    shares = _values(rows, "phantom_share")[-LEAST_SAME:]
+    if len(shares) == LEAST_SAME and sum(shares) / LEAST_SAME > PHANTOM:
+        yield Alarm(
+            "phantom advantages",
+            f"check: in {sum(shares) / LEAST_SAME:.0%} of the groups no answer is right, yet they train at full size "
+            "on what else differs, length or form say; is that meant"
+            f"{_beside(rows, 'accuracy/train', 'accuracy', '.0%')}? Set credit.gate to outcome, with a reward that "
+            "judges answers (answer_correctness, with weight 0 to watch it only)",
+            ("phantom_share", "accuracy/train"),
+        )
+
+
 def not_finite(rows: Rows) -> Iterator[Alarm]:
     """The loss or the gradient is no number: the weights are lost from there on."""
     for row, name in product(rows, ("loss", "grad_norm")):
@@ -538,6 +554,7 @@ ALARMS: dict[str, Callable[[Rows], Iterator[Alarm]]] = {
     "length drift": length_drift,
     "entropy collapse": entropy_collapse,
     "zero spread": no_spread,
+    "phantom advantages": phantoms,
     "answers unsplit": answers_unsplit,
     "step pattern": nothing_split,
     "constant reward": constant_reward,

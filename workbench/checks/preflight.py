@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate, compress
+from itertools import accumulate, chain, compress
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.checks.alarms import MOSTLY_UNSCORED, WRONGED
+from workbench.checks.alarms import MOSTLY_UNSCORED, PHANTOM, WRONGED
 from workbench.config import CreditConfig, RewardConfig
 from workbench.credit import credit_groups, why_no_spread
 from workbench.errors import ConfigError, CreditError, RewardError
@@ -124,6 +124,7 @@ def preflight_of(
         *_columns(groups),
         *_sampling(credits),
         *_spread(credits),
+        *_phantoms(credits),
         *_verdicts(credits),
         *_rewards(credits),
         *_reward_time(scored, sampling_seconds),
@@ -365,6 +366,8 @@ def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
     share = len(flat) / len(credits)
     meaning = "all that the scheme compares is equal: every advantage is 0, nothing to learn from such a group"
     advice = "prompts of middling difficulty, more rollouts a group, or a finer reward"
+    if any(credit.gate_reason for credit in credits):
+        meaning = "no reward differs, or the outcome does not and the group is gated: every advantage is 0"
     unused = [reason for reason in flat if reason.remedies]
     if 2 * len(unused) > len(flat):
         meaning = f"in {len(unused)} of {len(credits)} groups {unused[0].cause}"
@@ -376,6 +379,26 @@ def _spread(credits: Sequence[Credit]) -> Iterable[Finding]:
         meaning,
         advice if share > 0.5 else "",
     )
+
+
+def _phantoms(credits: Sequence[Credit]) -> Iterable[Finding]:
+    """In how many groups no answer is right and another reward decides alone, and how many the gate keeps out."""
+    judged = [(credit, right) for credit in credits if (right := credit.scored.answers_right) is not None]
+    deciding = [names for credit, right in judged if not any(right) and (names := credit.deciding())]
+    if credits[0].options.get("gate"):
+        gated = sum(bool(credit.gate_reason) for credit in credits)
+        meaning = "the rewards differ and the outcome does not: advantage 0, and counted in the loss's divisor"
+        yield Finding("groups gated", "ok", f"{gated} of {len(credits)}", meaning, "")
+    elif deciding:
+        many = len(deciding) > PHANTOM * len(credits)
+        yield Finding(
+            "phantom advantages",
+            "check" if many else "ok",
+            f"{len(deciding)} of {len(credits)}",
+            f"groups in which no answer is right train at full size: only {', '.join(dict.fromkeys(chain(*deciding)))} "
+            "differs",
+            "set credit.gate to outcome" if many else "",
+        )
 
 
 def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:

@@ -22,6 +22,7 @@ __all__ = ["main"]
 
 EXAMPLES = {
     "iterative": "Train policy and reward model in turns (DeepSeekMath, algorithm 1).",
+    "phantom": "Train on groups without a right answer, and with a gate that leaves them out.",
     "prm": "Label steps by sampling, train a process reward model, train the policy on it (Math-Shepherd).",
     "rlhf": "Demonstrations, pairs, a reward model, PPO (InstructGPT).",
 }

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BeforeValidator, Field, model_validator
 
 from workbench.config.section import Section
-from workbench.credit import SCHEMES, SHARED, Normalise, check_options
+from workbench.credit import SCHEMES, SHARED, Gate, Normalise, check_options
 from workbench.errors import CreditError, did_you_mean, redact_known
 from workbench.steps import MAX_BYTES, StepPattern
 
@@ -36,6 +36,8 @@ class CreditConfig(Section):
     """Share of an answer's tokens that `oar` weakens, those of least importance."""
     oar_boost: float = Field(default=1.0, ge=0, le=100)
     """What `oar` adds to the weight of an answer's most important token."""
+    gate: Gate = Field(default="none", title="Gate by the outcome")
+    """outcome: a group trains only if its answers differ in outcome; others have advantage 0, whatever else differs."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Options that only this scheme has, by name (`threshold` of first_error, `temperature` and `signed` of min, …)."""
 

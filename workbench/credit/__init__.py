@@ -40,12 +40,14 @@ from workbench.credit.explain import (
     what_counts,
     why_no_spread,
 )
+from workbench.credit.gate import GATE, Gate
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
 from workbench.credit.schemes.scheme import SHARED, Option, Part, Range, pooled
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [
     "GAE",
+    "GATE",
     "LENS_LOSSES",
     "LOGGED",
     "LOSS_TYPES",
@@ -58,6 +60,7 @@ __all__ = [
     "Comparison",
     "Explanation",
     "GAEOptions",
+    "Gate",
     "GradientShare",
     "GroupRewards",
     "LossType",

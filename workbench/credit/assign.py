@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.credit.batch import EPSILON, NOTE, Batch, Floats, GroupRewards, is_finite
+from workbench.credit.gate import Gate, gate_group, read_gate
 from workbench.credit.schemes import Part, find_scheme
 from workbench.credit.schemes.scheme import Option, resolve
 from workbench.credit.schemes.steps import outcome
@@ -42,6 +43,7 @@ def assign_credit(
     oar: bool = False,
     oar_threshold: float = 0.25,
     oar_boost: float = 1.0,
+    gate: Gate = "none",
     **options: Any,
 ) -> npt.NDArray[np.float32]:
     """Token advantages of one group.
@@ -64,6 +66,7 @@ def assign_credit(
             a scheme that counts the outcome itself.
         clip: bound on the size of an advantage.
         oar: multiply each token's advantage by its weight (``importance_weights``, with the threshold and the boost).
+        gate: ``outcome``: all advantages are 0 unless ``outcome_rewards`` differ.
         **options: the scheme's own, as ``SCHEMES[scheme].options`` lists them: ``normalise``, ``scale``, ``gamma`` and
             what only that scheme has; None is the scheme's default.
 
@@ -79,7 +82,7 @@ def assign_credit(
         step_rewards, step_ends, lengths, step_starts, outcome_rewards, masks, token_ids, states, importances
     )
     options |= {"outcome_weight": outcome_weight, "clip": clip, "oar": oar}
-    options |= {"oar_threshold": oar_threshold, "oar_boost": oar_boost}
+    options |= {"oar_threshold": oar_threshold, "oar_boost": oar_boost, "gate": gate}
     return _assign([group], scheme, options)[0].advantages
 
 
@@ -110,6 +113,8 @@ def credit_groups(
     loss leaves it out (``Credit.counted``).
     ``each_reward``: what the scheme takes for rewards are sums of scores that were normalised over the group on their
     own, function by function (GDPO; see ``each_reward``).
+    ``gate="outcome"``: a group has advantage 0 unless the reward that judges its answers tells some apart
+    (``ScoredGroup.outcome_judge``).
     """
     for name, value in (("drop_duplicates", drop_duplicates), ("each_reward", each_reward)):
         if value not in (None, False, True):
@@ -137,7 +142,7 @@ def _credit(scored: ScoredGroup, assigned: _Assigned, scheme: str, further: Mapp
         warnings.append("no reward is set, so nothing is scored and every advantage is 0")
     if per_step and scored.pattern and not any(row.matched for row in scored.scored):
         warnings.append("the step pattern matches nothing in any answer, so each is one step")
-    carried = main.normalised * main.factor
+    carried = main.normalised * main.factor + 0.0  # no minus zero of a group that is gated
     normalised = tuple(
         tuple(None if np.isnan(value) else float(value) for value in carried[main.offsets[i] : main.offsets[i + 1]])
         if per_step
@@ -211,7 +216,8 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
     weighing: dict[str, Any] = {
         option.name: option.check(option.default if v is None else v) for option, v in given.items()
     }
-    modifiers = ("outcome_weight", "clip", *weighing)
+    is_gated = read_gate(options.get("gate"), groups)
+    modifiers = ("outcome_weight", "clip", "gate", *weighing)
     values, idle = resolve(
         scheme, chosen.options, {name: value for name, value in options.items() if name not in modifiers}
     )
@@ -233,6 +239,7 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
         parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
     clip = None if clip is None else float(clip)
     settled = {**values, "outcome_weight": float(weight), "clip": clip, **(weighing if weighing["oar"] else {})}
+    settled |= {"gate": "outcome"} if is_gated else {}
     assigned, first = [], 0
     for number, group in enumerate(groups):
         after = first + len(group.lengths)
@@ -248,6 +255,8 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
             if unjudged := sum(not weights.scored(i).any() for i in range(len(group.lengths))):
                 warnings.append(f"oar has no importances of {counted(unjudged, 'rollout')} and changes nothing there")
         advantages = lay_out(own, group.lengths, masks, group.spans, clip)
+        if is_gated:
+            own, advantages = gate_group(group, own, advantages)
         assigned.append(_Assigned(advantages, own, settled, tuple(warnings)))
         first = after
     return assigned

@@ -53,6 +53,7 @@ class GroupRewards:
     ids, and ``finished[i]`` says that the last of them is an end-of-sequence token; only schemes that need ids look.
     ``states[i][k]`` stands for the state in which step k of completion i begins, equal where states are.
     ``importances[i]`` are those of completion i's tokens, below 0 where there is none; None where none was judged.
+    ``judged`` are the outcomes that the group is gated by, None where none is known.
     """
 
     steps: Sequence[Sequence[float | None]]
@@ -65,6 +66,7 @@ class GroupRewards:
     finished: Sequence[bool] | None = None
     states: Sequence[Sequence[Hashable]] | None = None
     importances: Sequence[Sequence[float] | None] | None = None
+    judged: Sequence[float | None] | None = None
 
     @classmethod
     def checked(
@@ -87,7 +89,7 @@ class GroupRewards:
         outcomes = None if outcomes is None else list(outcomes)
         rewards = [list(row) for row in steps]
         counts = list(map(operator.index, lengths))
-        group = cls(rewards, firsts, ends, counts, outcomes, masks, token_ids, None, states, importances)
+        group = cls(rewards, firsts, ends, counts, outcomes, masks, token_ids, None, states, importances, outcomes)
         group._check()
         return group
 
@@ -110,7 +112,9 @@ class GroupRewards:
         finished = [rollout.finished for rollout in scored.group.rollouts]
         importances = [rollout.importances for rollout in scored.group.rollouts]
         starts, ends, masks = scored.step_starts, scored.step_ends, scored.masks
-        return cls(steps, starts, ends, scored.lengths, outcomes, masks, ids, finished, scored.step_states, importances)
+        judged = scored.judged_outcomes(drop_duplicates=drop_duplicates)
+        states, lengths = scored.step_states, scored.lengths
+        return cls(steps, starts, ends, lengths, outcomes, masks, ids, finished, states, importances, judged)
 
     def spans(self, i: int) -> list[tuple[int, int]]:
         return list(zip(self.starts[i], self.ends[i], strict=True))

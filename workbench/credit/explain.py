@@ -361,6 +361,8 @@ def why_no_spread(credit: Credit) -> NoSpread | None:
         return None
     if credit.advantages.any():
         return NoSpread("the loss leaves out the truncated answers, and others have none")
+    if credit.gate_reason:
+        return NoSpread(f"gated by the outcome, since {credit.gate_reason}")
     read = _kinds_read(credit)
     kinds: tuple[RewardKind, ...] = ("outcome", "step")
     for kind in kinds:

@@ -23,7 +23,7 @@ from workbench.schema.credit import (
     suffix_sums,
     token_spans,
 )
-from workbench.schema.numbers import counted, differ, signed, two_places, whole_percent
+from workbench.schema.numbers import counted, differ, is_varied, signed, two_places, whole_percent
 from workbench.schema.rollouts import (
     ASSISTANT,
     CLOSE,
@@ -100,6 +100,7 @@ __all__ = [
     "counted",
     "differ",
     "ends_in_thinking",
+    "is_varied",
     "prompt_text",
     "sampled_runs",
     "signed",

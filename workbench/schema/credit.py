@@ -19,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from workbench.schema.scores import ScoredGroup
+from workbench.schema.numbers import is_varied
+from workbench.schema.scores import JUDGES, ScoredGroup, to_verdict
 
 Floats = npt.NDArray[np.float64]
 Spans = Sequence[tuple[int, int]]
@@ -224,6 +225,42 @@ class Credit:
     def spread(self) -> bool:
         """Whether a counted rollout has an advantage: a group without spread cannot teach anything."""
         return bool(self.counted_rows.any())
+
+    @cached_property
+    def gate_reason(self) -> str:
+        """Why ``gate`` gives a group advantage 0 that the rewards tell apart, in words; "" if it does not.
+
+        A group that is gated is in the loss and counts in its divisor.
+        """
+        if self.options.get("gate") != "outcome" or not any(np.nan_to_num(p.normalised).any() for p in self.parts):
+            return ""
+        judge = self.scored.outcome_judge
+        judged = self.scored.judged_outcomes(drop_duplicates=bool(self.options.get("drop_duplicates"))) or []
+        if judge is None or is_varied(judged):
+            return ""
+        verdicts = {to_verdict(score) for score in judged}
+        if judge.name in JUDGES and len(verdicts) == 1 and None not in verdicts:
+            return "every answer is right" if True in verdicts else "no answer is right"
+        return f"`{judge.name}` tells no answers apart"
+
+    def deciding(self, answers_right: Sequence[bool | None] | None = None) -> list[str]:
+        """The outcome rewards that alone push the answers of a group which are all right, or all wrong; mostly none.
+
+        ``answers_right`` says which are, else the group's own judge does. Steps decide with them where their rewards
+        reach the advantages.
+        """
+        counted = self.in_loss
+        verdicts = {*compress(answers_right or self.scored.answers_right or (), self.counted)}
+        pushing = {part.kind for part in self.parts if np.nan_to_num(part.normalised * part.factor).any()}
+        of_steps = any(reward.kind == "step" and reward.weight for reward in counted.rewards)
+        if not self.spread or verdicts not in ({True}, {False}) or pushing & {"step", "sum", "mean"}:
+            return []
+        if of_steps and pushing & {"return", "delta"}:
+            return []
+        outcomes = [reward for reward in counted.rewards if reward.kind == "outcome"]
+        if any(reward.name in JUDGES and is_varied(counted.scores(reward)) for reward in outcomes):
+            return []
+        return [reward.name for reward in outcomes if reward.weight and is_varied(counted.scores(reward))]
 
     @cached_property
     def pushes(self) -> tuple[list[float], list[list[float]]]:

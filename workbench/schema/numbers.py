@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
@@ -40,3 +41,9 @@ def differ(low: npt.ArrayLike, high: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     with np.errstate(invalid="ignore"):  # a pool without values: inf - inf
         return np.asarray(high - low > ROUNDING * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low))))
+
+
+def is_varied(values: Iterable[float | None]) -> bool:
+    """Return whether two of the values differ by more than rounding; None is no value."""
+    known = [value for value in values if value is not None]
+    return bool(known) and bool(differ(min(known), max(known)))

@@ -180,6 +180,19 @@ class ScoredGroup:
         apart = [name for name in two_valued if kind == "outcome" or (1 in scores[name] and len(scores[name]) > 1)]
         return next(iter([*known, *apart]), None)
 
+    @property
+    def outcome_judge(self) -> RewardSummary | None:
+        """The outcome reward that groups are gated by, whatever its weight: the first of ``JUDGES``, else the first."""
+        outcomes = [reward for reward in self.rewards if reward.kind == "outcome"]
+        return next((reward for reward in outcomes if reward.name in JUDGES), outcomes[0] if outcomes else None)
+
+    def judged_outcomes(self, *, drop_duplicates: bool = False) -> list[float | None] | None:
+        """What ``outcome_judge`` gave each completion, None without one; ``drop_duplicates`` leaves copies unscored."""
+        if (judge := self.outcome_judge) is None:
+            return None
+        pairs = zip(self.scores(judge), self.group.copy_of, strict=True)
+        return [None if drop_duplicates and first is not None else score for score, first in pairs]
+
     @cached_property
     def answer_verdicts(self) -> list[bool | None]:
         """What the outcome reward that tells right from wrong, by ``judge``, says of each answer; None if none does."""

@@ -115,6 +115,13 @@ class ProcessGRPOConfig(GRPOConfig):
     oar_boost: float = field(
         default=1.0, metadata={"help": "What oar adds to the weight of a completion's most important token."}
     )
+    gate: str = field(
+        default="none",
+        metadata={
+            "help": "'outcome': a group whose completions do not differ in outcome has advantage 0, whatever else "
+            "differs; dynamic sampling replaces it, too. By default 'none'."
+        },
+    )
     credit_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},
@@ -222,5 +229,5 @@ class ProcessGRPOConfig(GRPOConfig):
         by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
         scaling = by_trl.get("batch" if self.sums_normalised else str(self.scale_rewards), {})
         weighing = {"oar": self.oar, "oar_threshold": self.oar_threshold, "oar_boost": self.oar_boost}
-        modifiers = {"outcome_weight": self.outcome_weight, "clip": self.credit_clip, **weighing}
+        modifiers = {"outcome_weight": self.outcome_weight, "clip": self.credit_clip, "gate": self.gate, **weighing}
         return {**scaling, **modifiers, **self.credit_options}

@@ -112,7 +112,7 @@ class ProcessPPOConfig(ProcessGRPOConfig):
         "vf_coef": "value_coef",
         "early_stopping": "target_kl, which skips steps where it is set",
     }
-    refused: ClassVar[tuple[str, ...]] = ("resample_flat", "drop_duplicates", "each_reward", "oar")
+    refused: ClassVar[tuple[str, ...]] = ("resample_flat", "drop_duplicates", "each_reward", "oar", "gate")
     gamma: float = field(default=1.0, metadata={"help": "Discount of later token rewards."})
     lam: float = field(default=0.95, metadata={"help": "Discount of later temporal differences."})
     score_clip: float = field(default=5.0, metadata={"help": "Bound on the size of the outcome reward."})

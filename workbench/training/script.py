@@ -235,6 +235,7 @@ def why_not_alone(config: SharedConfig) -> str:
         "weighing of tokens": credit.oar,
         "dropping copies": credit.drop_duplicates,
         "normalising each reward within its group alone": credit.each_reward,
+        "gating by the outcome": credit.gate != "none",
         "resampling of flat groups": bool(method.resample_flat),
         "skipping of long prompts": config.task.long_prompts == "skip",
         "stop strings": bool(method.sampling.stop),

@@ -367,9 +367,10 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     def draw(self, inputs: Sequence[Mapping[str, Any]], seed: int) -> Drawn:
         """Sample and score ``inputs``, a rank's rows, and redraw whole groups while some have no spread.
 
-        After DAPO, section 3.2 (https://arxiv.org/abs/2503.14476): a group whose rewards are all equal has no gradient,
-        so another prompt's is sampled in its place, in at most ``resample_flat`` rounds. What is drawn depends on the
-        seed and the step alone, so that it is the same on any number of ranks and in a resumed run.
+        After DAPO, section 3.2 (https://arxiv.org/abs/2503.14476): a group whose rewards are all equal, or whose
+        outcomes are under ``gate``, has no gradient, so another prompt's is sampled in its place, in at most
+        ``resample_flat`` rounds. What is drawn depends on the seed and the step alone, so that it is the same on any
+        number of ranks and in a resumed run.
         """
         size = self.num_generations
         first = self.accelerator.process_index * len(inputs)

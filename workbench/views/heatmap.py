@@ -227,7 +227,7 @@ def other_credits(credit: Credit) -> dict[str, Credit]:
         )
     for name, scheme, options in tried:
         with suppress(CreditError):
-            batch = {name: credit.options.get(name) for name in ("drop_duplicates", "each_reward")}
+            batch = {name: credit.options.get(name) for name in ("drop_duplicates", "each_reward", "gate")}
             if (other := credit_group(scored, scheme, **batch, **options)).spread:
                 found[name] = other
     return found

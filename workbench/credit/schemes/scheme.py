@@ -81,7 +81,7 @@ SHARED_HELP = {
     "normalise": "What a reward is compared with before it becomes an advantage",
     "scale": "Divide by the standard deviation (off is Dr. GRPO's choice)",
 }
-SHARED = ("outcome_weight", "clip", "drop_duplicates", "each_reward", "oar", "oar_threshold", "oar_boost")
+SHARED = ("outcome_weight", "clip", "drop_duplicates", "each_reward", "oar", "oar_threshold", "oar_boost", "gate")
 """What every scheme has beside its own options; ``gamma`` may be given to all, and is said where it changes nothing."""
 GAMMA = Option("gamma", "number", 1.0, "Discount of a step for each step before it", low=0.0, high=1.0)
 

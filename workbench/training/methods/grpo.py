@@ -66,6 +66,11 @@ class GRPOSection(SampledSection):
                 f"method.credit.outcome_weight: {self.credit.outcome_weight} weighs an outcome reward and there is "
                 "none; add one, or set it to 0"
             )
+        if self.credit.gate == "outcome" and "outcome" not in kinds:
+            raise ValueError(
+                "method.credit.gate: 'outcome' goes by an outcome reward and there is none; add one "
+                "(answer_correctness, with weight 0 to watch it only), or set it to 'none'"
+            )
         if self.sync_ref_model and self.beta == 0:
             raise ValueError("method.sync_ref_model: there is no reference policy to move while beta is 0; set beta")
         if self.sync_ref_model and config.policy.lora is not None:
@@ -86,6 +91,7 @@ class GRPOSection(SampledSection):
             "oar": self.credit.oar,
             "oar_threshold": self.credit.oar_threshold,
             "oar_boost": self.credit.oar_boost,
+            "gate": self.credit.gate,
             "credit_options": self.credit.keywords(but=("scheme", *SHARED)),
             "resample_flat": self.resample_flat,
             "loss_type": self.loss_type,

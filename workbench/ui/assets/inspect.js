@@ -54,7 +54,19 @@ export function sameAnswers(a, b) {
     a.rollouts.every((_, g) => text(a, g) === text(b, g));
 }
 
-const SETTINGS = ["count", "leave-out", "compare", "uncompare", "template", "penalty", "longer", "stop"]; // what facts' buttons change
+// what facts' buttons change
+const SETTINGS = [
+  "count",
+  "leave-out",
+  "gate",
+  "ungate",
+  "compare",
+  "uncompare",
+  "template",
+  "penalty",
+  "longer",
+  "stop",
+];
 
 /** Unfolds what each reward gave, below the list of rewards. */
 function showStatistics() {

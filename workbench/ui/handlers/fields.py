@@ -28,7 +28,7 @@ from workbench.config import (
 from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import as_text
 from workbench.config.task import READING
-from workbench.credit import OAR_OPTIONS, SCHEMES, Option
+from workbench.credit import GATE, OAR_OPTIONS, SCHEMES, Option
 from workbench.steps import StepPattern
 
 INSPECTED = ("pattern", "rewards", "credit", "sampling", "isolate_rewards")
@@ -188,6 +188,7 @@ OPTION_LABELS = {
     "oar": "Weigh by importance (OAR)",
     "oar_threshold": "Share that is weakened",
     "oar_boost": "Boost",
+    "gate": "Gate",
 }
 
 
@@ -329,6 +330,7 @@ _COMMON = (
     ),
     Option("each_reward", "switch", False, "Normalise each reward function's scores before they are summed (GDPO)"),
     *OAR_OPTIONS,
+    GATE,
 )
 
 

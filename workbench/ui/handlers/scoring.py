@@ -316,6 +316,8 @@ def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState |
         return None
     if label in ("count", "leave-out"):
         return draft.but(credit=with_settings(draft.credit, {"outcome_weight": float(label == "count")}))
+    if label in ("gate", "ungate"):
+        return draft.but(credit=with_settings(draft.credit, {"gate": "outcome" if label == "gate" else "none"}))
     if label == "compare":
         names = [name for name in ("outcome", "process") if name != credit.scheme]
         return draft.but(compare=for_scheme(draft.credit, names[0]))
