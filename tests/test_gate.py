@@ -16,6 +16,7 @@ from workbench.checks import alarms, preflight_of
 from workbench.config import CreditConfig
 from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, assign_credit, credit_group, group_normalisers, why_no_spread
+from workbench.engines.exchange import compare, recompute, rows_of
 from workbench.errors import ConfigError, CreditError
 from workbench.metrics import group_metrics
 from workbench.schema import Credit, Group, RewardSummary, ScoredGroup, Step, StepScores
@@ -139,6 +140,14 @@ def test_lists_are_gated_by_their_outcomes() -> None:
         assign_credit(*lists, gate="outcome")
     with pytest.raises(CreditError, match="gate is 'off'"):
         assign_credit(*lists, outcome_rewards=[0.5, 0.5], gate="off")  # type: ignore[arg-type]
+
+
+def test_rows_for_an_engine_say_by_what_they_are_gated() -> None:
+    groups = [scored([0.0] * 4), scored([1.0, 0.0, 0.0, 0.0])]
+    credits = [credit_group(group, "outcome", gate="outcome") for group in groups]
+    rows = list(rows_of(0, credits, "dapo", 128))
+    assert [row.judged for row in rows] == [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    assert [one.size for one in compare(rows, recompute(rows))] == [0.0] * 8
 
 
 def test_right_answers_and_steps_that_differ_are_no_phantoms() -> None:

@@ -65,6 +65,8 @@ class StepCredit(_Row):
     """The whole completion's reward; null where none scored it."""
     outcomes: dict[str, float | None] = {}
     """Each outcome reward function's score."""
+    judged: float | None = None
+    """What the outcome reward that judges answers gave, by which the option ``gate`` goes."""
     advantages: list[float]
     """A_t, one a token of ``ids``, float32; 0 where the mask is."""
     divisor: float
@@ -115,6 +117,7 @@ def rows_of(batch: int, credits: Sequence[Credit], loss_type: str, max_completio
                 steps=steps,
                 outcome=None if given.outcomes is None else given.outcomes[i],
                 outcomes=dict(scored.outcome_scores),
+                judged=None if given.judged is None else given.judged[i],
                 advantages=credit.of(i).tolist(),
                 divisor=next(divisors),
                 scheme=credit.scheme,
@@ -175,6 +178,7 @@ def _rewards_of(rows: Sequence[StepCredit]) -> GroupRewards:
         finished=[row.finished for row in rows],
         states=[[step.state for step in row.steps] for row in rows],
         importances=[row.importances for row in rows],
+        judged=[row.judged for row in rows],
     )
 
 
