@@ -142,7 +142,14 @@ class _Parts:
                 found.append(page.locator("#heatmap p:has(+ .more-said)").first.inner_text())
 
     def config(self, name: str, **data: Any) -> wb.RunConfig:
-        run = {"steps": self.steps, "eval_steps": 0, "save_steps": 1, "watch_prompts": 0, "device": "cpu", "micro_batch_size": 4}
+        run = {
+            "steps": self.steps,
+            "eval_steps": 0,
+            "save_steps": 1,
+            "watch_prompts": 0,
+            "device": "cpu",
+            "micro_batch_size": 4,
+        }
         return wb.RunConfig.parse({"name": name, "task": "gsm8k", "run": run, **data})
 
     def trained(self, name: str, **data: Any) -> Run:
