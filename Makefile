@@ -9,7 +9,7 @@ SCRIPTS := $(wildcard workbench/views/*.js workbench/views/drawing/*.js workbenc
 MAKEFLAGS += --jobs=2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: app test extras gpu real lint types style fmt bench docs notebooks screenshots space browser clean
+.PHONY: app test extras gpu real engines lint types style fmt bench docs notebooks screenshots space browser clean
 
 app: .venv/app
 	$(BIN)/python app.py $(ARGS)
@@ -49,6 +49,20 @@ REAL := build/real/SmolLM2-135M-Instruct.Q4_1.gguf
 real: .venv/test browser $(REAL)
 	$(PIP) gguf==0.19.0
 	$(BIN)/python -m benchmarks real --repeat 3
+
+# SkyRL's own server on the shipped policy and verl's own loss: both in an environment of their own, of 7 GB, as neither
+# fits the versions of this package. SkyRL's server needs Python 3.12: `make engines ENGINES_PYTHON=/path/to/python3.12`.
+ENGINES_PYTHON ?= python3.12
+ENGINES := .venv-engines/bin/python
+engines: .venv/test $(ENGINES)
+	$(PIP) tinker==0.24.0
+	$(BIN)/python -m benchmarks engines --repeat 20
+
+$(ENGINES):
+	$(ENGINES_PYTHON) -m venv .venv-engines
+	$(ENGINES) -m pip install --quiet "skyrl[tinker,jax]==0.3.0" tinker==0.24.0 uv==0.13.9 cachetools==8.0.2 cloudpickle \
+	  codetiming==1.4.0 hydra-core==1.3.8 msgspec==0.22.0 pyvers==0.2.3 pyzmq==27.3.0 ray==2.60.0
+	$(ENGINES) -m pip install --quiet --no-deps verl==0.9.1 TransferQueue==0.1.11 tensordict==0.15.3
 
 $(REAL): .venv/test
 	mkdir -p build/real
@@ -108,4 +122,4 @@ browser:
 	done; exit 1
 
 clean:
-	rm -rf .venv .venv-extras build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-extras .venv-engines build .mypy_cache .pytest_cache .ruff_cache .hypothesis

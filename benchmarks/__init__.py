@@ -59,6 +59,9 @@ BENCHES = {
     "rewards": Bench("the sandbox: calls, starts, kills", "benchmarks.rewards"),
     "ui": Bench("keystroke to repaint, large groups drawn, long runs followed, in Chromium", "benchmarks.ui"),
     "real": Bench("SmolLM2-135M-Instruct through every part on a CPU (make real)", "benchmarks.real"),
+    "engines": Bench(
+        "a run on SkyRL's own server, and its rows through verl's loss (make engines)", "benchmarks.engines"
+    ),
     "schemes": Bench("the default run under every scheme, with right and wrong step labels", "benchmarks.schemes"),
     "blame": Bench("how each scheme spreads its advantages over answers with a planted culprit", "benchmarks.blame"),
 }

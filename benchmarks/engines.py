@@ -1,0 +1,185 @@
+"""A run on SkyRL's own server, stopped and resumed in the middle, and its rows through verl's own loss.
+
+``make engines`` installs both in an environment of their own. A row a part: what was run and what came out; a part
+whose numbers are not what this package says is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import numpy as np
+
+import workbench as wb
+from workbench.checks.alarms import LOSS_GAP
+from workbench.engines import exchange
+from workbench.errors import EngineError, RunError
+from workbench.places import WORKSPACE
+from workbench.policies.find import policy_path
+from workbench.policies.load import load_policy
+from workbench.runs import Run
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = ROOT / ".venv-engines"
+PORT = 8123
+BACKEND = {
+    "max_lora_adapters": 8,
+    "max_lora_rank": 64,
+    # Of one size each, or every other number of rows is compiled anew.
+    "train_micro_batch_size": 16,
+    "sample_max_num_sequences": 16,
+}
+PROJECT = '[project]\nname = "server"\nversion = "0"\n[project.optional-dependencies]\ntinker = []\njax = []\n'
+"""SkyRL starts its engine by ``uv run --extra tinker --extra jax``, which wants a project that has these."""
+
+
+@dataclass(frozen=True)
+class Part:
+    part: str
+    seconds: float
+    found: str
+
+
+def measure(repeat: int) -> list[Part]:
+    """Run every part once; ``repeat`` is the number of training steps. Raises WorkbenchError for one that fails."""
+    if not (ENVIRONMENT / "bin" / "python").exists():
+        raise EngineError(f"{ENVIRONMENT} is not there; make engines installs SkyRL and verl into it")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[WORKSPACE] = folder
+        with server(Path(folder)) as url:
+            run, parts = trained(url, repeat)
+        return [*parts, gradient(run), rows(run, Path(folder) / "rows.jsonl"), verl(Path(folder) / "rows.jsonl")]
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """SkyRL's server on the shipped policy, on this machine alone; its log is ``skyrl.log`` in the folder."""
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    path = f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    offline = {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "UV_OFFLINE": "1"}
+    environment = {**os.environ, **offline, "VIRTUAL_ENV": str(ENVIRONMENT), "PATH": path}
+    environment.pop("PYTHONPATH", None)
+    command = ["uv", "run", "--active", "--no-sync", "-m", "skyrl.tinker.api", "--base-model", policy_path("tiny")]
+    command += ["--host", "127.0.0.1", "--port", str(PORT), "--checkpoints-base", str(folder / "skyrl")]
+    command += ["--database-url", f"sqlite:///{folder / 'skyrl.db'}", "--backend", "jax"]
+    command += ["--backend-config", json.dumps(BACKEND)]
+    with (folder / "skyrl.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    url = f"http://127.0.0.1:{PORT}"
+    try:
+        for _ in range(300):
+            with suppress(URLError, OSError), urlopen(f"{url}/api/v1/healthz", timeout=5):
+                break
+            if process.poll() is not None:
+                raise EngineError(f"SkyRL's server ended: {(folder / 'skyrl.log').read_text()[-2000:]}")
+            time.sleep(1)
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # asked nicely, its API waits for the engine, which waits for it
+        process.wait()
+
+
+def trained(url: str, steps: int) -> tuple[Run, list[Part]]:
+    """Train by the page's own command to the middle, stop, resume, and train to the end."""
+    half, began = steps // 2, time.monotonic()
+    flags = ["--name", "skyrl", "--engine", "tinker", "--engine.url", url, "--engine.patience", "1800"]
+    flags += ["--run.steps", str(steps), "--run.save_steps", str(max(half // 2, 1)), "--run.eval_steps", str(steps)]
+    flags += ["--run.eval_prompts", "96", "--run.watch_prompts", "0", "--optimiser.learning_rate", "4e-3"]
+    training = subprocess.Popen([sys.executable, "-m", "workbench", "train", *flags])
+    while not (runs := wb.list_runs()):
+        time.sleep(1)
+    run = runs[0]
+    for row in run.follow():
+        if row.get("step", 0) >= half and run.status().state == "running":
+            run.stop(timeout=600)
+    training.wait()
+    stopped = run.status()
+    run.resume().wait()
+    if (status := run.status()).state != "finished":
+        raise RunError("\n".join([f"run {run.name!r} is {status.state}: {status.reason}", *run.log_tail(20)]))
+    table = run.metrics()
+    gap = float(table["engine/loss_gap"].max())
+    if not gap < LOSS_GAP:
+        raise EngineError(f"the largest |loss + A| is {gap:.2g}; {LOSS_GAP:g} is rounding")
+    accuracy = table["accuracy"].dropna()
+    times = [
+        f"{statistics.median(table[name].dropna()):.1f} s of {what}"
+        for name, what in (("sampling_time", "sampling"), ("training_time", "training"), ("weights_time", "weights"))
+    ]
+    found = (
+        f"held-out accuracy {accuracy.iloc[0]:.0%} to {accuracy.iloc[-1]:.0%} in {steps} steps, stopped after step "
+        f"{stopped.step} and resumed; largest |loss + A| {gap:.1e}; a step: {', '.join(times)}"
+    )
+    return run, [Part("training on SkyRL's server", round(time.monotonic() - began, 1), found)]
+
+
+def gradient(run: Run) -> Part:
+    """Compute the gradient of a step anew, with transformers and PEFT, from a checkpoint and the stored rollouts."""
+    import torch
+
+    began = time.monotonic()
+    step = min(int(path.name.rpartition("-")[2]) for path in run.dir.checkpoints.glob("checkpoint-*"))
+    table = run.metrics().set_index("step")
+    if step + 1 not in table.index:
+        step = max(s for s in run.rollout_steps() if s in table.index) - 1
+    policy = load_policy(str(run.dir.checkpoints / f"checkpoint-{step}"), device="cpu", trainable=True)
+    credits, config = run.rollouts(step + 1), run.config().grpo
+    lines = list(exchange.rows_of(step + 1, credits, config.loss_type, config.sampling.max_completion_length))
+    for line in lines:
+        prompt = policy.tokenizer(line.prompt)["input_ids"]
+        ids = torch.tensor([[*prompt, *line.ids]])
+        logits: Any = policy.model(input_ids=ids).logits
+        logps = logits[0, len(prompt) - 1 : -1].log_softmax(-1).gather(-1, ids[0, len(prompt) :, None])[:, 0]
+        (-(logps * torch.tensor(line.advantages)).sum() * line.divisor).backward()
+    norms = [float(weight.grad.norm()) for weight in policy.model.parameters() if weight.grad is not None]
+    here, there = float(np.linalg.norm(norms)), float(table["grad_norm"][step + 1])
+    if not abs(here - there) < 1e-3 * here:
+        raise EngineError(f"step {step + 1}: SkyRL's gradient has the norm {there:.6g}, and the loss's is {here:.6g}")
+    found = f"step {step + 1}: the norm of SkyRL's gradient is {there:.6g}; computed here from the rollouts, {here:.6g}"
+    return Part("gradient of a step", round(time.monotonic() - began, 1), found)
+
+
+def rows(run: Run, file: Path) -> Part:
+    """Write the run's rollouts as rows and compute their advantages anew."""
+    began, config = time.monotonic(), run.config().grpo
+    limits = config.loss_type, config.sampling.max_completion_length
+    stored = ((step, run.rollouts(step)) for step in run.rollout_steps())
+    count = exchange.write_rows(
+        file, (row for step, credits in stored for row in exchange.rows_of(step, credits, *limits))
+    )
+    read = exchange.read_rows(file)
+    worst = max(one.size for one in exchange.compare(read, exchange.recompute(read)))
+    found = f"{count:,} rows written; advantages computed anew from them differ by {worst:g}"
+    return Part("rows of step credit", round(time.monotonic() - began, 1), found)
+
+
+def verl(file: Path) -> Part:
+    """Send rows through verl's own functions to the gradient of its loss."""
+    began = time.monotonic()
+    command = [ENVIRONMENT / "bin" / "python", ROOT / "benchmarks" / "verl_loss.py", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EngineError(f"verl: {done.stderr[-2000:]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    modes = {mode: values for mode, values in found.items() if isinstance(values, dict)}
+    worst = max(value for values in modes.values() for value in values.values())
+    if not worst < exchange.TOLERANCE:
+        raise EngineError(f"verl's gradient is not the advantage: {modes}")
+    said = f"verl {found['verl']}, {found['rows']} rows: the largest |gradient + A / divisor| is {worst:.1e} under "
+    return Part("verl's own loss", round(time.monotonic() - began, 1), said + ", ".join(modes))
