@@ -167,8 +167,8 @@ def expect_reward(page: Page, place: int, label: str, kind: str) -> None:
 
 def add_reward(page: Page, name: str) -> None:
     """Choose what to add to the list of rewards."""
-    page.locator("#add-reward input").click()
-    page.get_by_role("option", name=name).click()
+    page.locator("#add-reward").click()
+    page.get_by_role("menuitem", name=name).first.click()
 
 
 def write_reward(page: Page, code: str) -> None:
@@ -188,7 +188,7 @@ def add_own_reward(page: Page, code: str) -> None:
 def close_editor(page: Page) -> None:
     """Have the cards in the editor's place again."""
     page.locator("#editor-done").click()
-    expect(page.locator("#reward-editor")).to_have_count(0)
+    expect(page.locator("#reward-editor")).to_be_hidden()
 
 
 def choose(page: Page, field: str, name: str) -> None:

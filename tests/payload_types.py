@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from workbench.runs import Run
 from workbench.ui import payloads as page
 from workbench.ui.handlers import run_follow, run_rollouts, runs
+from workbench.ui.handlers.group_export import LABELLING
+from workbench.ui.handlers.rewards import LIST_ASKED
+from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.runs import RUNS_ASKED, TRAIN_ASKED
 from workbench.views import curves, payloads
 
@@ -46,7 +52,7 @@ def script_type(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " | ".join(map(script_type, inner))
     if origin is Literal:
-        return " | ".join(f'"{value}"' for value in inner)
+        return " | ".join(map(json.dumps, inner))
     if origin is tuple and inner[-1] is not Ellipsis:
         return f"[{', '.join(map(script_type, inner))}]"
     if origin in (dict, Mapping):
@@ -73,18 +79,40 @@ def members(declared: Any) -> dict[str, Any]:
     return hints if getattr(declared, "__total__", True) else {key: NotRequired[hint] for key, hint in hints.items()}
 
 
-def answers(*functions: Any) -> dict[str, Any]:
-    """What each function that a tab's script may ask answers."""
-    return {function.__name__: get_type_hints(function)["return"] for function in functions}
+def server(name: str, *functions: Any) -> str:
+    """What a tab's script may ask: each function takes one object, and answers later, or not at all."""
+    lines = []
+    for function in functions:
+        hints, asked = get_type_hints(function, include_extras=True), list[str]()
+        for parameter in signature(function).parameters.values():
+            kind = hints[parameter.name]
+            if isinstance(kind, type) and issubclass(kind, Path | Services):
+                continue
+            if parameter.kind is parameter.VAR_KEYWORD:
+                asked.append("[more: string]: any")
+                continue
+            optional = "" if parameter.default is parameter.empty else "?"
+            asked.append(f"{parameter.name}{optional}: {'string' if kind is Run else script_type(kind)}")
+        answer = f"Promise<{script_type(hints['return'])} | undefined>"
+        lines.append(f"  {function.__name__}(asked: {{ {'; '.join(asked)} }}): {answer};\n")
+    return f"export interface {name} {{\n{''.join(lines)}}}\n"
+
+
+SERVERS = {
+    "TrainServer": (*TRAIN_ASKED, run_rollouts.rollouts),
+    "RunsServer": (*RUNS_ASKED, run_rollouts.side_by_side),
+    "LabelServer": LABELLING,
+    "RewardsServer": LIST_ASKED,
+}
+"""The functions that a script may ask, beside a folder or services."""
 
 
 def write() -> None:
     found = [pair for module in MODULES for pair in declared_in(module).items()]
     assert len({name for name, _ in found}) == len(found), "two payloads of one name"
     declared = {name: members(value) for name, value in found}
-    declared |= {"TrainAnswers": answers(*TRAIN_ASKED, run_rollouts.rollouts)}
-    declared |= {"RunsAnswers": answers(*RUNS_ASKED, run_rollouts.side_by_side)}
-    FILE.write_text("\n".join(interface(*pair) for pair in declared.items()), encoding="utf-8")
+    servers = [server(name, *functions) for name, functions in SERVERS.items()]
+    FILE.write_text("\n".join([*(interface(*pair) for pair in declared.items()), *servers]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -90,10 +90,10 @@ def reward_model_form(page: Page) -> None:
 def step_values(page: Page) -> None:
     _unfold(page)
     add_reward(page, "Step values")
-    page.locator("#values-k input").fill("1")
-    page.locator("#values-estimate").click()
+    page.locator("#monte_carlo-continuations input").fill("1")
+    page.locator("#monte_carlo-add").click()
     expect(page.locator("#reward-on-2")).to_contain_text("Monte-Carlo")
-    page.locator("#values-estimate").scroll_into_view_if_needed()
+    page.locator("#monte_carlo-add").scroll_into_view_if_needed()
 
 
 def two_schemes(page: Page) -> None:

@@ -115,12 +115,12 @@ def equal_rewards_teach_nothing_and_the_page_says_so(page: Page) -> None:
     expect(notices).to_contain_text("the outcome reward (answer_correctness) differs")
     expect(page.locator("#reward-note-1")).to_contain_text("4 of 8 answers right · shown, not counted")
     notices.get_by_role("button", name="Outcome weight 1").click()
-    expect(page.locator("#credit-outcome-weight input")).to_have_value("1")
+    expect(page.locator("#reward-weight-1 input")).to_have_value("1")
     expect(notices).to_be_empty()
     expect(page.locator("#reward-note-1")).not_to_contain_text("shown")
     expect(page.locator("#reward-note-1")).to_contain_text("4 of 8 answers right")
     expect(page.locator(f"{CARDS} .text i.p").first).to_be_visible()
-    page.locator("#credit-outcome-weight input").fill("0")
+    page.locator("#reward-weight-1 input").fill("0")
     page.locator("#reward-on-0 input").check()
     page.locator("#reward-remove-2").click()
     expect(notices).to_be_empty()
@@ -241,7 +241,7 @@ def two_tabs_do_not_touch_each_other(page: Page, browser: Browser, app: App) -> 
         expect_rollouts(other, 8)
         set_regex(other, "nowhere to be found")
         expect(other.locator(CHIPS)).to_have_count(6)  # three of the eight are copies
-        page.locator("#credit-outcome-weight input").fill("1")  # scored anew, with this tab's own pattern
+        page.locator("#reward-weight-1 input").fill("1")  # scored anew, with this tab's own pattern
         expect(page.locator(f"{CHIPS} .a").first).not_to_have_text(advantage)
         expect(page.locator("#drawing .stale")).to_be_hidden()
         assert page.locator(CHIPS).count() == before

@@ -46,16 +46,16 @@ def add_model(page: Page, folder: str) -> None:
     page.locator("#model-add").click()
 
 
-def choose(page: Page, dropdown: str, option: str) -> None:
-    page.locator(f"{dropdown} input").click()
-    page.get_by_role("option", name=option).click()
+def choose(page: Page, field: str, label: re.Pattern[str]) -> None:
+    select = page.locator(f"{field} select")
+    select.select_option(select.locator("option", has_text=label).first.get_attribute("value"))
 
 
 def estimate(page: Page, k: int = 2) -> None:
-    if not page.locator("#values-k").is_visible():
+    if not page.locator("#monte_carlo-continuations").is_visible():
         add_reward(page, "Step values")
-    page.locator("#values-k input").fill(str(k))
-    page.locator("#values-estimate").click()
+    page.locator("#monte_carlo-continuations input").fill(str(k))
+    page.locator("#monte_carlo-add").click()
 
 
 # ── reward models ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,7 +76,7 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
     expect(page.locator("#model-path").get_by_role("textbox")).to_have_value(folders["my-prm"])
     expect(page.locator("#reward-code")).to_be_hidden()
     expect_no_sideways_scroll(page, "#model-add")
-    choose(page, "#model-reduce", "outcome: the least")
+    choose(page, "#model-reduce", re.compile("outcome: the least"))
     expect(page.locator("#model-add")).to_have_text("Load and change")
     page.locator("#model-add").click()
     expect_reward(page, 2, "my_prm · model", "outcome")
@@ -92,12 +92,12 @@ def test_a_process_reward_model_is_added_shown_changed_and_removed(page: Page, f
 def what_is_wrong_with_a_model_is_said_beside_the_form(page: Page, folders: dict[str, str]) -> None:
     add_model(page, "/nowhere/at-all")
     expect(page.locator("#model-note .error")).to_contain_text("there is no folder '/nowhere/at-all'")
-    choose(page, "#model-format", "stepwise")
+    choose(page, "#model-format", re.compile("stepwise"))
     page.locator("#model-path").get_by_role("textbox").fill(folders["words"])
     page.locator("#model-add").click()
     expect(page.locator("#model-note .error")).to_contain_text("has no weights for")
     expect(page.locator("#model-trust-remote-code input")).not_to_be_checked()
-    choose(page, "#model-format", "ки")
+    choose(page, "#model-format", re.compile("ки"))
     page.locator("#model-add").click()
     expect_reward(page, 2, "words · model", "step")
     page.locator("#reward-remove-2").click()
@@ -132,15 +132,16 @@ def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> Non
     expect(page.locator("#values-facts")).to_contain_text("left out")
 
     of_values = page.locator("#reward-note-2").inner_text()
-    page.locator("#values-progress input").check()
+    page.locator("#monte_carlo-progress input").check()
     expect_reward(page, 2, "Monte-Carlo progress (k=2)", "step")
     expect(page.locator("#reward-note-2")).not_to_have_text(of_values)
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
-    page.locator("#values-in-run input").check()
+    page.locator("#monte_carlo-in-run input").check()
     expect(page.locator("#values-facts")).to_contain_text("estimated anew at each step of training")
 
     with page.expect_download() as download:
         page.locator("#labels-save").click()
+        page.get_by_role("menuitem").first.click()
     assert download.value.suggested_filename == "labels-trl.jsonl"
     rows = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 8
@@ -157,10 +158,10 @@ def test_values_are_estimated_drawn_stale_and_saved_as_labels(page: Page) -> Non
 
 def estimating_is_cancelled(page: Page) -> None:
     estimate(page, 1024)
-    expect(page.locator("#values-note")).to_contain_text(re.compile(r"\d+ of \d+ continuations"))
-    page.locator("#values-cancel").click()
-    expect(page.locator("#values-note")).to_contain_text("Cancelled; nothing was estimated.")
-    expect(page.locator("#values-estimate")).to_be_enabled()
+    expect(page.locator("#monte_carlo-note")).to_contain_text(re.compile(r"\d+ of \d+ continuations"))
+    page.locator("#monte_carlo-cancel").click()
+    expect(page.locator("#monte_carlo-note")).to_contain_text("Cancelled; nothing was estimated.")
+    expect(page.locator("#monte_carlo-add")).to_be_enabled()
     expect(page.locator("#reward-2")).to_be_hidden()
 
 

@@ -142,41 +142,33 @@ def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
 HOLD_ROWS = """const asked = window.fetch;
 window.fetch = async (...asking) => {
   const answer = await asked(...asking);
-  if (window.holds && (await answer.clone().text()).includes("reward-on-0")) {
+  if (window.holds && (await answer.clone().text()).includes("is_builtin")) {
+    window.holds = false;
     await new Promise((then) => { window.arrive = then; });
   }
   return answer;
 };"""
-"""While ``holds``, rows that are drawn anew are on their way until ``arrive()``."""
+"""While it ``holds``, a list of rewards that the app sends is on its way until ``arrive()``."""
 
 
-@contextmanager
-def rows_on_their_way(page: Page) -> Iterator[None]:
-    """The block begins when the app has drawn the rows, and they reach the page when it ends."""
-    page.wait_for_function("Boolean(window.arrive)")
-    yield
-    page.evaluate("() => { window.arrive(); window.arrive = null; }")
-
-
-def test_what_is_changed_in_rows_while_they_are_drawn_anew_stays(browser: Browser, app: App) -> None:
+def test_what_is_changed_in_rows_while_the_list_is_replaced_stays(browser: Browser, app: App) -> None:
+    """A row that stays is as it was typed; what replaces the weight of the answer replaces that alone."""
     with visit(browser, app.url, apart=True, script=HOLD_ROWS) as page:
         expect_rollouts(page, 8)
-        add_own_reward(page, "def my_step_reward(prompt, step, **columns):\n    return 1.0\n")
+        add_own_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
         expect(page.locator("#reward-note-2")).to_contain_text("each step")
         page.evaluate("window.holds = true")
-        write_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
-        with rows_on_their_way(page):
-            page.locator("#reward-on-0 input").uncheck()
-            page.locator("#reward-weight-1 input").fill("0.5")
-            expect(page.locator("#reward-note-0")).to_contain_text("off")
-        expect(page.locator("#reward-on-2")).to_contain_text("same")
+        page.get_by_role("button", name="Count it too").click()
+        page.wait_for_function("Boolean(window.arrive)")
+        page.locator("#reward-on-0 input").uncheck()
+        page.locator("#reward-weight-2 input").fill("0.5")
+        write_reward(page, "def another(prompt, step, **columns):\n    return 1.0\n")
+        page.evaluate("window.arrive()")
+        expect(page.locator("#reward-weight-1 input")).to_have_value("1")
         expect(page.locator("#reward-on-0 input")).not_to_be_checked()
-        expect(page.locator("#reward-weight-1 input")).to_have_value("0.5")
-        page.locator("#editor-done").click()
-        choose(page, "task", "chain-arithmetic-tags")
-        with rows_on_their_way(page):
-            page.locator("#reward-edit-0").click()  # of a row that another is about to replace
-        expect(page.locator("#reward-code .cm-content")).to_contain_text("def step_correctness")
+        expect(page.locator("#reward-on-2")).to_contain_text("another")
+        expect(page.locator("#reward-weight-2 input")).to_have_value("0.5")
+        expect(page.locator("#reward-code .cm-content")).to_contain_text("def another")
 
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:

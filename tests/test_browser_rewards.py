@@ -40,19 +40,22 @@ def a_weight_by_step_is_written_refused_kept_and_undone(page: Page) -> None:
     field = page.locator("#reward-schedule").get_by_role("textbox")
     field.fill("5:1,2:0")
     field.press("Enter")
-    expect(page.locator("#editor-saved")).to_contain_text("step 2 follows step 5")
+    expect(page.locator("#editor-said")).to_contain_text("step 2 follows step 5")
     field.fill("0:2, 60:0")
     field.press("Tab")
     expect(page.locator("#reward-on-0")).to_contain_text("2 at step 0 → 0 at step 60")
-    expect(field).to_have_value("0:2,60:0")
     expect(page.locator("#reward-weight-0 input")).to_have_value("2")
     expect(page.locator("#reward-weight-0 input")).to_be_disabled()
     expect(page.locator("#reward-note-0")).to_contain_text("drawn with its weight at step 0")
-    page.get_by_role("button", name="Undo").first.click()
+    page.locator("#reward-list").get_by_role("button", name="Undo").click()
+    expect(field).to_have_value("5:1,2:0")  # as it was before
+    field.fill("")
+    field.press("Enter")
+    expect(page.locator("#reward-on-0")).to_have_text("step_correctness")
+    expect(page.locator("#reward-note-0")).to_contain_text("85 % of steps right")
     expect(page.locator("#reward-weight-0 input")).to_be_enabled()
-    expect(field).to_have_value("")  # the editor shows the row that came back
     page.keyboard.press("Escape")
-    close_editor(page)
+    expect(page.locator("#reward-editor")).to_be_hidden()
 
 
 def a_failing_line_far_down_is_the_one_that_is_marked(page: Page) -> None:
@@ -86,10 +89,10 @@ def a_function_is_saved_and_found_after_a_reload(page: Page, app: App) -> None:
     page.reload()
     expect(page.locator(CHIPS).first).to_be_visible()
     expect_reward(page, 2, "brief", "step")
-    add_reward(page, "A file")
-    expect(page.locator("#saved-choice input")).to_have_value("brief")
-    page.locator("#saved-load").click()
-    expect(page.locator("#reward-editor")).to_have_count(0)
+    add_reward(page, "A function from a file")
+    expect(page.locator("#file-path input")).to_have_value("brief")
+    page.locator("#file-add").click()
+    expect(page.locator("#reward-editor")).to_be_hidden()
     page.locator("#reward-edit-2").click()
     expect(page.locator("#reward-code .cm-content")).to_contain_text("len(step) < 20")  # the reload brought back 15
     expect(page.locator("#reward-note-2")).to_contain_text("mean")

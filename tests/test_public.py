@@ -259,28 +259,33 @@ def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -
         assert element(config, name)["id"] not in called, name
     for name in ("door", "door-file"):
         assert element(config, name)["props"]["visible"] is False
-    choices = {value for _, value in element(config, "add-reward")["props"]["choices"]}
-    assert {"step_correctness", "new:values"} <= choices
-    assert not choices & {"own:step", "new:model", "new:judge", "new:file"}
+    can_add = element(config, "reward-list")["props"]["js_on_load"]
+    assert '"step_correctness"' in can_add
+    assert '"monte_carlo"' in can_add
+    assert not any(f'"{choice}"' in can_add for choice in ("own:step", "model", "judge", "file"))
     assert element(config, "task")["props"]["label"] == "Task"
 
     async def build() -> gr.Blocks:  # Gradio makes locks, and leaves a loop open where none is running
         with gr.Blocks() as drawn_later:
             gr.Code(elem_id="reward-code", interactive=True)
             gr.Button(elem_id="isolate")
-            gr.Button(elem_id="editor-save")
         close(drawn_later)
         return drawn_later
 
     blocks = asyncio.run(build()).blocks
     named = {block.elem_id: block for block in blocks.values()}
     assert not named["reward-code"].interactive
-    assert not (named["editor-save"].visible)
     assert not (named["isolate"].visible)
 
 
 def test_functions_that_change_what_others_see_are_not_there(served: TestClient, config: dict[str, Any]) -> None:
-    for name, function in (("runs", "remove"), ("runs", "say_of"), ("live", "stop"), ("drawing", "mark_step")):
+    for name, function in (
+        ("runs", "remove"),
+        ("runs", "say_of"),
+        ("live", "stop"),
+        ("drawing", "mark_step"),
+        ("reward-list", "save_code"),
+    ):
         body = {"component_id": element(config, name)["id"], "fn_name": function, "session_hash": "x", "data": {}}
         assert served.post("/gradio_api/component_server", json=body).status_code == 404, function
     body = {"component_id": element(config, "runs")["id"], "fn_name": "table", "session_hash": "x", "data": {}}

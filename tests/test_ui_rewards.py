@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.drafts import draft_of, own_row
+from tests.waiting import wait_for
 from workbench.config import RewardConfig
 from workbench.rewards import BUILTINS, Sandbox
 from workbench.rewards.source import saved_rewards
@@ -18,10 +21,13 @@ from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.fields import with_settings
-from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, row_of
-from workbench.ui.handlers.scoring import Note, ScoringView, message, rescore
+from workbench.ui.handlers.page_state import PageState, RewardRow, Tab, builtin_row, row_of
+from workbench.ui.handlers.reward_forms import add
+from workbench.ui.handlers.scoring import ScoringView, View, message, rescore
+from workbench.ui.handlers.session import Services
 
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
+JUDGE = RewardConfig(name="judge", kind="step", judge={"base_url": "http://127.0.0.1:1/v1", "model": "small"})
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
 
 
@@ -72,38 +78,113 @@ def test_every_builtin_previews_on_the_group_on_screen(name: str, worker: Sandbo
 
 
 def test_saving_and_loading(tmp_path: Path) -> None:
-    assert handlers.save_row(tmp_path, own(STEP)).text.endswith("rewards/mine.py")
-    assert handlers.save_row(tmp_path, builtin_row("trl:accuracy_reward")).level == "info"
-    assert saved_rewards(tmp_path) == ["accuracy_reward", "mine"]
+    with closing(Services(tmp_path)) as services:
+        assert handlers.save_code(services, name="mine", code=STEP)["text"].endswith("rewards/mine.py")
+        handlers.save_code(services, name="trl:accuracy_reward", code=builtin_row("trl:accuracy_reward").code)
+        assert handlers.saved_names(services) == saved_rewards(tmp_path) == ["accuracy_reward", "mine"]
 
-    draft = form(builtin_row("step_correctness"))
-    added = handlers.add_file(draft, "mine", tmp_path)
-    assert isinstance(added, PageState)
-    assert [(row.name, row.code) for row in added.rows[1:]] == [("mine", STEP)]
-    listed = draft.with_row(
-        own("def mine(prompt, step, **c):\n    return 0.0\n").with_edits({"on": False, "weight": 0.5})
+        def added(path: str, draft: PageState) -> View:
+            (view,) = add("file", {"path": path}, "", draft, services, "tab")
+            return view
+
+        draft = form(builtin_row("step_correctness"))
+        row, instead = added("mine", draft).made
+        assert (row.name, row.code, instead) == ("mine", STEP, "")
+        before = own("def mine(prompt, step, **c):\n    return 0.0\n").with_edits({"on": False, "weight": 0.5})
+        row, instead = added(f"{tmp_path}/rewards/mine.py::mine", draft.with_row(before)).made
+        assert (row.code, row.weight, row.on) == (STEP, 0.5, False)  # in its namesake's place
+        assert instead == before.key != row.key
+
+        (tmp_path / "rewards" / "mine.py").write_bytes(b"\xff")
+        broken = added("mine", draft)
+        assert broken.note is not None
+        assert "UTF-8" in broken.note.text
+
+
+def sent(draft: PageState, **changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The list as the page sends it, with some fields of rows changed, by their names."""
+    listed = json.loads(handlers.list_value(draft))
+    rows = [row | changes.get(row["name"], {}) for row in listed["rows"]]
+    return {**listed, "rows": rows, "editing": "", "number": 1}
+
+
+def test_the_list_that_the_page_sends_is_the_list() -> None:
+    draft = form(builtin_row("step_correctness"), builtin_row("answer_correctness"), own(STEP), row_of(JUDGE))
+    assert draft.with_rewards(sent(draft), {}) == draft  # nothing was changed
+    code = "def other(prompt, step, **columns):\n    return 0.5\n"
+    changed = sent(
+        draft,
+        step_correctness={"on": False, "weight": 0.5},
+        answer_correctness={"schedule": "0:2, 60:0"},
+        mine={"code": code, "weight": None},
     )
-    again = handlers.add_file(listed, f"{tmp_path}/rewards/mine.py::mine", tmp_path)
-    assert isinstance(again, PageState)
-    row = again.rows[1]
-    assert (len(again.rows), row.code, row.weight, row.on) == (2, STEP, 0.5, False)  # in its namesake's place
-    assert row.key != listed.rows[1].key
+    after = draft.with_rewards({**changed, "outcome_weight": 0.25}, {})
+    steps, answer, mine, judge = after.rows
+    assert (steps.on, steps.weight, steps.is_builtin) == (False, 0.5, True)
+    assert (answer.schedule, answer.weight, answer.config().points) == ("0:2,60:0", 2.0, ((0, 2.0), (60, 0.0)))
+    assert (mine.name, mine.code, mine.weight, mine.config().weight) == ("other", code, None, 1.0)
+    assert judge.config() == JUDGE
+    assert after.credit["outcome_weight"] == 0.25
+    outcome = draft.but(credit={"scheme": "outcome"}).with_rewards({**changed, "outcome_weight": 0.25}, {})
+    assert outcome.credit == {"scheme": "outcome"}  # which is the final answer, and weighs nothing beside it
 
-    (tmp_path / "rewards" / "mine.py").write_bytes(b"\xff")
-    broken = handlers.add_file(draft, "mine", tmp_path)
-    assert isinstance(broken, Note)
-    assert "UTF-8" in broken.text
+
+def test_a_schedule_that_cannot_be_read_is_an_error_of_its_reward(worker: Sandbox) -> None:
+    draft = form(builtin_row("step_correctness"), builtin_row("answer_correctness"))
+    typed = draft.with_rewards(sent(draft, step_correctness={"schedule": "5:1,2:0"}), {})
+    assert (typed.rows[0].schedule, typed.rows[0].weight, typed.rows[0].is_scheduled) == ("5:1,2:0", 1.0, False)
+    view = rescore(typed, worker)
+    assert view.credit is None
+    assert view.rows[0] is not None
+    assert "step 2 follows step 5" in view.rows[0].text
+    assert handlers.row_label(typed.rows[0]) == "step_correctness"
 
 
-def test_a_template_is_added_under_a_name_that_is_free() -> None:
-    draft: PageState | Note = form(builtin_row("step_correctness"))
-    for _ in range(14):  # there is no most
-        assert isinstance(draft, PageState)
-        draft = handlers.add_reward(draft, handlers.OWN_STEP)
-    assert isinstance(draft, PageState)
-    assert [row.name for row in draft.rows[1:3]] == ["my_step_reward", "my_step_reward_2"]
-    assert len({row.name for row in draft.rows}) == 15
-    assert isinstance(handlers.add_reward(draft, "step_correctness"), Note)  # it is in the list
+def test_what_replaces_the_list_keeps_the_keys_of_rows_that_stay() -> None:
+    """The page keeps its own version of a key it knows: an edit that is on its way survives, one before an undo not."""
+    tab = Tab(form(builtin_row("step_correctness"), builtin_row("answer_correctness")))
+    before = tab.draft
+    steps, answer = before.rows
+    tab.set_rewards({**sent(before, step_correctness={"weight": 0.5}), "number": 7}, {})
+    assert [row.key for row in tab.draft.rows] == [steps.key, answer.key]
+    edited = tab.draft
+    tab.put(edited, edited.with_row(own(STEP)))
+    assert [row.key for row in tab.draft.rows][:2] == [steps.key, answer.key]
+    tab.put(tab.draft, before)  # undo
+    assert (tab.draft.rows, tab.draft.rows[1].key) == (before.rows, answer.key)
+    assert tab.draft.rows[0].key != steps.key
+
+
+def test_the_weight_of_the_answer_outlasts_a_scheme_that_has_none() -> None:
+    tab = Tab(form())
+    tab.set_rewards({**sent(tab.draft), "outcome_weight": 0.5}, {})
+    tab.set("method.credit.scheme", "outcome")
+    assert "outcome_weight" not in tab.draft.credit
+    tab.set("method.credit.scheme", "position")
+    assert tab.draft.credit == {"scheme": "position", "outcome_weight": 0.5}
+
+
+def test_what_can_be_added_is_ready_and_named() -> None:
+    can_add = handlers.catalogue(("model", "judge", "belief", "monte_carlo", "file"))
+    choices = [choice for choice, _ in can_add["adds"]]
+    assert choices[:2] == ["own:step", "own:outcome"]
+    assert {*BUILTINS, *can_add["forms"]} <= {*choices}
+    assert (can_add["rows"]["own:step"]["name"], can_add["rows"]["own:step"]["is_builtin"]) == ("my_step_reward", False)
+    public = handlers.catalogue(("monte_carlo",))
+    assert {choice for choice, _ in public["adds"]} == {"monte_carlo", *BUILTINS}
+
+
+def test_a_call_that_is_cancelled_says_so(tmp_path: Path) -> None:
+    with closing(Services(tmp_path)) as services, ThreadPoolExecutor() as pool:
+        assert handlers.rewards_running(services, tab="t") == ""
+        loops = form(own("def mine(prompt, step, **columns):\n    while True:\n        pass\n"))
+        scoring = pool.submit(rescore, loops, services.reward_worker("t", 120.0))
+        wait_for(lambda: handlers.rewards_running(services, tab="t").startswith("reward 'mine' running"), "its call")
+        handlers.cancel_rewards(services, tab="t")
+        (said,) = scoring.result().rows
+        assert said is not None
+        assert said.text == "reward 'mine' was cancelled"
+        assert rescore(form(own(STEP), builtin_row("step_correctness")), services.reward_worker("t")).credit is not None
 
 
 def said(draft: PageState, view: ScoringView, editing: str = "") -> Any:
@@ -136,7 +217,8 @@ def test_beside_the_code_stands_what_each_step_got(worker: Sandbox) -> None:
         own(STEP.replace("1.0", "1 / 0")),
     )
     steps, answers, broken = (row.key for row in draft.rows)
-    view = rescore(draft.with_edits({broken: {"on": False}}), worker)
+    working = draft.but(rows=(*draft.rows[:2], draft.rows[2].with_edits({"on": False})))
+    view = rescore(working, worker)
     editor = said(draft, view, steps)["editor"]
     assert editor["said"] == "step_correctness scores 41 of 48 steps 1 and 7 steps 0"
     third = editor["rollouts"][2]

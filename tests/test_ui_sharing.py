@@ -261,8 +261,8 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
             "method.credit.threshold": 0.4,
         },
     )
-    first, second, *_ = (row.key for row in opened.rows)
-    changed = changed.with_edits({first: {"weight": 0.75}, second: {"on": False}})
+    first, second, *others = changed.rows
+    changed = changed.but(rows=(first.with_edits({"weight": 0.75}), second.with_edits({"on": False}), *others))
     expected = RunConfig.parse(WHOLE).model_dump()
     expected["run"]["steps"] = 9
     expected["method"]["sampling"]["temperature"] = 0.25

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.drafts import draft_of, own_row, with_values
 from workbench.config import ModelConfig, RewardConfig
@@ -25,9 +26,9 @@ from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, builtin_row, row_of, set_fields
 from workbench.ui.handlers.reward_forms import form_values
-from workbench.ui.handlers.rewards import row_label, save_row, task_rows
+from workbench.ui.handlers.rewards import page_row, row_label, task_rows
 from workbench.ui.handlers.scoring import ScoringView, rescore
-from workbench.ui.handlers.session import Services, Works
+from workbench.ui.handlers.session import Recent, Services, Works
 
 GROUP = Group("p", (Rollout((1, 2), ("a;", "b;"), False), Rollout((3, 4), ("c;", "d;"), False)))
 VALUES = StepValues(
@@ -77,10 +78,12 @@ def form(*rows: RewardRow, regex: str = ";", kind: str = "ends", group: Group = 
 
 
 def placed(progress: bool = False, in_run: bool = False, outcome: RewardConfig = OUTCOME) -> RewardRow:
-    row = RewardRow(set_fields(MONTE_CARLO), estimated=Estimated(GROUP, VALUES, outcome))
-    found = handlers.values_row(handlers.with_values_row(draft_of().but(rows=()), row, progress, in_run)[0].rows)
-    assert found is not None
-    return found
+    """The row with what somebody switched in its form on the page."""
+    estimated = Estimated(GROUP, VALUES, outcome)
+    sent = page_row(RewardRow(set_fields(MONTE_CARLO), estimated=estimated))
+    switched = {**sent["fields"]["monte_carlo"], "progress": progress}
+    fields = {**sent["fields"], "monte_carlo": switched}
+    return RewardRow.of_page({**sent, "fields": fields, "in_run": in_run}, {sent["key"]: estimated})
 
 
 def scores(view: ScoringView, name: str) -> list[list[float | None]]:
@@ -119,7 +122,6 @@ def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) 
     values = row_of(PRM).with_edits({"weight": 0.5, "code": ""})
     assert row_label(values) == "prm  ·  model"
     assert [one.name for one in task_rows([values], find_task("chain-arithmetic"))][-1] == "prm"
-    assert "no code to save" in save_row(tmp_path, values).text
     shown = run_setup.inherited(form(values))
     assert dict(shown)["rewards"] == "prm (model) × 0.5"
     config = run(form(values))
@@ -133,6 +135,7 @@ def services(worker: Sandbox, load: Any = None, policy: Any = None) -> Any:
     """Services whose children are not there."""
     made = Services.__new__(Services)
     made.estimating = Works()
+    made.estimates = Recent(4)
     made.models = policy or SimpleNamespace(load=load, busy="")
     made.judges = SimpleNamespace(busy="")  # type: ignore[assignment]
     made.reward_worker = lambda tab: worker  # type: ignore[method-assign]
@@ -163,7 +166,7 @@ def test_values_of_another_group_or_pattern_are_stale_and_said_to_be(worker: San
     assert cut.rows[2].text == "estimated for another pattern; estimate again"
     opened = rescore(form(builtin_row("step_correctness"), row_of(MONTE_CARLO)), worker)
     assert opened.rows[1] is not None
-    assert opened.rows[1].text == "not estimated yet; press Estimate step values"
+    assert opened.rows[1].text == "not estimated yet; press Estimate again"
 
 
 def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
@@ -176,6 +179,9 @@ def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
         True,
     )
     assert run_rewards(form(placed(in_run=True)))[0].monte_carlo == MONTE_CARLO.monte_carlo
+    mine = RewardConfig(name="mine", kind="outcome", code="def mine(prompts, completions, **c):\n    return [0.0]\n")
+    asked = form(builtin_row("step_correctness"), placed(in_run=True, outcome=mine))
+    assert run_rewards(asked) == [RewardConfig(name="step_correctness")]  # whose code the run's policy does not have
     listed = form(builtin_row("step_correctness"), placed())
     assert dict(run_setup.inherited(listed))["rewards"] == ("step_correctness, without monte_carlo (k=4)")
 
@@ -195,15 +201,19 @@ class Policy:
 def test_estimating_tells_how_far_it_is_and_ends_in_a_row(worker: Sandbox) -> None:
     policy = Policy()
     own = own_row("def mine(prompts, completions, **c):\n    return [0.0] * len(prompts)\n")
-    assert handlers.outcome_choices([own])[0] == ("mine", "mine")
-    views = list(handlers.estimate(form(own), 4, "mine", services(worker, policy=policy), "tab"))
+    there = services(worker, policy=policy)
+    asked = {"continuations": 4, "outcome": "mine", "progress": True, "in_run": True}
+    views = list(handlers.add("monte_carlo", asked, "", form(own), there, "tab"))
     assert policy.asked[:2] == ("tiny", ";")
     assert (policy.asked[2].name, policy.asked[3]) == ("mine", 4)
     assert [view.note.text for view in views if view.note][1] == "3 of 8 continuations, 9 tokens, 1 s"
-    row = views[-1].made
-    assert row is not None
-    assert row.estimated == Estimated(GROUP, VALUES, policy.asked[2])
-    assert row.monte_carlo.outcome == "mine"
+    row, instead = views[-1].made
+    assert (row.estimated, instead) == (Estimated(GROUP, VALUES, policy.asked[2]), "")
+    assert there.estimates[row.key] is row.estimated
+    assert (row.name, row.monte_carlo.outcome, row.in_run) == ("monte_carlo_progress", "mine", True)
+    weighted = form(own, replace(row, fields={**row.fields, "weight": 0.5}))
+    again, instead = list(handlers.add("monte_carlo", asked, "", weighted, there, "tab"))[-1].made
+    assert (again.weight, instead) == (0.5, row.key)
 
 
 def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
@@ -212,11 +222,14 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     monkeypatch.setattr(pattern_module, "_compiled", None)  # calling it would fail
     there = services(worker)
 
+    there.estimates["row"] = placed().estimated
+
+    def file(shape: str, good: str = "hard", key: str = "row") -> dict[str, str]:
+        return handlers.step_labels(there, tab="tab", key=key, form=shape, estimation=good)
+
     def rows(shape: str, good: str = "hard") -> list[dict[str, Any]]:
-        file, said = handlers.labels_file([placed()], shape, good, there, "tab")
-        assert said.text == "2 of 2 completions written"
-        assert json.loads(file)["name"] == f"labels-{shape}.jsonl"
-        return [json.loads(line) for line in json.loads(file)["text"].splitlines()]
+        assert (file(shape)["said"], file(shape)["name"]) == ("2 of 2 completions written", f"labels-{shape}.jsonl")
+        return [json.loads(line) for line in file(shape, good)["text"].splitlines()]
 
     assert rows("trl") == [
         {"prompt": "p", "completions": ["a;", "b;"], "labels": [True, True]},
@@ -226,8 +239,9 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
     assert rows("math-shepherd", "soft")[0]["label"] == "p a; -\nb; +"
     assert rows("math-shepherd")[1]["label"] == "p c; +\nd; -"
     assert [row["label"] for row in rows("processbench")] == [-1, 1]
-    assert handlers.labels_file([], "trl", "hard", there, "tab")[0] == ""
-    assert handlers.labels_file([placed()], "xml", "hard", there, "tab")[0] == ""
+    assert "text" not in file("trl", key="another")
+    with pytest.raises(ValidationError):
+        file("xml")
 
 
 # ── what a run keeps ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ import { sameAnswers } from "../../workbench/ui/assets/inspect.js";
 import { askedIn } from "../../workbench/views/drawing/said.js";
 import { policyText } from "../../workbench/ui/assets/page.js";
 import { scaleOf } from "../../workbench/ui/assets/picture.js";
-import { barsOf } from "../../workbench/ui/assets/rewards.js";
+import { barsOf } from "../../workbench/ui/assets/statistics.js";
 import { equal, near } from "./assert.js";
 import { rollout } from "./rollout.js";
 

@@ -91,6 +91,8 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         self.isolate = isolate
         self.output = ""
         self._lock, self._callers = threading.RLock(), set[int]()
+        self._call: tuple[str, float] | None = None
+        self._cancelled = False
         self._child: Child | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._importable: list[str] = []
@@ -132,6 +134,18 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         return bool(self._callers)
 
     @property
+    def running(self) -> tuple[str, float] | None:
+        """What is called now, and for how many seconds; None between two calls."""
+        call = self._call
+        return None if call is None else (call[0], time.monotonic() - call[1])
+
+    def cancel(self) -> None:
+        """End the call under way, which raises that it was cancelled."""
+        if self._call is not None and (child := self._child) is not None:
+            self._cancelled = True
+            child.kill()
+
+    @property
     def pid(self) -> int | None:
         """The process's number; None where there is none."""
         return None if self._child is None or not self._child.alive else self._child.pid
@@ -165,9 +179,12 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 self.start()
                 assert self._child is not None
                 child, self.output, began = self._child, "", time.monotonic()
+                self._call, self._cancelled = (what, began), False
                 try:
                     reply = child.call({**request, "deadline": limit}, deadline=limit + _GRACE)
                 except (ChildDied, ChildTimeout) as error:
+                    if self._cancelled:
+                        raise broken(f"{what} was cancelled", **about) from error
                     output = child.output
                     hangs = list(_HANG.finditer(output))
                     self.output = output[: hangs[-1].start()] if hangs else output
@@ -185,6 +202,8 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 except WorkbenchError:
                     self.output = child.output
                     raise
+                finally:
+                    self._call = None
                 self.output = child.output
                 return reply, self.output
         except ChildError as error:

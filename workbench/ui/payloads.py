@@ -126,6 +126,7 @@ class RewardEditorPayload(TypedDict):
     """What stands beside the code of the reward with this key: a sentence and a table, or what is ``wrong``.
 
     ``printed`` is what it printed for no rollout alone. What is wrong has the rollouts it printed something for.
+    ``facts`` are about step values.
     """
 
     key: str
@@ -133,13 +134,83 @@ class RewardEditorPayload(TypedDict):
     wrong: SaidPayload | None
     rollouts: Sequence[ReturnedPayload]
     printed: str
+    facts: Pairs
+
+
+class ListedPayload(TypedDict):
+    """What a row of the list is by what its fields say now."""
+
+    name: str
+    label: str
+    kind: str
+    weight: float | None
+
+
+class RowPayload(ListedPayload):
+    """A reward as the page's list holds it: what it was when the page was told of it, and its fields now."""
+
+    key: str
+    fields: dict[str, Any]
+    on: bool
+    in_run: bool
+    unfed: bool
+    schedule: str
+    code: str | None
+    is_builtin: bool
+    part: str
+    form: dict[str, Any]
+
+
+class FieldPayload(TypedDict):
+    """A native field: a text, long, saved, number, switch, choice, or outcome, which names an outcome reward."""
+
+    name: str
+    label: str
+    help: str
+    kind: str
+    value: Any
+    choices: Sequence[tuple[str, str]]
+    placeholder: str
+
+
+class FormPayload(TypedDict):
+    """The form of a reward that is no code; ``add`` and ``change`` are its button's labels."""
+
+    title: str
+    text: str
+    add: str
+    change: str
+    rows: Sequence[Sequence[FieldPayload]]
+    folded: Sequence[Sequence[FieldPayload]]
+    outcomes: Sequence[str]
+
+
+class CataloguePayload(TypedDict):
+    """What can be added, as (choice, label): a row that is ready, or one by a form."""
+
+    adds: Sequence[tuple[str, str]]
+    rows: Mapping[str, RowPayload]
+    forms: Mapping[str, FormPayload]
+
+
+class MadePayload(TypedDict):
+    """What came of a form so far: how far it is, or a row, and the key of the one whose place it takes."""
+
+    note: SaidPayload | None
+    running: bool
+    row: RowPayload | None
+    instead: str
 
 
 class RewardsPayload(TypedDict):
-    """What each reward returned, by its row's key, and the one that is edited."""
+    """What each reward returned, by its row's key, and the one that is edited. ``weighs``: the scheme adds the final
+    answer with a weight. ``number`` is that of the list's last change that this answers."""
 
     rows: Mapping[str, SaidPayload]
     editor: RewardEditorPayload | None
+    listed: Mapping[str, ListedPayload]
+    weighs: bool
+    number: int
 
 
 class OptionPayload(TypedDict):

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -41,7 +41,7 @@ from workbench.schema import Example, Group, RewardKind
 from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers.fields import tree_leaves
-from workbench.ui.handlers.rewards import VALUES
+from workbench.ui.handlers.reward_forms import VALUES
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.tabs.form import drawn, note_value
@@ -119,6 +119,8 @@ def _refuse(field: str, value: Any, instead: str) -> None:
 
 class PublicServices(Services):
     """The services of a public page: one workspace, seen by everybody, whose runs and groups are kept for a day."""
+
+    reward_forms = (VALUES,)
 
     def __init__(self, workspace: Path | None = None) -> None:
         super().__init__(workspace, models=_Models, judges=_Judges, sandbox=_Sandbox)
@@ -213,18 +215,14 @@ class _Judges(Judges):
 
 # ── the page and its requests ────────────────────────────────────────────────────────────────────────────────────────
 
-NOT_BUILT = re.compile(
-    r"door|door-.*|task-reading|trust-model|isolate|isolation-note"
-    r"|editor-(template|undo|save)|(model|judge|saved)-.*"
-)
+NOT_BUILT = re.compile(r"door|door-.*|task-reading|trust-model|isolate|isolation-note")
 """Elements with what is in them, and their functions: files, code, models and judges of a stranger. All that
 takes a file goes, whatever it is called."""
 NOT_CALLED = {
-    "mark_step", "labels_file", "say_of", "remove", "undelete", "stop", "resume", "start_now",
+    "mark_step", "labels_file", "save_code", "saved_names", "say_of", "remove", "undelete", "stop", "resume",
+    "start_now",
 }  # fmt: skip
 """What the page's scripts ask: to write what others would see, or to end and hurry runs of others."""
-CHOICES: Mapping[str, Collection[str]] = {"add-reward": ("", VALUES, *BUILTINS)}
-"""What lists of choices have left; in none can anything else be typed."""
 
 
 def close(page: gr.Blocks) -> None:
@@ -263,7 +261,6 @@ def _close(config: Any) -> None:
             block.label = "Task"  # neither a file nor hub:dataset
         if isinstance(block, gr.Dropdown):
             block.allow_custom_value = False
-            block.choices = [one for one in block.choices if name not in CHOICES or one[1] in CHOICES[name]]
         for function in [f for f in getattr(block, "server_fns", ()) if f.__name__ in NOT_CALLED]:
             block.server_fns.remove(function)
             delattr(block, function.__name__)

@@ -20,25 +20,13 @@ export function listenToControls() {
       event.stopPropagation();
     }
   }, { capture: true });
-  document.addEventListener("focusin", rememberOpener);
-  document.addEventListener("pointerdown", rememberOpener);
-  document.addEventListener("animationend", passFocus); // what is drawn can have the focus from then on (page.css, made)
   // In the editor, Escape is Done, and Ctrl+S saves no page: what is typed is scored at once.
   document.addEventListener("keydown", (event) => {
-    if (!(event.target instanceof Element) || !event.target.closest("#editor")) return;
+    if (!(event.target instanceof Element) || !event.target.closest("#reward-editor")) return;
     if (event.key === "Escape") document.getElementById("editor-done")?.click();
     else if (event.key === "s" && (event.ctrlKey || event.metaKey)) event.preventDefault();
   });
 }
-
-/** Id of the control that had the focus last of those that open the editor: a button has it again once that closes. */
-let opener = "";
-/** @type {HTMLElement | null} The editor's field that was given the focus. */
-let given = null;
-/** The editor's first text: its code, which comes after the fields below it, or a form's first field. */
-const editorText = () => /** @type {HTMLElement | null} */ (document.querySelector(
-  document.getElementById("editor-body") ? "#reward-code .cm-content" : "#editor input[type=text]",
-));
 
 /** Tidies the controls that there are, and those that Gradio draws later. */
 export function watchControls() {
@@ -48,7 +36,6 @@ export function watchControls() {
     for (const editor of document.querySelectorAll(".cm-content:not([tabindex])")) tidyEditor(editor, style);
     // Chromium stops at whatever scrolls; a list that closes as it is left would take the focus along.
     for (const list of document.querySelectorAll("[role=listbox]:not([tabindex])")) list.setAttribute("tabindex", "-1");
-    passFocus();
   };
   // Charts and texts that change bring no controls, and take none away.
   const drawn = (/** @type {MutationRecord[]} */ records) =>
@@ -58,26 +45,6 @@ export function watchControls() {
   const observer = new MutationObserver((records) => drawn(records) && tidy());
   observer.observe(document.body, { childList: true, subtree: true });
   tidy();
-}
-
-/** Remembers what was gone to, if it opens the editor. @param {Event} event by pointer or keyboard */
-function rememberOpener(event) {
-  const edit = event.target instanceof Element && event.target.closest("[id^=reward-edit-], #add-reward");
-  if (edit) opener = edit.id;
-  else if (!editorText()) opener = "";
-}
-
-/** Gives the focus to the editor once it opens, and back to the button, which may be drawn anew, once it closes. */
-function passFocus() {
-  const editor = editorText();
-  const focused = document.activeElement;
-  if (!editor) {
-    given = null;
-    if (focused === document.body) document.getElementById(opener)?.focus();
-  } else if (editor !== given && opener && (focused === document.body || focused?.id === opener)) {
-    editor.focus();
-    if (document.activeElement === editor) given = editor;
-  }
 }
 
 /**

@@ -2,7 +2,8 @@
 
 /** @import { GroupPayload } from "../../views/payloads.d.ts" */
 /** @import { Why } from "../../views/drawing/payload.js" */
-/** @import { Call, Handles, LabelServer } from "./payloads.js" */
+/** @import { LabelServer } from "../../views/payloads.d.ts" */
+/** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number, token: number, which: "a" | "b" }} WhyAsked */
 /** @typedef {{ texts: string[], finished: boolean[], prompt: string }} Stream */
 /**

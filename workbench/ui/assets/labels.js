@@ -4,7 +4,7 @@
 /** @import { HandLabel, StepPayload } from "../../views/payloads.d.ts" */
 /** @import { Heatmap } from "../../views/drawing/heatmap.js" */
 /** @import { Credited, Prepared } from "../../views/drawing/payload.js" */
-/** @import { LabelServer } from "./payloads.js" */
+/** @import { LabelServer } from "../../views/payloads.d.ts" */
 /** @typedef {1 | 0 | -1} Label */
 /** @typedef {{ key: string, label: Label, name: string }} Kind */
 /** @typedef {{ g: number, k: number }} Step */

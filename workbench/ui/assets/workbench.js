@@ -11,18 +11,8 @@ export { facts, note } from "./notes.js";
 export { header } from "./page.js";
 export { help } from "./help.js";
 export { inspect, title } from "./inspect.js";
-export {
-  edited,
-  editRow,
-  followRow,
-  modelStatus,
-  rewardResults,
-  rewardSaid,
-  rewardSentence,
-  rewardsSaid,
-  saveFile,
-  watch,
-} from "./rewards.js";
+export { codeShown, codeTyped, rewardEditor, rewardMade, rewards, rewardsSaid } from "./rewards.js";
+export { watch } from "./statistics.js";
 export { presets, table } from "./table.js";
 export { taskRows } from "./rows.js";
 export { runs } from "./runs/runs.js";

@@ -348,7 +348,9 @@ def scheme_form(prefix: str, section: Section | None) -> list[Part]:
     names = list(SCHEMES) if prefix == CREDIT else [NONE, *SCHEMES]
     about = "" if prefix == CREDIT else "Compare with"
     scheme = Leaf(f"{prefix}.scheme", Literal.__getitem__(tuple(names)), False, "", None, about or "Scheme")
-    options = () if section is None else options_of(section["scheme"]).values()
+    known = () if section is None else options_of(section["scheme"]).values()
+    # Of the page's own scheme, the weight of the final answer stands in the list of rewards.
+    options = [option for option in known if prefix == COMPARE or option is not _OUTCOME]
     return [("", [scheme]), *credit_form(prefix, options)]
 
 

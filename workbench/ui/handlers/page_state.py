@@ -39,7 +39,7 @@ from workbench.config.run import RunConfig
 from workbench.config.task import READING
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, PatternError, RewardError, shown
-from workbench.policies.step_values import StepValues
+from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.sandbox import DEADLINE
 from workbench.rewards.source import functions_in, kind_in, reward_functions
@@ -74,6 +74,7 @@ from workbench.ui.handlers.fields import (
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
 LONGEST_PATTERN = 10_000
+PAGE_DEADLINE = 5.0
 ROWS = "method.rewards"
 PAGE_FIELDS = ("run_scheme", "seed", "reference", "text")
 """What fields hold of the page's own, at ``page.NAME``."""
@@ -103,8 +104,8 @@ class RewardRow:
     Monte-Carlo values score the group on screen where they were ``estimated``, and are part of a run's configuration if
     ``in_run``. ``unfed``: it is off for the data on screen alone, which lacks a column that it reads.
 
-    ``key`` names the row on the page, whose fields send what somebody changes under it (``with_edits``). What is
-    changed otherwise gets a new one (``but``), so that an older edit of the row does not come back.
+    ``key`` names the row on the page, which owns the list. A row that an event of the server's changed gets a new key
+    (``but``): the page keeps its own version of each key it knows.
     """
 
     fields: Mapping[str, Any]
@@ -117,6 +118,19 @@ class RewardRow:
     def but(self, **changes: Any) -> RewardRow:
         """Return the row with these changes, which the page's fields have yet to show."""
         return replace(self, key=secrets.token_hex(4), **changes)
+
+    @classmethod
+    def of_page(cls, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> RewardRow:
+        """Return the row that the page's list holds; its estimated values are kept by key.
+
+        ``sent`` has the row as the page was told of it, and what its fields say now: on, weight, schedule, code.
+        """
+        fields, key = dict(sent["fields"]), str(sent["key"])
+        if how := fields.get("monte_carlo"):
+            fields["name"] = NAMES["progress" if how.get("progress") else "value"]
+        switches = {name: bool(sent[name]) for name in ("on", "in_run", "unfed")}
+        row = cls(fields, estimated=estimates.get(key), key=key, **switches)
+        return row.with_edits({name: sent[name] for name in ("weight", "schedule", "code") if name in sent})
 
     def to_json(self) -> dict[str, Any]:
         """Return what a page that is restored needs of it: neither estimated values nor the key."""
@@ -140,17 +154,23 @@ class RewardRow:
 
     @property
     def _usual_weight(self) -> float:
-        schedule = self.fields.get("schedule")
-        return weight_at(schedule, 0) if schedule else 1.0
+        return weight_at(self.fields["schedule"], 0) if self.is_scheduled else 1.0
 
     @property
     def is_scheduled(self) -> bool:
-        return bool(self.fields.get("schedule"))
+        """Whether its weight changes by the step of training; a schedule that cannot be read is a text."""
+        return isinstance(self.fields.get("schedule", ""), list) and self.fields["schedule"] != []
 
     @property
     def schedule(self) -> str:
         """Its weights by the step of training, as their field holds them; "" where it is always the same."""
-        return schedule_text(self.fields.get("schedule", ()))
+        schedule = self.fields.get("schedule", ())
+        return schedule if isinstance(schedule, str) else schedule_text(schedule)
+
+    @property
+    def for_run(self) -> bool:
+        """Whether a run can have it; step values only of built-in outcome rewards, which the run can ask too."""
+        return self.in_run and (self.estimated is None or self.estimated.outcome.is_builtin)
 
     @property
     def has_editor(self) -> bool:
@@ -187,15 +207,19 @@ class RewardRow:
 
     def config(self) -> RewardConfig:
         """Raises RewardError for a weight out of range."""
-        weight = self.fields.get("weight", 1.0)
+        weight, schedule = self.fields.get("weight", 1.0), self.fields.get("schedule", [])
+        fields = {**self.fields, "weight": 1.0 if weight is None else weight}
         try:
-            return RewardConfig.parse({**self.fields, "weight": 1.0 if weight is None else weight})
-        except ConfigError as error:
+            if isinstance(schedule, str):
+                fields["schedule"] = read_schedule(schedule)
+            return RewardConfig.parse(fields)
+        except ValueError as error:  # ConfigError is one
             raise RewardError(f"{self.name!r}: {error}", reward=self.name) from error
 
     def unweighted(self) -> RewardConfig:
-        """The reward with weight 1, whatever the field holds."""
-        return RewardConfig.model_validate({**self.fields, "weight": 1.0})
+        """The reward with weight 1, whatever the field holds, and the schedule if that can be read."""
+        fields = self.fields if self.is_scheduled else {**self.fields, "schedule": []}
+        return RewardConfig.model_validate({**fields, "weight": 1.0})
 
     def for_data(self, columns: Collection[str]) -> RewardRow:
         """The row with these columns: a built-in reward that lacks one is off until data comes that has it."""
@@ -208,20 +232,23 @@ class RewardRow:
     def with_schedule(self, text: str) -> RewardRow:
         """The row with the weights that ``0:1,60:0`` says; without a text, always with the weight that its field shows.
 
-        Raises ConfigError for a text that says none.
+        A text that says none is kept as it is, and is an error of the reward.
         """
         weight = self.weight
         fields = {name: value for name, value in self.fields.items() if name not in ("weight", "schedule")}
         if not text.strip():
-            return self.but(fields=fields | ({} if weight in (None, 1.0) else {"weight": weight}))
+            return replace(self, fields=fields | ({} if weight in (None, 1.0) else {"weight": weight}))
         try:
             config = RewardConfig.parse({**fields, "schedule": read_schedule(text)})
-        except ValueError as error:  # ConfigError is one
-            raise ConfigError(str(error)) from error
-        return self.but(fields=fields | {"schedule": config.model_dump(mode="json")["schedule"]})
+        except ValueError:  # ConfigError is one
+            return replace(self, fields=fields | {"schedule": text})
+        return replace(self, fields=fields | {"schedule": config.model_dump(mode="json")["schedule"]})
 
     def with_edits(self, edits: Mapping[str, Any]) -> RewardRow:
-        """Return the row with what its fields ``on``, ``weight`` and ``code`` hold, as far as they were changed."""
+        """Return the row with what its fields ``on``, ``weight``, ``schedule`` and ``code`` hold, where they differ."""
+        if "schedule" in edits and edits["schedule"].strip() != self.schedule.strip():
+            scheduled = self.with_schedule(edits["schedule"])
+            return scheduled.with_edits({name: value for name, value in edits.items() if name in ("on", "code")})
         row, fields = self, self.fields
         if "on" in edits and bool(edits["on"]) != self.on:
             row = replace(self, on=bool(edits["on"]), unfed=False)
@@ -346,7 +373,7 @@ class PageState(BaseModel):
         if takes(self.method, "pattern"):
             self.pattern()
         if takes(self.method, "rewards"):
-            rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.in_run]
+            rewards = [config for row, config in self.switched_on() if not row.monte_carlo or row.for_run]
             tree = with_path(tree, ROWS, [reward.model_dump() for reward in rewards])
         if takes(self.method, "credit"):  # Inspect's, or another scheme with what somebody set on Inspect
             as_inspect = self.run_scheme == AS_INSPECT
@@ -386,10 +413,16 @@ class PageState(BaseModel):
             value = None
         return self.but(tree=with_path(self.tree, path, value))
 
-    def with_edits(self, edits: Mapping[str, Mapping[str, Any]]) -> PageState:
-        """Return the draft with what the fields of its rewards hold, by the rows' keys; other keys mean nothing."""
-        rows = tuple(row.with_edits(edits.get(row.key, {})) for row in self.rows)
-        return self.but(rows=rows)
+    def with_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> PageState:
+        """Return the draft with the list of rewards as the page holds it."""
+        rows = tuple(RewardRow.of_page(row, estimates) for row in sent["rows"])
+        return self.but(rows=rows).with_outcome_weight(sent["outcome_weight"])
+
+    def with_outcome_weight(self, weight: float | None) -> PageState:
+        """Return the draft with this weight of the final answer, under a scheme that has one."""
+        if SCHEMES[self.credit["scheme"]].counts_outcome:
+            return self
+        return self.but(credit=with_settings(self.credit, {"outcome_weight": weight}))
 
     def row(self, key: str) -> RewardRow | None:
         return next((row for row in self.rows if row.key == key), None)
@@ -397,8 +430,8 @@ class PageState(BaseModel):
     def with_row(self, row: RewardRow, instead_of: str = "") -> PageState:
         """Return the draft with a reward in place of the one with that key, or at the end if there is none."""
         if self.row(instead_of) is None:
-            return self.but(rows=(*self.rows, row.but()))
-        return self.but(rows=tuple(row.but() if other.key == instead_of else other for other in self.rows))
+            return self.but(rows=(*self.rows, row))
+        return self.but(rows=tuple(row if other.key == instead_of else other for other in self.rows))
 
     def with_scheme_for_rewards(self) -> PageState:
         """Return the draft with the scheme ``outcome`` if it has outcome rewards alone and its scheme reads none."""
@@ -459,6 +492,16 @@ class PageState(BaseModel):
     def reward_deadline(self) -> float:
         """Seconds that one call of a reward's code may take; a run's default where the method has no rewards."""
         return float(self.tree[self.method].get("reward_deadline") or DEADLINE)
+
+    @property
+    def page_deadline(self) -> float:
+        """Seconds that one such call may take where the page waits for it, if code was written that may loop.
+
+        A function of TRL imports TRL at its first call, which takes longer.
+        """
+        on = [row for row in self.rows if row.on]
+        waits = all(row.fields.get("code") is None for row in on) or any(row.name.startswith("trl:") for row in on)
+        return self.reward_deadline if waits else min(PAGE_DEADLINE, self.reward_deadline)
 
     @property
     def isolates(self) -> bool:
@@ -528,8 +571,10 @@ class Tab:
         """Paths of fields that were set otherwise than in the field, by form."""
         self.editing = ""
         """The key of the reward in the editor."""
-        self.scored: tuple[RewardRow, ...] = ()
-        """The rewards that were scored last."""
+        self.rewards_told = 0
+        """The number of the page's last change of the list of rewards."""
+        self.outcome_weight: float | None = None
+        """The weight of the final answer in the page's list of rewards, also while the scheme has none."""
 
     def __deepcopy__(self, memo: Any) -> Tab:
         """One of its own for each session, which opens as the first did."""
@@ -554,10 +599,23 @@ class Tab:
 
     def set(self, path: str, value: Any) -> bool:
         """Set what a field holds, and say whether it is news."""
-        return self.change(lambda draft: draft.with_value(path, value))
+
+        def changed(draft: PageState) -> PageState:
+            draft = draft.with_value(path, value)
+            weighed = self.outcome_weight is not None and path == f"{CREDIT}.scheme"
+            return draft.with_outcome_weight(self.outcome_weight) if weighed else draft
+
+        return self.change(changed)
+
+    def set_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> None:
+        """Set the list of rewards as the page holds it."""
+        self.editing, self.rewards_told, self.outcome_weight = sent["editing"], sent["number"], sent["outcome_weight"]
+        self.change(lambda draft: draft.with_rewards(sent, estimates))
 
     def put(self, before: PageState, after: PageState) -> None:
         """Take over what an event changed from ``before`` to ``after``; what was changed meanwhile stays."""
+        rows = tuple(row if row == before.row(row.key) else row.but() for row in after.rows)
+        after = after.but(rows=rows)
         self.change(lambda now: after if now is before else _merged(now, before, after))
 
     def asks(self, what: str = "scores") -> Callable[[], bool]:

@@ -1,4 +1,4 @@
-"""Reward models, judges and step values on the page: forms in, rows of the list and progress out.
+"""The forms of rewards that are no code: what each has, and what is added; rows of the list and progress out.
 
 A reward model is loaded once before it becomes a row, so that what is wrong with it is said beside the form; pressing
 Add is what agrees to send answers to a judge's endpoint. Monte-Carlo values are of one group and one pattern, and their
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
+
+from pydantic import validate_call
 
 from workbench.assets import EMBEDDED
 from workbench.config import (
@@ -33,13 +33,17 @@ from workbench.policies.step_values import NAMES, Estimation, StepValues, label_
 from workbench.rewards import BUILTINS, split_group
 from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
+from workbench.rewards.source import reward_in_file, saved_rewards
 from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group, counted
 from workbench.steps import step_texts
+from workbench.ui.handlers.fields import help_of, label_of
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
-from workbench.ui.handlers.scoring import Note, View, message, split
-from workbench.ui.handlers.session import NO_EVENT, Services, progress_text
+from workbench.ui.handlers.scoring import Note, View, split
+from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
+from workbench.ui.payloads import FieldPayload, FormPayload
 
+Rows = Sequence[RewardRow]
 LISTED = 50
 LISTED_STEPS = 4
 """Newest runs among which policies are suggested."""
@@ -71,12 +75,58 @@ BELIEF_FORMS = (
 """Label and value of what a policy believes in, and of what a step scores."""
 KINDS = (("each step", "step"), ("whole answers", "outcome"))
 """Label and value of what a judge scores."""
-SECTIONS: Mapping[str, type[Any]] = {"model": ModelConfig, "judge": JudgeConfig, "belief": BeliefConfig}
-"""The parts of a reward's configuration that have a form."""
+MODEL, JUDGE, BELIEF, VALUES, FILE = "model", "judge", "belief", "monte_carlo", "file"
+SECTIONS: Mapping[str, type[Any]] = {
+    MODEL: ModelConfig, JUDGE: JudgeConfig, BELIEF: BeliefConfig, VALUES: MonteCarloConfig,
+}  # fmt: skip
+"""The parts of a reward's configuration that have a form; a file has one, too."""
+PARTS = (*SECTIONS, FILE)
+
+
+ABOUT: Mapping[str, tuple[str, str, str, str]] = {
+    MODEL: (
+        "A reward model",
+        "A trained reward model scores each step, or the whole answer. It is loaded into this machine's memory and "
+        "reads a group in one or two forward passes; no text leaves this machine.",
+        "Load and add",
+        "Load and change",
+    ),
+    JUDGE: (
+        "A judge",
+        "A language model at an endpoint scores each answer by your rubric. That is one request an answer, 8 for a "
+        "group of 8, and sends prompt and answer to the address below; the same answer is asked once.",
+        "Add",
+        "Change",
+    ),
+    BELIEF: (
+        "Belief in the right answer",
+        "The policy itself says how probable the right answer is after each step, and a step scores what it adds. That "
+        "is one forward pass a step, on this machine; the prompt's data needs the answer or a reference solution.",
+        "Add",
+        "Change",
+    ),
+    VALUES: (
+        "Step values by sampling",
+        "The policy goes on from the end of each step, and the step's value is the mean outcome of these "
+        "continuations. 8 answers of 6 steps with k = 8 are 384 answers to sample, on this machine.",
+        "Estimate and add",
+        "Estimate again",
+    ),
+    FILE: (
+        "A function from a file",
+        "A function that you saved, or one in a Python file, joins the list and can be edited here. It runs in this "
+        "page's sandbox, and the file itself stays as it is.",
+        "Add",
+        "Add",
+    ),
+}
+"""What each form says: its title; what it does, costs and sends, in two sentences; its main button, also to change."""
 LAYOUT: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "model": (("path",), ("format", "reduce"), ("trust_remote_code",)),
     "judge": (("base_url",), ("model",), ("rubric",), ("key_variable",), ("kind",)),
     "belief": (("of", "form"), ("introduction", "policy"), ("per_token", "log")),
+    "monte_carlo": (("continuations", "outcome"), ("progress",), ("in_run",)),
+    "file": (("path",),),
 }
 """The fields of a form that stand in sight, row by row."""
 FOLDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -87,37 +137,73 @@ FOLDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     )
 }
 """Those that are folded away; what else a section has is set in a file."""
-PLAIN: dict[str, Any] = {"elem_classes": []}
-"""Of a field whose text may need more lines."""
 SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "model.path": {
         "label": "Reward model: folder, Hub id or run:NAME", "placeholder": "Qwen/Qwen2.5-Math-PRM-7B",
     },
     "model.format": {"label": "Format", "choices": FORMAT_CHOICES},
     "model.reduce": {"label": "Used as", "choices": REDUCE_CHOICES},
-    "model.trust_remote_code": {"label": "Trust and run code from its repository", **PLAIN},
+    "model.trust_remote_code": {"label": "Trust and run code from its repository"},
     "judge.kind": {"label": "Scores", "choices": KINDS},
-    "judge.rubric": {"lines": 4, "max_lines": 12, **PLAIN},
+    "judge.rubric": {"kind": "long"},
     "belief.of": {"label": "Belief in", "choices": BELIEF_OF},
     "belief.form": {"label": "A step scores", "choices": BELIEF_FORMS},
+    "monte_carlo.continuations": {"label": "Continuations, k"},
+    "monte_carlo.outcome": {"label": "Outcome reward", "kind": "outcome"},
+    "monte_carlo.progress": {"label": "Score a step by progress: its value less the one before", "kind": "switch"},
+    "monte_carlo.in_run": {"label": "Use in the run, estimated anew at each step"},
+    "file.path": {"label": "Saved function, or a file's path: FILE.py or FILE.py::NAME", "kind": "saved"},
 }  # fmt: skip
-"""What a field's widget has beside what its section says."""
+"""What a field has beside what its section says."""
 NEW: Mapping[str, Mapping[str, Any]] = {"model": {"reduce": ""}, "judge": {"base_url": "http://127.0.0.1:8000/v1"}}
 """What a form that adds a reward holds, where that is no default."""
-_KIND = Leaf("kind", str, False, "", "step")
+_MORE = (Leaf("kind", str, False, "", "step"), Leaf("in_run", bool, False, "", False), Leaf("path", str, False, "", ""))
+"""Fields of forms that no section has."""
 
 
 def form_leaves(part: str) -> dict[str, Leaf]:
     """The fields of a part's form by name."""
-    known = {leaf.name: leaf for leaf in (*leaves(SECTIONS[part]), _KIND)}
+    own = leaves(SECTIONS[part]) if part in SECTIONS else ()
+    known = {leaf.name: leaf for leaf in (*_MORE, *own)}
     return {name: known[name] for names in (*LAYOUT[part], *FOLDED.get(part, ())) for name in names}
+
+
+def form_payload(part: str) -> FormPayload:
+    """Return a part's form as the page's script draws it: what it says, and its fields, row by row."""
+    known, new = form_leaves(part), form_values(part, None)
+
+    def field(name: str) -> FieldPayload:
+        leaf, special = known[name], SPECIAL.get(f"{part}.{name}", {})
+        choices = special.get("choices", ())
+        plain = {bool: "switch", int: "number", float: "number"}.get(leaf.kind, "text")
+        return {
+            "name": name,
+            "label": special.get("label") or label_of(leaf),
+            "help": help_of(leaf),
+            "kind": "choice" if choices else special.get("kind", plain),
+            "value": new[name],
+            "choices": choices,
+            "placeholder": special.get("placeholder", ""),
+        }
+
+    rows, folded = (
+        [[field(name) for name in names] for names in layout] for layout in (LAYOUT[part], FOLDED.get(part, ()))
+    )
+    title, text, add, change = ABOUT[part]
+    outcomes = [name for name, rule in BUILTINS.items() if rule.kind == "outcome"]
+    return FormPayload(title=title, text=text, add=add, change=change, rows=rows, folded=folded, outcomes=outcomes)
+
+
+def part_of(row: RewardRow) -> str:
+    """Return the part that a row's form is about; "" if it is code."""
+    return next((part for part in SECTIONS if row.fields.get(part) is not None), "")
 
 
 def form_values(part: str, row: RewardRow | None) -> dict[str, Any]:
     """What a part's form shows of a row, or of the reward that it would add."""
     if row is None:
         return {**{name: leaf.default for name, leaf in form_leaves(part).items()}, **NEW.get(part, {})}
-    values = getattr(row.unweighted(), part).model_dump() | {"kind": row.kind}
+    values = getattr(row.unweighted(), part).model_dump() | {"kind": row.kind, "in_run": row.in_run}
     if part == "model" and (row.kind == "step" or values["format"] not in FORMATS):
         values["reduce"] = ""
     return {name: values[name] for name in form_leaves(part)}
@@ -160,19 +246,49 @@ def row_from(
     return RewardRow({**row.fields, **kept}, on=before.on)
 
 
-def add_row(
-    part: str, values: Mapping[str, Any], rows: Sequence[RewardRow], key: str, services: Services, tab: str
+Made = tuple[RewardRow, str]
+"""A row to add, and the key of the one whose place it takes; "" adds it at the end."""
+
+
+def add(
+    part: str, values: Mapping[str, Any], key: str, draft: PageState, services: Services, tab: str
 ) -> Iterator[View]:
-    """Make a row of a form's values, once its model is loaded, or something listens at its judge's endpoint."""
+    """Make the row of a part's form (``Made``): load its model, reach its judge, estimate its values, read its file.
+
+    The list on the page may have changed by then, so the page itself puts the row into it.
+    """
     try:
-        row = row_from(part, values, rows, key, services.path_of)
-        if row.model is not None:
-            yield from _load(row.model, services, tab)
-        if row.judge is not None:
-            services.judges.reach(row.judge)
-        yield View(made=row)
+        if part not in services.reward_forms:
+            raise ConfigError("this page takes no such reward")
+        if part == FILE:
+            yield View(made=in_place(RewardRow(_fields_of(str(values["path"]), services.workspace)), draft.rows))
+        elif part == VALUES:
+            yield from _estimate(draft, values, services, tab)
+        else:
+            row = row_from(part, values, draft.rows, key, services.path_of)
+            if row.model is not None:
+                yield from _load(row.model, services, tab)
+            if row.judge is not None:
+                services.judges.reach(row.judge)
+            yield View(made=(row, key))
     except WorkbenchError as error:
         yield View.of_error(error)
+
+
+def _fields_of(text: str, workspace: Path) -> dict[str, Any]:
+    """Return the reward in a file: a function saved in the workspace, or FILE.py, or FILE.py::NAME of several."""
+    path, _, function = text.strip().partition("::")
+    if path in saved_rewards(workspace):
+        path = str(workspace / "rewards" / f"{path}.py")
+    return reward_in_file(f"{path}::{function}" if function else path)
+
+
+def in_place(row: RewardRow, rows: Rows) -> Made:
+    """Return a row with the switch and the weight of its namesake, whose place it takes, if there is one."""
+    before = next((other for other in rows if other.name == row.name), None)
+    if before is None:
+        return row, ""
+    return RewardRow({**row.fields, "weight": before.weight}, on=before.on, estimated=row.estimated), before.key
 
 
 def _load(model: ModelConfig, services: Services, tab: str) -> Iterator[View]:
@@ -216,55 +332,31 @@ def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
     return next(free for free in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if free not in taken)
 
 
-Rows = Sequence[RewardRow]
-LABEL_CHOICES: tuple[tuple[str, str], ...] = (
-    ("TRL stepwise", "trl"),
-    ("Math-Shepherd", "math-shepherd"),
-    ("ProcessBench", "processbench"),
-)
-"""Label and value of each format that labels are written in."""
-ESTIMATION_CHOICES: tuple[tuple[str, str], ...] = (
-    ("any succeeds", "hard"),
-    ("most succeed (trl: the share)", "soft"),
-)
-"""Label and value of when a step counts as good."""
+def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, tab: str) -> Iterator[View]:
+    """Estimate the values of the group on screen, telling how far it is. Nothing on screen changes meanwhile."""
+    group, how, reward = _asked(draft, values)
+    pattern = draft.pattern()
+    split(group, pattern, services.reward_worker(tab))  # where a bad pattern harms nobody
 
+    def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> StepValues | None:
+        return services.models.step_values(
+            draft.policy, group, pattern, reward,
+            k=how.continuations, seed=0, on_event=report, cancelled=cancelled, **draft.policy_options,
+        )  # fmt: skip
 
-def outcome_choices(rows: Rows) -> list[tuple[str, str]]:
-    """The outcome rewards a value can be of, as (label, value): the list's own first, then those built in."""
-    listed = [row.name for row in rows if row.kind == "outcome"]
-    rest = [name for name, builtin in BUILTINS.items() if builtin.kind == "outcome" and name not in listed]
-    return [(name, name) for name in (*listed, *rest)]
-
-
-def estimate(draft: PageState, k: float | None, outcome: str, services: Services, tab: str) -> Iterator[View]:
-    """Estimate the values of the group on screen, telling how far it is; their row is ``made``.
-
-    Nothing on screen changes meanwhile.
-    """
-    try:
-        group, how, reward = _asked(draft, k, outcome)
-        pattern = draft.pattern()
-        split(group, pattern, services.reward_worker(tab))  # where a bad pattern harms nobody
-
-        def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> StepValues | None:
-            return services.models.step_values(
-                draft.policy, group, pattern, reward,
-                k=how.continuations, seed=0, on_event=report, cancelled=cancelled, **draft.policy_options,
-            )  # fmt: skip
-
-        with services.estimating.run(tab, ask, NO_EVENT, "Cancelled; nothing was estimated.") as work:
-            for event in work:
-                yield View(Note(_status(event), level="info"), True)
-            values = work.result()
-        assert values is not None
-        config = RewardConfig(name=NAMES["value"], kind="step", monte_carlo=how)
-        said = f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s"
-        yield View(
-            Note(said, level="info"), made=RewardRow(set_fields(config), estimated=Estimated(group, values, reward))
-        )
-    except WorkbenchError as error:
-        yield View.of_error(error)
+    with services.estimating.run(tab, ask, NO_EVENT, "Cancelled; nothing was estimated.") as work:
+        for event in work:
+            yield View(Note(_status(event), level="info"), True)
+        found = work.result()
+    assert found is not None
+    name = NAMES["progress" if how.progress else "value"]
+    config = RewardConfig(name=name, kind="step", monte_carlo=how)
+    estimated, before = Estimated(group, found, reward), values_row(draft.rows)
+    weight = {} if before is None else {"weight": before.weight}
+    row = RewardRow(set_fields(config) | weight, in_run=bool(values.get("in_run")), estimated=estimated)
+    services.estimates[row.key] = estimated
+    said = Note(f"{counted(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
+    yield View(said, made=(row, "" if before is None else before.key))
 
 
 def _status(event: dict[str, Any]) -> str:
@@ -273,12 +365,11 @@ def _status(event: dict[str, Any]) -> str:
     return progress_text(event)
 
 
-def _asked(draft: PageState, k: float | None, outcome: str) -> tuple[Group, MonteCarloConfig, RewardConfig]:
+def _asked(draft: PageState, values: Mapping[str, Any]) -> tuple[Group, MonteCarloConfig, RewardConfig]:
     if draft.group is None:
         raise ConfigError("there is no group whose steps have a value; sample one first")
-    if k is None or k != int(k):
-        raise ConfigError("give a whole number of continuations, 8 say")
-    how = MonteCarloConfig.parse({"continuations": int(k), "outcome": outcome})
+    how = MonteCarloConfig.parse({name: values.get(name) for name in ("continuations", "outcome", "progress")})
+    outcome = how.outcome
     row = next((row for row in draft.rows if (row.name, row.kind) == (outcome, "outcome")), None)
     if row is not None:
         return draft.group, how, row.config()
@@ -288,28 +379,6 @@ def _asked(draft: PageState, k: float | None, outcome: str) -> tuple[Group, Mont
 
 
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def with_values_row(
-    draft: PageState, made: RewardRow | None, progress: bool, in_run: bool
-) -> tuple[PageState, Note | None]:
-    """Return the draft with these choices about its Monte-Carlo values, those that were ``made`` or the ones it has.
-
-    And why a run cannot use them although it was asked to.
-    """
-    before = values_row(draft.rows)
-    row = made or before
-    if row is None:
-        return draft, None
-    if made is not None and before is not None:
-        row = made.with_edits({"weight": before.weight})
-    fits = row.estimated is None or row.estimated.outcome.is_builtin
-    values = {name: value for name, value in row.fields["monte_carlo"].items() if name != "progress"}
-    values |= {"progress": True} if progress else {}
-    fields = {**row.fields, "name": NAMES["progress" if progress else "value"], "monte_carlo": values}
-    said = "a run can only estimate values of built-in outcome rewards as they are; choose one and estimate again"
-    after = draft.with_row(replace(row, fields=fields, in_run=in_run and fits), before.key if before else "")
-    return after, Note(said) if in_run and not fits else None
 
 
 def values_row(rows: Rows) -> RewardRow | None:
@@ -333,30 +402,29 @@ def values_facts(row: RewardRow) -> list[tuple[str, str]]:
         facts.append(("estimated", f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"))
     else:
         facts.append(("estimated", "not yet"))
-    facts.append(("in a run", "estimated anew at each step of training" if row.in_run else "left out"))
+    facts.append(("in a run", "estimated anew at each step of training" if row.for_run else "left out"))
     return facts
 
 
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def labels_file(rows: Rows, form: str, estimation: str, services: Services, tab: str) -> tuple[str, Note]:
-    """The estimated group's steps as labels: what the page's script saves as a file ("" if nothing), and a note."""
-    row = values_row(rows)
-    if row is None or row.estimated is None:
-        return "", Note("Estimate step values first; the labels are made of them.", level="info")
-    if form not in get_args(LabelFormat) or estimation not in get_args(Estimation):
-        return "", Note("Choose a format and when a step counts as good.", level="info")
-    group, values = row.estimated.group, row.estimated.values
+@validate_call(config=CHECKED)
+def step_labels(services: Services, tab: str, key: str, form: LabelFormat, estimation: Estimation) -> dict[str, str]:
+    """Return the steps of the group that a row's values are of as labels: a file's ``name`` and ``text``, and what to
+    say."""
+    estimated = services.estimates.get(key)
+    if estimated is None:
+        return {"said": "Estimate step values first; the labels are made of them."}
+    group, values = estimated.group, estimated.values
     texts = [rollout.text for rollout in group.rollouts]
     try:
         splits = split_group(group, values.pattern, worker=services.reward_worker(tab))
     except WorkbenchError as error:
-        return "", Note(str(error))
+        return {"said": str(error)}
     steps = [step_texts(text, text_split.steps) for text, text_split in zip(texts, splits, strict=True)]
-    labels: list[dict[str, Any]] = label_rows(group, values, form, estimation=estimation, step_texts=steps)  # type: ignore[arg-type]
+    labels: list[dict[str, Any]] = label_rows(group, values, form, estimation=estimation, step_texts=steps)
     if not labels:
-        return "", Note("Every completion has a step without a value; there is nothing to write.", level="info")
+        return {"said": "Every completion has a step without a value; there is nothing to write."}
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in labels)
-    said = f"{len(labels)} of {len(group)} completions written"
-    return message(name=f"labels-{form}.jsonl", text=text, once=secrets.token_hex(8)), Note(said, level="info")
+    return {"name": f"labels-{form}.jsonl", "text": text, "said": f"{len(labels)} of {len(group)} completions written"}

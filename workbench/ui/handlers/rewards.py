@@ -1,31 +1,50 @@
-"""The list of rewards: what can be added, what a row says, what the editor shows, saving one's own, and statistics."""
+"""The list of rewards: what can be added, what a row says, what the editor shows, saving one's own, statistics."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from inspect import getsource
-from pathlib import Path
 from typing import Any, cast
+
+from pydantic import validate_call
 
 from workbench.assets import EMBEDDED
 from workbench.checks import split_step_demo
 from workbench.checks.difficulty import auc
 from workbench.config import EnvironmentSection, PolicySection
+from workbench.credit import SCHEMES
 from workbench.data import Task
 from workbench.errors import WorkbenchError, cut, redact
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.source import kind_in, reward_in_file, save_reward, saved_rewards
+from workbench.rewards.source import kind_in, save_reward, saved_rewards
 from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
 from workbench.schema import RewardKind, ScoredGroup, counted, two_places, whole_percent
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, code_row, row_of
-from workbench.ui.handlers.reward_forms import free_name
+from workbench.ui.handlers.reward_forms import (
+    FILE,
+    form_payload,
+    form_values,
+    in_place,
+    part_of,
+    step_labels,
+    values_facts,
+)
 from workbench.ui.handlers.scoring import Note, ScoringView, unused_notes
-from workbench.ui.payloads import ReturnedPayload, RewardEditorPayload, RewardsPayload, SaidPayload
+from workbench.ui.handlers.session import CHECKED, Services
+from workbench.ui.payloads import (
+    CataloguePayload,
+    ListedPayload,
+    ReturnedPayload,
+    RewardEditorPayload,
+    RewardsPayload,
+    RowPayload,
+    SaidPayload,
+)
 
 OWN_STEP, OWN_STEPS, OWN_OUTCOME, OWN_ANSWER = "own:step", "own:steps", "own:outcome", "own:answer"
 TEMPLATES: dict[str, tuple[str, RewardKind, str, str]] = {
@@ -80,58 +99,63 @@ LONGEST_STEP = 120
 
 Rows = Sequence[RewardRow]
 
-MODEL, JUDGE, VALUES, BELIEF, FILE = "new:model", "new:judge", "new:values", "new:belief", "new:file"
-"""Choices whose own form adds the reward, in the editor's place."""
-FORM_LABELS = {
-    MODEL: "A reward model …",
-    JUDGE: "A judge …",
-    BELIEF: "Belief in the right answer …",
-    VALUES: "Step values by sampling …",
-    FILE: "A file …",
-}
 
+def catalogue(forms: Collection[str]) -> CataloguePayload:
+    """What the page's list can add: one's own if ``forms`` has a file's, what has a form, rules, TRL's functions.
 
-def reward_choices() -> list[tuple[str, str]]:
-    """Return what can be added, as (label, value): one's own, what has a form, rules, TRL's functions."""
-    written = [(label, choice) for choice, (label, *_) in TEMPLATES.items()]
-    built_in = sorted(BUILTINS.values(), key=lambda rule: (rule.name.startswith("trl:"), rule.kind != "step"))
-    described = [(f"{rule.name} ({rule.kind}): {rule.description}", rule.name) for rule in built_in]
-    return [*written, *((label, choice) for choice, label in FORM_LABELS.items()), *described]
-
-
-def add_file(draft: PageState, text: str, workspace: Path) -> PageState | Note:
-    """Return the draft with the function of a file, as ``with_function`` has it.
-
-    ``text`` is the name of a function saved in the workspace, or a path, with ``::NAME`` where the file has several.
+    ``forms`` are the parts of a reward that have one here.
     """
-    path, _, function = text.strip().partition("::")
-    if path in saved_rewards(workspace):
-        path = str(workspace / "rewards" / f"{path}.py")
-    try:
-        fields = reward_in_file(f"{path}::{function}" if function else path)
-    except WorkbenchError as error:
-        return Note(str(error))
-    return with_function(draft, fields)
+    built_in = sorted(BUILTINS.values(), key=lambda rule: (rule.name.startswith("trl:"), rule.kind != "step"))
+    written = {
+        choice: (label, page_row(code_row(name, kind, code.format(name=name))))
+        for choice, (label, kind, name, code) in TEMPLATES.items()
+        if FILE in forms
+    }
+    titles = {part: (f"{form_payload(part)['title']} …", None) for part in forms}
+    ready = {
+        rule.name: (f"{rule.name} ({rule.kind}): {rule.description}", page_row(builtin_row(rule.name)))
+        for rule in built_in
+    }
+    offered = written | titles | ready
+    return {
+        "adds": [(choice, label) for choice, (label, _) in offered.items()],
+        "rows": {choice: row for choice, (_, row) in offered.items() if row is not None},
+        "forms": {part: form_payload(part) for part in forms},
+    }
+
+
+def list_value(draft: PageState) -> str:
+    """Return the list of rewards as the page takes it over: its rows, and the weight of the final answer."""
+    weight = draft.credit.get("outcome_weight", 0.0)
+    return json.dumps({"rows": [page_row(row) for row in draft.rows], "outcome_weight": weight})
+
+
+def page_row(row: RewardRow) -> RowPayload:
+    """Return a row as the page holds it (``RewardRow.of_page``), with what its part's form shows."""
+    part = part_of(row)
+    return {
+        "key": row.key,
+        "fields": dict(row.fields),
+        "on": row.on,
+        "in_run": row.in_run,
+        "unfed": row.unfed,
+        "schedule": row.schedule,
+        "code": row.code if row.has_editor else None,
+        "is_builtin": row.is_builtin,
+        "part": part,
+        "form": form_values(part, row) if part else {},
+        **_listed(row),
+    }
+
+
+def _listed(row: RewardRow) -> ListedPayload:
+    return {"name": row.name, "label": row_label(row), "kind": row.kind, "weight": row.weight}
 
 
 def with_function(draft: PageState, fields: Mapping[str, Any]) -> PageState:
     """Return the draft with a function of a file, in place of its namesake with that one's weight and switch."""
-    row = RewardRow(fields)
-    before = next((other for other in draft.rows if other.name == row.name), None)
-    if before is None:
-        return draft.with_row(row)
-    return draft.with_row(row.but(on=before.on, fields={**fields, "weight": before.weight}), before.key)
-
-
-def add_reward(draft: PageState, choice: str) -> PageState | Note:
-    """Return the draft with what was chosen to be added, or why it is not."""
-    if choice in TEMPLATES:
-        _, kind, stem, template = TEMPLATES[choice]
-        name = free_name(stem, draft.rows)
-        return draft.with_row(code_row(name, kind, template.format(name=name)))
-    if any(row.name == choice for row in draft.rows):
-        return Note(f"{choice} is in the list already.", level="info")
-    return draft.with_row(builtin_row(choice))
+    row, instead = in_place(RewardRow(fields), draft.rows)
+    return draft.with_row(row, instead)
 
 
 def with_task(draft: PageState, task: Task) -> PageState:
@@ -199,20 +223,46 @@ def row_label(row: RewardRow) -> str:
     return "  ·  ".join(filter(None, (row.name, what, weight)))
 
 
-def listed(rows: Rows) -> str:
-    """Return what the list shows of its rows beside what their fields hold: when it changes, the list is drawn anew."""
-    return json.dumps([[row.key, row.name, row_label(row), row.kind] for row in rows])
-
-
-def save_row(workspace: Path, row: RewardRow | None) -> Note:
-    """Save a row's code under its function's name, and say where."""
-    if row is None or not row.has_editor:
-        return Note("there is no code to save; a run's configuration holds a model's or judge's settings", level="info")
+@validate_call(config=CHECKED)
+def save_code(services: Services, name: str, code: str) -> SaidPayload:
+    """Save a reward's code under its function's name, and say where."""
     try:
-        path = save_reward(workspace, row.name.removeprefix("trl:"), row.code)
+        note = Note(f"saved in {save_reward(services.workspace, name.removeprefix('trl:'), code)}", level="info")
     except (WorkbenchError, OSError) as error:
-        return Note(str(error))
-    return Note(f"saved in {path}", level="info")
+        note = Note(str(error))
+    return cast(SaidPayload, note.to_json())
+
+
+@validate_call(config=CHECKED)
+def saved_names(services: Services) -> list[str]:
+    """Return the names of the functions that are saved in the workspace."""
+    return saved_rewards(services.workspace)
+
+
+@validate_call(config=CHECKED)
+def rewards_running(services: Services, tab: str) -> str:
+    """Say what the tab's rewards are at: the call of a function, a reward model, a judge; "" if nothing runs."""
+    running = services.reward_worker(tab).running
+    said = "" if running is None else f"{running[0]} running, {running[1]:.0f} s"
+    return ", ".join(filter(None, (said, services.models.busy, services.judges.busy)))
+
+
+@validate_call(config=CHECKED)
+def cancel_rewards(services: Services, tab: str, judges: bool = True) -> None:
+    """End the call of a function of the tab, and what judges are asked; a reward model scores to its end."""
+    services.reward_worker(tab).cancel()
+    if judges:
+        services.judges.cancel()
+
+
+@validate_call(config=CHECKED)
+def cancel_form(services: Services, tab: str) -> None:
+    """End the loading or the estimate that a form of the tab began."""
+    services.estimating.cancel(tab)
+
+
+LIST_ASKED = (save_code, saved_names, rewards_running, cancel_rewards, cancel_form, step_labels)
+"""What the list's script asks of the services."""
 
 
 # ── what the rewards returned ────────────────────────────────────────────────────────────────────────────────────
@@ -231,6 +281,8 @@ def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | Non
 
     Where nothing could be scored that is what is wrong alone; the page keeps what it said of the others.
     """
+    shown = {row.key: _listed(row) for row in draft.rows}
+    weighs = not SCHEMES[draft.credit["scheme"]].counts_outcome
     notes = dict(zip((row.key for row in draft.rows), view.rows, strict=True))
     if view.credit is not None and watched is not None:
         unused, scored = unused_notes(view), view.credit.scored
@@ -242,7 +294,9 @@ def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | Non
         said[editing] = cast(SaidPayload, Note("Error: see the editor").to_json())  # a message stands once
     elif row is not None and view.credit is not None:
         editor = returned(view.credit.scored, row)
-    return {"rows": said, "editor": editor}
+    if editor is not None and row is not None and row.monte_carlo is not None:
+        editor["facts"] = values_facts(row)
+    return {"rows": said, "editor": editor, "listed": shown, "weighs": weighs, "number": 0}
 
 
 def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[str, str]], scored: ScoredGroup) -> Note:
@@ -313,7 +367,8 @@ def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
     A score of 0 or less is marked wrong if the reward is the one that says so; whether a rollout's answer is right
     comes from the reward that judges answers.
     """
-    payload = RewardEditorPayload(key=row.key, said=f"{row.name} is off.", wrong=None, rollouts=[], printed="")
+    off = f"{row.name} is off."
+    payload = RewardEditorPayload(key=row.key, said=off, wrong=None, rollouts=[], printed="", facts=[])
     reward = next((one for one in scored.rewards if one.name == row.name), None)
     if reward is None:
         return payload
@@ -343,7 +398,8 @@ def _before_the_error(key: str, wrong: SaidPayload, prints: Mapping[int | None, 
         for place in prints
         if place is not None
     ]
-    return {"key": key, "said": "", "wrong": wrong, "rollouts": rollouts, "printed": _shown_print(prints, None)}
+    printed = _shown_print(prints, None)
+    return {"key": key, "said": "", "wrong": wrong, "rollouts": rollouts, "printed": printed, "facts": []}
 
 
 def _shown_print(prints: Mapping[int | None, str], place: int | None) -> str:

@@ -178,7 +178,7 @@ def of_run(asked: Callable[Concatenate[Run, P], Any]) -> Callable[Concatenate[Pa
         except WorkbenchError as error:
             return {"run": run, "error": str(error)}
 
-    answer.__annotations__ = {"return": f"{asked.__annotations__['return']} | Failed"}
+    answer.__annotations__ = {**asked.__annotations__, "return": f"{asked.__annotations__['return']} | Failed"}
     return answer  # type: ignore[return-value]  # a script names its arguments
 
 

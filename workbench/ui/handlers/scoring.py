@@ -17,7 +17,7 @@ from workbench.config import PromptSection, RewardConfig
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
 from workbench.data.hand_labels import HandLabels
 from workbench.environments import ENVIRONMENTS
-from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, WorkbenchError, redact
+from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, RewardTimeout, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, Sandbox, score_split, split_group
 from workbench.rewards.logged import preview_state
@@ -131,7 +131,11 @@ def rescore(
         pattern_note = Note(str(error), detail=_pointer(draft.regex, position) if position is not None else "")
     except RewardError as error:
         prints = error.prints
-        note = Note(str(error), line=error.line, detail=_where(group, splits, error))
+        said = str(error)
+        if isinstance(error, RewardTimeout) and worker.deadline < draft.reward_deadline:
+            waits = f"the page waits {worker.deadline:g} s for a call, a run {draft.reward_deadline:g} s"
+            said = f"{said.partition(';')[0]}; {waits}"
+        note = Note(said, line=error.line, detail=_where(group, splits, error))
         place = next((i for i, row in enumerate(draft.rows) if row.on and row.name == error.reward), None)
         if place is None:
             credit_note = note
@@ -253,7 +257,9 @@ def stale(row: RewardRow, draft: PageState) -> str:
     if row.monte_carlo is None:
         return ""
     if row.estimated is None:
-        return "not estimated yet; press Estimate step values"
+        return "not estimated yet; press Estimate again"
+    if row.in_run and not row.for_run:
+        return "left out of the run, which can only estimate values of built-in outcome rewards as they are"
     if row.estimated.fits(draft.group, draft.pattern_as_typed):
         return ""
     pattern = row.estimated.values.pattern != draft.pattern_as_typed

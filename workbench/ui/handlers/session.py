@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,8 @@ KEPT_FILES = 16
 """Tabs whose opened file is remembered."""
 KEPT_CREDITS = 64
 """Tabs whose drawn credit is remembered."""
+KEPT_ESTIMATES = 32
+"""Groups whose estimated step values are remembered, of all tabs."""
 UPLOADS = "uploads"
 """Folder of the workspace, with one folder an upload."""
 CHECKED = ConfigDict(arbitrary_types_allowed=True)
@@ -50,6 +52,9 @@ _RUNS = "patterns of runs"  # no tab is called this
 
 class Services:
     """Workers and workspace of this process. Safe to use from any thread."""
+
+    reward_forms: Collection[str] = ("model", "judge", "belief", "monte_carlo", "file")
+    """The forms of rewards that are no code (``reward_forms.PARTS``); with the last one's, code can be written, too."""
 
     def __init__(
         self,
@@ -78,6 +83,8 @@ class Services:
         """What each tab has drawn last, to explain its tokens when asked, and the second scheme's credit of it."""
         self.call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
         """How long the calls of each tab's reward functions took."""
+        self.estimates: Recent[str, Any] = Recent(KEPT_ESTIMATES)
+        """Step values (``page_state.Estimated``) by the key of their row."""
         self.listed: Recent[str, Group | None] = Recent(KEPT_CREDITS)
         """The group that each tab's table of presets is of."""
 

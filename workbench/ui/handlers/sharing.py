@@ -254,7 +254,9 @@ class _Restoring:
         """A row of the list of rewards. Consent to run a reward model's own code is not kept."""
         try:
             fields = dict(data["fields"])
-            weight = fields.pop("weight", 1.0)
+            weight, typed = fields.pop("weight", 1.0), {}
+            if isinstance(fields.get("schedule"), str):  # half typed
+                typed = {"schedule": fields.pop("schedule")}
             if isinstance(weight, bool) or not isinstance(weight, int | float) or abs(weight) >= 1e9:
                 weight = None
             row = row_of(RewardConfig.model_validate(fields))
@@ -265,7 +267,7 @@ class _Restoring:
         settled = dict(row.fields) | ({"code": fields["code"]} if isinstance(fields.get("code"), str) else {})
         if row.model is not None:
             settled["model"] = {name: held for name, held in settled["model"].items() if name != "trust_remote_code"}
-        settled |= {} if weight == 1 else {"weight": weight}
+        settled |= typed | ({} if weight == 1 else {"weight": weight})
         on, in_run = (data.get(name) is not False for name in ("on", "in_run"))
         return RewardRow(settled, on, in_run, unfed=data.get("unfed") is True)
 

@@ -44,7 +44,7 @@ from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.group_export import EXPORTS, stem
 from workbench.ui.handlers.group_export import export as export_as
 from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.rewards import listed
+from workbench.ui.handlers.rewards import list_value
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.handlers.sharing import dump, inspect_code, link_of
@@ -193,9 +193,7 @@ class Form(SimpleNamespace):
     ``task_rows``, which says how the task's rows are read, the first of which ``task_preview`` shows; they are folded
     away in ``task_fold``, which is in ``more``.
 
-    ``rewards`` is the list of rewards, drawn in ``rows``, and the ``editor`` of one of them. Nobody sees some of its
-    fields: ``listed`` says which rows there are (``handlers.rewards.listed``), ``edits`` holds what their own fields
-    were changed to since, by key; ``editing`` and ``removing`` are keys.
+    ``rewards`` is the list of rewards, whose value is in ``rows``, and the ``code`` of the one in the editor.
 
     What was replaced or removed last is said in ``undo_notes``, beside each tab's buttons, with one that brings it
     back; ``undo_before`` is the draft before that.
@@ -217,7 +215,7 @@ class Form(SimpleNamespace):
         example = [self.task, self.example, self.columns, self.preset, self.task_preview]
         versions = [part for form in self.forms for part in (form.version, form.news)]
         undo = [self.undo_before, *self.undo_notes]
-        return [*example, *self.bound.values(), self.rewards.listed, *versions, *undo]
+        return [*example, *self.bound.values(), self.rewards.rows, *versions, *undo]
 
     def undo_values(self, before: Any, said: str) -> dict[Any, Any]:
         """What has the notes say what was replaced; ``said`` is their value."""
@@ -372,8 +370,8 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     }
     for drawn in form.forms:
         updates |= drawn.tells(before, after, tab)
-    if listed(before.rows) != listed(after.rows):
-        updates[form.rewards.listed] = listed(after.rows)
+    if list_value(before) != list_value(after):
+        updates[form.rewards.rows] = list_value(tab.draft)
     if (after.regex, after.kind) != (before.regex, before.kind):
         updates[form.preset] = preset_of(after.regex, after.kind)
     if after.kind != before.kind:

@@ -49,7 +49,7 @@ from workbench.ui.handlers.fields import (
 from workbench.ui.handlers.group_export import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import policy_choices
-from workbench.ui.handlers.rewards import listed, with_task
+from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.scoring import (
     TRUST_MODEL,
     Note,
@@ -90,7 +90,7 @@ from workbench.ui.tabs.form import (
 from workbench.ui.tabs.opening import DoorEvents, build_door
 from workbench.ui.tabs.rewards import (
     build_clinic,
-    build_model_status,
+    build_editor,
     build_probes,
     build_reward_list,
     said_values,
@@ -127,8 +127,7 @@ def build_inspect(form: Form, services: Services) -> None:
             form.pattern = DrawnForm(tab, lambda draft: pattern_form())
             form.pattern_note = note("pattern-note")
             heading("Rewards")
-            form.rewards = build_reward_list()
-            build_model_status(services)
+            form.rewards = build_reward_list(services, first)
             form.isolation_note = note("isolation-note")
             heading("Credit")
             form.credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
@@ -164,8 +163,7 @@ def build_inspect(form: Form, services: Services) -> None:
             form.drawing = drawn(
                 "drawing", "inspect", server_functions=[*served([why]), *served(LABELLING, services.workspace)]
             )
-            with gr.Column(elem_id="editor", min_width=0) as form.rewards.editor:
-                pass
+            form.rewards.code = build_editor()
 
 
 def _build_example(form: Form, first: PageState) -> None:
@@ -260,10 +258,9 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
             return {}
         draft, is_last = read(held), held.asks()
-        held.scored = draft.rows
         view = rescore(
             draft,
-            services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates),
+            services.reward_worker(tab, draft.page_deadline, isolate=draft.isolates),
             services.models,
             HandLabels(services.workspace),
         )
@@ -271,7 +268,7 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
             return {}
         if view.credit is not None:
             services.drawn[tab] = view.credit, view.other
-        watch, said = said_values(services, tab, draft, view, held.editing)
+        watch, said = said_values(services, tab, held, draft, view)
         updates: Updates = {form.strip: view.preflight} if view.preflight else {}
         return updates | {
             form.drawing: view.drawing,
@@ -283,13 +280,12 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
             form.prompting: _prompting_value(draft),
             rewards.watch: watch,
             rewards.said: said,
-            rewards.listed: listed(draft.rows),
             form.share.kept: kept_value(services, draft),
         }
 
     outputs = [
         form.drawing, form.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
-        form.formula, form.prompting, rewards.watch, rewards.said, rewards.listed, form.share.kept,
+        form.formula, form.prompting, rewards.watch, rewards.said, form.share.kept,
     ]  # fmt: skip
     again.change(score, form.inputs, outputs, **LAST)
 
@@ -335,15 +331,11 @@ def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any
 
         return event
 
-    edit = score_if(lambda tab, edits: tab.change(lambda draft: draft.with_edits(json.loads(edits))))
+    def list_changed(request: gr.Request, tab: Tab, sent: str) -> Any:
+        tab.set_rewards(json.loads(sent), services.estimates)
+        return score(request, tab)
 
-    def open_editor(request: gr.Request, tab: Tab, key: str) -> Any:
-        tab.editing = key
-        return score(request, tab) if key else gr.skip()
-
-    rewards.edits.change(edit, [form.draft, rewards.edits], outputs, **LAST)
-    rewards.editing.change(open_editor, [form.draft, rewards.editing], outputs, **LAST)
-    rewards.listed.change(score_if(lambda tab: tab.draft.rows != tab.scored), form.inputs, outputs, **LAST)
+    rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
 
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
     for scored in (form.pattern, form.credit, form.compare, form.sampling):
@@ -615,16 +607,14 @@ def opening(
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
     restored = restore(kept, query, services.groups)
     draft = restored.draft if restored is not None else before
-    worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
+    worker = services.reward_worker(tab, draft.page_deadline, isolate=draft.isolates)
     view = rescore(draft, worker, services.models, HandLabels(services.workspace))
     if view.credit is not None:
         services.drawn[tab] = view.credit, view.other
     services.warm()
-    watch, said = said_values(services, tab, draft, view, "")
-    before.tab.scored = draft.rows
+    watch, said = said_values(services, tab, before.tab, draft, view)
     updates: Updates = {
         form.rewards.said: said,
-        form.rewards.listed: listed(draft.rows),
         form.drawing: view.drawing or message(empty=""),
         form.strip: view.preflight,
         form.pattern_note: _pattern_value(draft, view),

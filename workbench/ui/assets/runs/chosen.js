@@ -4,7 +4,7 @@
 /** @import { Range } from "../../../views/curves.js" */
 /** @import { Child } from "../../../views/dom.js" */
 /** @import { Heatmap } from "../../../views/drawing/heatmap.js" */
-/** @import { RunsServer } from "../payloads.js" */
+/** @import { RunsServer } from "../../../views/payloads.d.ts" */
 /** @typedef {Configuration & { colour: number }} Coloured */
 
 import { mount as mountCurves } from "../../../views/curves.js";

@@ -8,7 +8,7 @@
 /** @import { Call, Handles } from "../payloads.js" */
 /** @import { Item } from "../menu.js" */
 /** @import { Column } from "./table.js" */
-/** @import { RunsServer } from "../payloads.js" */
+/** @import { RunsServer } from "../../../views/payloads.d.ts" */
 /** @typedef {{ run: string, name: string, note: string, tags: string[] }} Said */
 
 import { el, once, say, setText } from "../../../views/dom.js";

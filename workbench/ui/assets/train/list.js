@@ -1,7 +1,7 @@
 // Every rollout of a run in one list: searched, sorted, a page at a time. A click shows it in its group below.
 
 /** @import { RolloutRow } from "../../../views/payloads.d.ts" */
-/** @import { TrainServer } from "../payloads.js" */
+/** @import { TrainServer } from "../../../views/payloads.d.ts" */
 /** @typedef {{ step: number, group: number, rollout: number }} Place */
 
 import { el, say, setText } from "../../../views/dom.js";

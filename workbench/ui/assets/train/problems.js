@@ -2,7 +2,7 @@
 // beside it the answers that the chosen one got at both measures.
 
 /** @import { AnswerPayload, ProblemPayload, Problems } from "../../../views/payloads.d.ts" */
-/** @import { TrainServer } from "../payloads.js" */
+/** @import { TrainServer } from "../../../views/payloads.d.ts" */
 /** @typedef {ProblemPayload & { kind: string, prompt: string }} Sorted */
 
 import { el, setText } from "../../../views/dom.js";

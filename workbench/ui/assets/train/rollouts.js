@@ -3,8 +3,8 @@
 
 /** @import { Failed, GroupPayload, News, SharePayload, StoredGroup } from "../../../views/payloads.d.ts" */
 /** @import { Place as Pin } from "../../../views/drawing/payload.js" */
-/** @import { LabelServer } from "../payloads.js" */
-/** @import { GroupAsked, TrainServer } from "../payloads.js" */
+/** @import { LabelServer, TrainServer } from "../../../views/payloads.d.ts" */
+/** @import { GroupAsked } from "../payloads.js" */
 /** @import { Place, Shown } from "./state.js" */
 /**
  * @typedef {Object} ControlActions What the controls do.

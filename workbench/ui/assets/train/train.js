@@ -8,8 +8,7 @@
 
 /** @import { Answer, Failed, ListedRun, LiveValue, News } from "../../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "../payloads.js" */
-/** @import { LabelServer } from "../payloads.js" */
-/** @import { TrainServer } from "../payloads.js" */
+/** @import { LabelServer, TrainServer } from "../../../views/payloads.d.ts" */
 /** @import { Shown } from "./state.js" */
 
 import { mount as mountCurves, prepare } from "../../../views/curves.js";
