@@ -139,7 +139,7 @@ class ProcessPPOConfig(ProcessGRPOConfig):
 
     def check_credit(self, scheme: str) -> None:
         """Raise ConfigError for what compares within a group, or needs one advantage a completion."""
-        within = [name for name in self.refused if getattr(self, name)]
+        within = [name for name in self.refused if getattr(self, name) not in (False, "none")]
         within += ["multi_objective_aggregation"] * self.sums_normalised
         if refused := [*within, *self.sequence_modes]:
             raise ConfigError(
