@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.drafts import draft_of, own_row
+from workbench.assets import GSM8K
 from workbench.data.rollouts import Builder
 from workbench.rewards import Sandbox
 from workbench.steps import PRESETS
@@ -40,7 +41,7 @@ def opened(tmp_path, path="gsm8k", **how):
 def test_a_recipe_opens_by_name_with_its_task_and_policy(tmp_path):
     file = opened(tmp_path, "recipe:first-real-run")[-1].configuration
     draft, _ = open_config(draft_of(), file.name, file.read_bytes())
-    assert (draft.task, draft.policy) == ("gsm8k", "HuggingFaceTB/SmolLM2-135M-Instruct")
+    assert (draft.task, draft.policy) == (str(GSM8K / "train-1500.jsonl"), "HuggingFaceTB/SmolLM2-135M-Instruct")
     assert [row.name for row in draft.rows if row.on] == ["numbered_step", "answer_line", "answer_correctness"]
     assert draft.config().policy.lora.r == 16
 
