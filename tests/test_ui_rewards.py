@@ -155,6 +155,14 @@ def test_what_replaces_the_list_keeps_the_keys_of_rows_that_stay() -> None:
     assert tab.draft.rows[0].key != steps.key
 
 
+def test_a_list_that_a_later_one_overtook_changes_nothing() -> None:
+    tab = Tab(form(builtin_row("step_correctness"), builtin_row("answer_correctness")))
+    older, newer = (sent(tab.draft, step_correctness={"weight": weight}) for weight in (0.25, 0.5))
+    tab.set_rewards({**newer, "number": 2, "editing": "a"}, {})
+    tab.set_rewards({**older, "number": 1, "editing": ""}, {})
+    assert (tab.draft.rows[0].weight, tab.rewards_told, tab.editing) == (0.5, 2, "a")
+
+
 def test_the_weight_of_the_answer_outlasts_a_scheme_that_has_none() -> None:
     tab = Tab(form())
     tab.set_rewards({**sent(tab.draft), "outcome_weight": 0.5}, {})

@@ -608,9 +608,19 @@ class Tab:
         return self.change(changed)
 
     def set_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> None:
-        """Set the list of rewards as the page holds it."""
-        self.editing, self.rewards_told, self.outcome_weight = sent["editing"], sent["number"], sent["outcome_weight"]
-        self.change(lambda draft: draft.with_rewards(sent, estimates))
+        """Set the list of rewards as the page holds it; one that a later one overtook on its way changes nothing.
+
+        Gradio sends two changes of one moment side by side, also where it is told to keep the last.
+        """
+        with self._lock:
+            if sent["number"] < self.rewards_told:
+                return
+            self.editing, self.rewards_told, self.outcome_weight = (
+                sent["editing"],
+                sent["number"],
+                sent["outcome_weight"],
+            )
+            self._draft = self._own(self._draft.with_rewards(sent, estimates))
 
     def put(self, before: PageState, after: PageState) -> None:
         """Take over what an event changed from ``before`` to ``after``; what was changed meanwhile stays."""

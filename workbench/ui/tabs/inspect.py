@@ -257,7 +257,11 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
         tab = request.session_hash or ""
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
             return {}
-        draft, is_last = read(held), held.asks()
+        told, is_last, draft = (
+            held.rewards_told,
+            held.asks(),
+            read(held),
+        )  # in this order: what is last has read the newest
         view = rescore(
             draft,
             services.reward_worker(tab, draft.page_deadline, isolate=draft.isolates),
@@ -268,7 +272,7 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
             return {}
         if view.credit is not None:
             services.drawn[tab] = view.credit, view.other
-        watch, said = said_values(services, tab, held, draft, view)
+        watch, said = said_values(services, tab, held, draft, view, told)
         updates: Updates = {form.strip: view.preflight} if view.preflight else {}
         return updates | {
             form.drawing: view.drawing,
@@ -612,7 +616,7 @@ def opening(
     if view.credit is not None:
         services.drawn[tab] = view.credit, view.other
     services.warm()
-    watch, said = said_values(services, tab, before.tab, draft, view)
+    watch, said = said_values(services, tab, before.tab, draft, view, before.tab.rewards_told)
     updates: Updates = {
         form.rewards.said: said,
         form.drawing: view.drawing or message(empty=""),

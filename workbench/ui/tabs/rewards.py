@@ -91,13 +91,18 @@ def wire_rewards(form: Form, services: Services) -> None:
     rewards.rows.submit(make, form.inputs, rewards.made, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
 
 
-def said_values(services: Services, tab: str, held: Tab, draft: PageState, view: ScoringView) -> tuple[Any, str]:
-    """Values for ``watch``, which stays where nothing could be scored, and for ``said``."""
+def said_values(
+    services: Services, tab: str, held: Tab, draft: PageState, view: ScoringView, told: int
+) -> tuple[Any, str]:
+    """Values for ``watch``, which stays where nothing could be scored, and for ``said``.
+
+    ``told`` is the number of the page's last change of the list that the draft has.
+    """
     watched = None
     if view.credit is not None:
         services.call_times[tab] = times = services.call_times.get(tab) or CallTimes()
         watched = handlers.watch_group(draft, view.credit.scored, times)
-    said = handlers.rewards_said(draft, view, watched, held.editing) | {"number": held.rewards_told}
+    said = handlers.rewards_said(draft, view, watched, held.editing) | {"number": told}
     return gr.skip() if watched is None else message(**handlers.watch_payload(watched)), json.dumps(said)
 
 
