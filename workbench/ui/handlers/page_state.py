@@ -615,11 +615,8 @@ class Tab:
         with self._lock:
             if sent["number"] < self.rewards_told:
                 return
-            self.editing, self.rewards_told, self.outcome_weight = (
-                sent["editing"],
-                sent["number"],
-                sent["outcome_weight"],
-            )
+            self.rewards_told = sent["number"]
+            self.editing, self.outcome_weight = sent["editing"], sent["outcome_weight"]
             self._draft = self._own(self._draft.with_rewards(sent, estimates))
 
     def put(self, before: PageState, after: PageState) -> None:

@@ -257,11 +257,8 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
         tab = request.session_hash or ""
         if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
             return {}
-        told, is_last, draft = (
-            held.rewards_told,
-            held.asks(),
-            read(held),
-        )  # in this order: what is last has read the newest
+        is_last = held.asks()  # first: whatever is the last has then read the newest
+        told, draft = held.rewards_told, read(held)
         view = rescore(
             draft,
             services.reward_worker(tab, draft.page_deadline, isolate=draft.isolates),

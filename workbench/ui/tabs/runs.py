@@ -181,7 +181,8 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
 
     def describe(request: gr.Request, tab: Tab) -> Updates:
         """What the run takes over from Inspect, what it trains on, and what it would take or what keeps it from it."""
-        is_last, draft = tab.asks("run"), read(tab)  # in this order: what is last has read the newest
+        is_last = tab.asks("run")  # first: whatever is the last has then read the newest
+        draft = read(tab)
         checked = gr.update(visible=run_setup.samples(draft))
         updates = {
             widgets.inherited: facts_value(run_setup.inherited(draft)),
