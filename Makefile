@@ -60,9 +60,9 @@ engines: .venv/test $(ENGINES)
 
 $(ENGINES):
 	$(ENGINES_PYTHON) -m venv .venv-engines
-	$(ENGINES) -m pip install --quiet "skyrl[tinker,jax]==0.3.0" tinker==0.24.0 uv==0.13.9 cachetools==8.0.2 cloudpickle \
+	$(ENGINES) -m pip install --quiet "skyrl[tinker,jax]==0.3.0" tinker==0.24.0 uv==0.13.9 cachetools==8.0.2 cloudpickle==3.1.3 \
 	  codetiming==1.4.0 hydra-core==1.3.8 msgspec==0.22.0 pyvers==0.2.3 pyzmq==27.3.0 ray==2.60.0 \
-	  aiohttp torchdata pylatexenc pybind11 tensorboard
+	  aiohttp==3.14.5 torchdata==0.11.0 pylatexenc==2.11 pybind11==3.1.0 tensorboard==2.21.0
 	$(ENGINES) -m pip install --quiet --no-deps verl==0.9.1 TransferQueue==0.1.11 tensordict==0.15.3
 
 $(REAL): .venv/test

@@ -14,6 +14,7 @@ from tests.browsing import (
     add_own_reward,
     choose,
     expect_rollouts,
+    heard,
     show_more,
     visit,
     with_token,
@@ -180,11 +181,10 @@ def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:
 
 def a_row_goes_while_what_went_before_is_answered(page: Page) -> None:
     """The list is one value: what is sent last has both changes, and no answer brings a row back."""
-    with held_back(page):
+    with heard(page), held_back(page):
         with page.expect_request(is_event):
             page.locator("#reward-remove-0").click()
         page.locator("#reward-remove-0").click()
-    page.wait_for_timeout(1000)
     expect(page.locator("#reward-remove-1")).to_have_count(0)  # of three
     expect(page.locator("#reward-on-0")).to_contain_text("tag_format")
 
