@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import ContinuousBatchingConfig, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks import Measure
 from benchmarks.step import ours, stock
@@ -60,7 +60,10 @@ def measure(repeat: int, full: bool = False) -> list[Measure]:
 
 
 def real_policy(path: Path, size: dict[str, int]) -> Path:
-    """Save random bfloat16 weights and a tokenizer that has a text for each id; every 16th begins a line."""
+    """Save random bfloat16 weights and a tokenizer that has a text for each id; every 16th begins a line.
+
+    The weights are made on the GPU where there is one: on a CPU a billion random numbers take half a minute.
+    """
     tiny = load_policy("tiny", device="cpu").tokenizer
     torch.manual_seed(0)
     config = Qwen2Config(
@@ -73,7 +76,8 @@ def real_policy(path: Path, size: dict[str, int]) -> Path:
         eos_token_id=tiny.eos_token_id,
         pad_token_id=tiny.pad_token_id,
     )
-    Qwen2ForCausalLM(config).bfloat16().save_pretrained(path)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        Qwen2ForCausalLM(config).bfloat16().save_pretrained(path)
     tiny.save_pretrained(path)
     file = path / "tokenizer.json"
     content = json.loads(file.read_text())
@@ -84,11 +88,18 @@ def real_policy(path: Path, size: dict[str, int]) -> Path:
 
 
 def sampling(path: Path, repeat: int, device: str) -> list[Measure]:
-    """Tokens a second of 4 prompts × 8 rows, beside ``generate``; a position, beside reading the weights once."""
+    """Tokens a second of 4 prompts × 8 rows, beside ``generate``; a position, beside reading the weights once.
+
+    ``generate_batch`` is transformers' continuous batching, as TRL calls it: it prepares itself anew at every call.
+    """
     policy = load_policy(str(path), device=device, dtype="bfloat16")
     task = load_task("chain-arithmetic")
     prompts = [encode_prompt(policy.tokenizer, task[i].prompt) for i in range(PROMPTS) for _ in range(GENERATIONS)]
-    samplers: dict[str, Callable[[Policy, Sequence[Sequence[int]]], int]] = {"sampler": grouped, "generate": generated}
+    samplers: dict[str, Callable[[Policy, Sequence[Sequence[int]]], int]] = {
+        "sampler": grouped,
+        "generate": generated,
+        "generate_batch": batched,
+    }
     rates: dict[str, list[float]] = {what: [] for what in samplers}
     peaks = {}
     for _ in range(repeat + 1):
@@ -99,13 +110,18 @@ def sampling(path: Path, repeat: int, device: str) -> list[Measure]:
             rates[what].append(tokens / (time.perf_counter() - began))
             peaks[what] = torch.cuda.max_memory_allocated() / 1e6
     medians = {what: statistics.median(rate[1:]) for what, rate in rates.items()}
-    ratio = statistics.median(a / b for a, b in zip(rates["sampler"][1:], rates["generate"][1:], strict=True))
+    ratios = {
+        what: statistics.median(a / b for a, b in zip(rate[1:], rates["generate"][1:], strict=True))
+        for what, rate in rates.items()
+    }
     weights = sum(parameter.nbytes for parameter in policy.model.parameters())
     floor = weights / _bytes_a_second(device)
     position = len(prompts) / medians["sampler"]
     return [
-        Measure("generate", round(medians["generate"], 1), "tokens/s", 1.0, "generate"),
-        Measure("sampler", round(medians["sampler"], 1), "tokens/s", round(ratio, 2), "generate"),
+        *(
+            Measure(what, round(rate, 1), "tokens/s", round(ratios[what], 2), "generate")
+            for what, rate in medians.items()
+        ),
         Measure(
             "weights read once", round(1e3 * floor, 3), "ms", round(floor / position, 3), "a position of the sampler"
         ),
@@ -141,8 +157,25 @@ def generated(policy: Policy, prompts: Sequence[Sequence[int]]) -> int:
     return int((out[:, width:] != pad).sum())
 
 
+def batched(policy: Policy, prompts: Sequence[Sequence[int]]) -> int:
+    """Tokens that ``generate_batch`` sampled."""
+    how = GenerationConfig(
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=LENGTH,
+        pad_token_id=policy.tokenizer.pad_token_id,
+        eos_token_id=policy.eos_token_ids,
+    )
+    rows = policy.model.generate_batch(
+        [list(ids) for ids in prompts],
+        generation_config=how,
+        continuous_batching_config=ContinuousBatchingConfig(max_memory_percent=0.3),
+    )
+    return sum(len(row.generated_tokens) for row in rows.values())
+
+
 def training(path: Path, folder: Path, repeat: int, device: str) -> list[Measure]:
-    """Seconds and peak memory of a step of ours and of TRL's, with LoRA and with all weights."""
+    """Seconds and peak memory of a step of ours, with its sampling, and of TRL's; with LoRA and with all weights."""
     run = {"steps": STEPS, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": device}
     method = {
         "prompts_per_step": PROMPTS,
@@ -156,10 +189,13 @@ def training(path: Path, folder: Path, repeat: int, device: str) -> list[Measure
         config = RunConfig.parse({"policy": {"path": str(path), **policy}, "method": method, "run": run})
         seconds: dict[str, list[float]] = {"TRL": [], "ours": []}
         peaks: dict[str, float] = {}
+        shares: list[float] = []
         for _ in range(repeat):
             for who, step in (("TRL", stock), ("ours", ours)):
                 torch.cuda.reset_peak_memory_stats()
-                seconds[who].append(step(config, folder)["step"])
+                parts = step(config, folder)
+                seconds[who].append(parts["step"])
+                shares += [parts["sampling"] / parts["step"]] if who == "ours" else []
                 peaks[who] = torch.cuda.max_memory_allocated() / 1e6
                 gc.collect()
                 torch.cuda.empty_cache()
@@ -167,6 +203,13 @@ def training(path: Path, folder: Path, repeat: int, device: str) -> list[Measure
         mine = statistics.median(seconds["ours"])
         rows += [
             Measure(f"step, {what}", round(mine, 3), "s", round(ratio, 2), "step of TRL"),
+            Measure(
+                f"step, {what}, sampling",
+                round(mine * statistics.median(shares), 3),
+                "s",
+                round(statistics.median(shares), 2),
+                "the step",
+            ),
             Measure(
                 f"step, {what}, peak memory", round(peaks["ours"]), "MB", _ratio(peaks["ours"], peaks["TRL"]), "TRL"
             ),
