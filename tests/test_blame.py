@@ -11,10 +11,13 @@ import pytest
 
 from benchmarks import blame
 from benchmarks.__main__ import main
-from benchmarks.planted import KINDS, Truth, check_culprits, planted_groups, write
+from benchmarks.planted import KINDS, Truth, check_culprits, pattern_of, planted_groups, write
+from workbench.answers import goes_wrong_at
 from workbench.assets import BLAME
-from workbench.credit import SCHEMES, assign_credit
+from workbench.credit import SCHEMES, assign_credit, credit_group
+from workbench.rewards import score_group
 from workbench.ui.handlers.scoring import blame_said, which_scheme
+from workbench.views.heatmap import credit_payload
 
 SPANS = ((0, 1), (2, 3))
 RIGHT = Truth("right", SPANS, (True, True), (), (0, 1, 2, 3))
@@ -52,6 +55,34 @@ def test_the_rows_of_outcome_and_process_by_hand() -> None:
     # process: A = 1 1 0.5 0.5 and -1 -1 0.5 0.5; mean |A| = 6 / 8.
     row = _row("process")
     assert (row["step"], row["push"], row["position"]) == pytest.approx((1.0, -1 / 0.75, 0.5 / 0.75), abs=1e-6)
+
+
+def test_the_page_outlines_the_planted_culprits() -> None:
+    for planted in planted_groups("chain-arithmetic", 20):
+        scored = score_group(planted.group, pattern_of(planted.task), ["step_correctness"])
+        payload = credit_payload(credit_group(scored))
+        for truth, rollout in zip(planted.truths, payload["rollouts"], strict=True):
+            found = [step["culprit"] for step in rollout["steps"] if "culprit" in step]
+            if truth.kind == "repaired":  # step_correctness goes on from the line that was wrong
+                found = found[:1]
+            assert found == list(truth.culprits)
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "at"),
+    [
+        ("", "Step 1: 7 + 5 = 12\n", None),
+        ("", "Step 1: 7 + 5 = 13\n", 17),
+        ("", "Step 1: 7 + 5 = 1\n", 17),  # too short: the end of the line is wrong
+        ("", "Step 1: 7 + 5 = 121\n", 18),  # too long
+        ("", "Step 1: 7 + 6 = 13\n", 12),
+        ("Step 1: 7 + 5 = 13\n", "Step 2: 13 * 2 = 26\n", None),  # a wrong result is blamed once
+        ("Step 1: 7 + 5 = 12\n", "Step 3: 12 * 2 = 24\n", None),  # not the line that is due
+        ("Step 1: 7 + 5 = 12\nStep 2: 12 * 2 = 24\n", "Answer: 25", 9),
+    ],
+)
+def test_where_a_step_goes_wrong_by_hand(before: str, step: str, at: int | None) -> None:
+    assert goes_wrong_at(before, step, 7, [["+", "5"], ["*", "2"]]) == at
 
 
 def test_tokens_of_the_environment_count_for_nothing_and_a_line_twice_is_compared() -> None:

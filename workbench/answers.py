@@ -620,6 +620,31 @@ def read_chain(
     return lines
 
 
+def goes_wrong_at(
+    text_before: str, step: str, start: int | None, operations: Sequence[Sequence[object]] | None
+) -> int | None:
+    """Return the character of a step at which it first differs from what would be right after ``text_before``.
+
+    Arguments as ``read_chain``. None for a step that is right, and for one that is badly written or not due, which is
+    wrong as a whole.
+    """
+    lines, at = read_chain(text_before, step, start, operations), 0
+    texts = [text for text in step.split("\n") if text not in ("", "<reasoning>", "</reasoning>")]
+    for text, line in zip(texts, lines, strict=False):
+        if not line.in_place:
+            return None
+        at = step.index(text, at)
+        if line.due:
+            due = " ".join(map(str, (line.before, *line.due)))
+            right = f"{text.partition(':')[0]}: {due} = {work_out(due)}"
+        else:
+            right = text.replace(str(line.result), str(line.before))
+        if text != right:
+            pairs = enumerate(zip(text, right, strict=False))
+            return at + next((i for i, (a, b) in pairs if a != b), min(len(text), len(right)))
+    return None
+
+
 _read_last: dict[tuple[Any, ...], _Chain] = {}
 """The lines read by the last call: an answer's next step goes on from them."""
 

@@ -1,5 +1,5 @@
 import { lossFormula, lossParts } from "../../workbench/views/drawing/formula.js";
-import { readRollout, settingsFor, tokenLosses } from "../../workbench/views/drawing/loss.js";
+import { noiseOf, readRollout, settingsFor, tokenLosses } from "../../workbench/views/drawing/loss.js";
 import { MEASURES, ofWhole, stepText } from "../../workbench/views/drawing/measures.js";
 import { equal, near } from "./assert.js";
 import { rollout } from "./rollout.js";
@@ -71,4 +71,15 @@ Deno.test("formulas have the token's numbers in their places", () => {
     weight: 1,
   });
   equal(textOf(written), "= 0.01 (−1.2000 · +1.0000 + 0.1 · 0.02) = \u22120.0123");
+});
+
+Deno.test("rounding is what the first pass and the sampler differ by, over what was sampled", () => {
+  const seen = (logprobs) => ({ loss: { passes: [{ logprobs }] } });
+  const rows = [
+    { logprobs: [-1, -2, -3], ...seen([-1.1, -1.9, -3]) },
+    { raw: [-1, -5], logprobs: [-9, -9], observed: [0, 1], ...seen([-1, -9]) },
+    { logprobs: [-7], ...seen(null) }, // its advantages are all 0
+  ];
+  near(noiseOf(rows, LOSS), Math.sqrt(0.02 / 4)); // off by -0.1, 0.1, 0, 0
+  equal(noiseOf(rows, { passes: [{ number: 2 }] }), 0);
 });

@@ -324,7 +324,9 @@ class NoSpread:
 
     @property
     def advice(self) -> str:
-        """The remedies in a line: "outcome weight 1, or scheme outcome"."""
+        """What to do, in a line: "outcome weight 1, or scheme outcome"."""
+        if not self.cause:
+            return "sample again, try a stronger policy, or add a reward that tells these answers apart"
         return ", or ".join(f"{remedy.label[:1].lower()}{remedy.label[1:]}" for remedy in self.remedies)
 
     def __str__(self) -> str:

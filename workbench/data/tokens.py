@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from workbench.assets import ASSETS
@@ -55,7 +56,7 @@ class Words:
         self._ids: dict[str, int] = {}
 
     def tokens(self, text: str) -> Tokens:
-        texts = tuple(_WORD.findall(text))
+        texts = tuple(map(intern, _WORD.findall(text)))  # few are distinct: each is kept once
         return Tokens(tuple(self._ids.setdefault(word, len(self._ids) + 1) for word in texts), texts)
 
     def decoded(self, ids: Sequence[int]) -> None:

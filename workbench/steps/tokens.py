@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, islice, pairwise
 from os.path import commonprefix
+from sys import intern
 from typing import Any
 
 from workbench.schema import Step
@@ -40,7 +41,7 @@ def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> list[str]:
     cuts = _byte_level_cuts(tokenizer, ids, text)
     if cuts is None:
         cuts = _window_cuts(lambda first, end: tokenizer.decode(ids[first:end]) if first < end else "", len(ids), text)
-    return [text[start:end] for start, end in pairwise([0, *cuts])]
+    return [intern(text[start:end]) for start, end in pairwise([0, *cuts])]  # few are distinct: each is kept once
 
 
 # --- byte-level vocabularies --------------------------------------------------------------------------------------

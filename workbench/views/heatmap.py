@@ -19,12 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from workbench.answers import goes_wrong_at
 from workbench.credit import (
     GAE,
     LENS_LOSSES,
@@ -342,6 +343,9 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
     }
     if scored.unsplit:
         payload["unsplit"] = True
+    for step, culprit in zip(payload["steps"], _culprits(credit, i), strict=True):
+        if culprit is not None:
+            step["culprit"] = culprit
     for k, step in enumerate(payload["steps"]):
         if logged := scored.logged_of(k):
             step["logged"] = logged
@@ -352,6 +356,18 @@ def _credited_payload(credit: Credit, i: int, matches: Spans, explained: bool) -
     if explained:
         payload["terms"], payload["why"] = _explanations(credit, i, scored)
     return payload
+
+
+def _culprits(credit: Credit, i: int) -> Iterator[int | None]:
+    """Yield the token at which each step goes wrong, of those that ``step_correctness`` calls wrong."""
+    rollout, columns = credit.scored.group.rollouts[i], credit.scored.group.columns
+    text, ends = rollout.text, list(accumulate(map(len, rollout.texts)))
+    for row in credit.rows(i):
+        at = None
+        if row["scores"].get("step_correctness") == 0:
+            chain = columns.get("start"), columns.get("operations")
+            at = goes_wrong_at(text[: row["start"]], text[row["start"] : row["end"]], *chain)
+        yield None if at is None else min(bisect_right(ends, row["start"] + at), len(ends) - 1)
 
 
 def why_payload(credit: Credit, rollout: int, token: int) -> WhyPayload:

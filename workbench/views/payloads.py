@@ -42,7 +42,10 @@ Logged = Sequence[tuple[str, str, Any]]
 
 
 class StepPayload(TypedDict):
-    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens; ``label`` is one given by hand."""
+    """``start`` and ``end`` are UTF-16 offsets, ``first`` and ``last`` tokens; ``label`` is one given by hand.
+
+    ``culprit`` is the token at which a wrong step goes wrong, where the task says what would be right.
+    """
 
     start: int
     end: int
@@ -51,6 +54,7 @@ class StepPayload(TypedDict):
     reward: float | None
     normalised: float | None
     scores: Scores
+    culprit: NotRequired[int]
     logged: NotRequired[Logged]
     label: NotRequired[bool | None]
 

@@ -17,7 +17,7 @@ const LATER_TITLE = "What the steps after this one add to its advantage, as it s
 const MANY_STEPS = 40; // of one rollout; those out of sight are laid out later
 const DRAWN_TOKENS = 20000; // of one rollout; more is a button away
 const DRAWN_CHARACTERS = 200000;
-const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned"]; // of a token, whatever it is coloured by
+const KEPT_CLASSES = ["eos", "empty", "straddles", "flips", "foreign", "match", "pinned", "culprit"]; // of a token, whatever it is coloured by
 
 /**
  * @param {Prepared} data @param {number} g @param {Measure} measure

@@ -29,6 +29,7 @@ const STRADDLES_TITLE =
   "A token that holds the end of one step and the start of the next; it counts for the first of the two";
 const JUDGED = "1 is right, by the outcome reward";
 const WRONG_TITLE = "It scores the step below 1. The colour need not say so: it may count later steps too.";
+const CULPRIT_TITLE = "The first token that would be another one, were the step right after what stands before it";
 const LATER_TITLE = "A token gets what later steps earn: of equally right steps an earlier one gets more";
 const TURN_TITLE = "Where a turn of the policy begins; the answer to a call stands below it";
 const HOLD_TITLE = "Keep this range while the drawing changes, so that a colour goes on meaning the same number";
@@ -117,6 +118,9 @@ export class Legend {
       ...(measure.key === "advantage" ? meaningOf(data) : []),
       ...(judgedBy === null ? [] : [sign(`${RIGHT} ${NOT_RIGHT}`, "right and wrong answer", `${JUDGED} ${judgedBy}`)]),
       sign(el("b", { class: "sign" }, WRONG), `wrong step${by}`, WRONG_TITLE),
+      ...(data.rollouts.some(hasCulprit)
+        ? [sign(el("span", { class: "culprit" }, "8"), "where a wrong step goes wrong", CULPRIT_TITLE)]
+        : []),
       sign("reward", "the step’s own, before anything is normalised", "The weighted sum of the step rewards"),
       sign("later", "what the steps after it add to its advantage", LATER_TITLE),
       ...(data.rollouts.some(straddles) ? [sign("┊", "token of two steps", STRADDLES_TITLE)] : []),
@@ -151,6 +155,9 @@ export class Legend {
     this.swatches.setAttribute("aria-label", scaleLabel(measure, range, fixed));
   }
 }
+
+/** @param {Credited} rollout */
+const hasCulprit = ({ steps }) => steps?.some(({ culprit }) => culprit !== undefined) ?? false;
 
 /** @param {Credited} rollout Whether a token of it holds the beginning of a step that it does not belong to. */
 const straddles = ({ steps, offsets }) => steps?.some(({ start, first }) => start < offsets[first]) ?? false;

@@ -6,10 +6,11 @@
 import { el } from "../dom.js";
 import { number, precise } from "../numbers.js";
 import { bound, formulaLine, lossFormula, lossParts } from "./formula.js";
-import { readRollout, settingsFor } from "./loss.js";
+import { noiseOf, readRollout, settingsFor } from "./loss.js";
 
 const TYPES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo"];
 const ON_POLICY = "on policy: every ratio is 1, and this group is taken for the whole batch";
+const NOISE = 1e-3; // a spread of log-probabilities below which rounding is not worth a word
 const BY_TOKENS = ["bnpo", "dapo", "cispo", "vespo"]; // which divide by all tokens of a batch
 
 export class Lens {
@@ -22,6 +23,7 @@ export class Lens {
     this.pass = 0;
     /** @type {LossPayload | undefined} */
     this.loss = undefined;
+    this.noise = 0;
     const select = (/** @type {string} */ label, /** @type {(value: string) => void} */ pick) =>
       el("select", {
         "aria-label": label,
@@ -56,6 +58,7 @@ export class Lens {
     const { loss, own, other } = this;
     if (!loss) return;
     this.pass = Math.min(this.pass, Math.max(0, loss.passes.length - 1));
+    this.noise = noiseOf(data.rollouts, loss);
     for (const rollout of data.rollouts) {
       for (const credited of rollout.twin ? [rollout, rollout.twin] : [rollout]) {
         const a = readRollout(settingsFor(loss, own), credited, this.pass);
@@ -93,10 +96,13 @@ export class Lens {
         : "";
       return `${ON_POLICY}${less}`;
     }
-    if (this.own !== loss.type) return `the run trained on ${loss.type}`;
+    const noise = this.noise < NOISE
+      ? ""
+      : `; sampling and training round differently: a ratio is ±${number(100 * this.noise, 2)} %`;
+    if (this.own !== loss.type) return `the run trained on ${loss.type}${noise}`;
     const logged = seen.logged === null ? "" : `; TRL’s loss is ${precise(seen.logged, 6)}`;
     const router = seen.router ? ` with the router’s loss, ${precise(seen.router, 3)}` : "";
-    return `Σ over the step’s batch ${precise(seen.total, 6)}${router}${logged}`;
+    return `Σ over the step’s batch ${precise(seen.total, 6)}${router}${logged}${noise}`;
   }
 
   /** @param {Prepared} data @param {Place} pinned The formulas with a token's numbers, and every loss of it. */

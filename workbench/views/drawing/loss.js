@@ -110,3 +110,23 @@ export function readRollout(settings, { advantages, loss, raw, logprobs, referen
     normaliser,
   });
 }
+
+/**
+ * How far the log-probabilities of the first pass stray from those of sampling: the weights are the same, so all that
+ * differs is rounding. In 16 bits it depends on how many rows are computed at once, too.
+ * @param {Credited[]} rollouts @param {LossPayload} loss the standard deviation; 0 where the first pass is not stored
+ */
+export function noiseOf(rollouts, { passes }) {
+  if (passes[0]?.number !== 1) return 0;
+  let [count, sum, squares] = [0, 0, 0];
+  for (const { raw, logprobs, loss, observed } of rollouts) {
+    const [seen, sampled] = [loss?.passes[0]?.logprobs, raw ?? logprobs];
+    if (!seen || !sampled) continue;
+    seen.forEach((value, t) => {
+      if (observed?.[t]) return;
+      const off = value - sampled[t];
+      [count, sum, squares] = [count + 1, sum + off, squares + off * off];
+    });
+  }
+  return count ? Math.sqrt(Math.max(0, squares / count - (sum / count) ** 2)) : 0;
+}

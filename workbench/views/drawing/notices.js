@@ -18,7 +18,6 @@ export function noticesOf({ rollouts, noSpread, warnings }, onRemedy) {
   const buttons = noSpread.remedies.map((label) =>
     el("button", { type: "button", class: "remedy", onclick: () => onRemedy?.(label) }, label)
   );
-  const other = "Sample again, try a stronger policy, or add a reward that tells these answers apart.";
-  const parts = onRemedy ? [`${noSpread.reason}. `, ...(buttons.length ? buttons : [other])] : [noSpreadText(noSpread)];
+  const parts = onRemedy && buttons.length ? [`${noSpread.reason}. `, ...buttons] : [noSpreadText(noSpread)];
   return [el("p", { role: "status" }, ...parts), ...lines];
 }

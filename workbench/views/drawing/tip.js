@@ -58,10 +58,12 @@ function content(rollout, t, measure) {
   const rows = facts(rollout, t, measure).map(({ name, value, shown }) =>
     el("tr", { class: shown ? "shown" : null }, el("th", { scope: "row" }, name), el("td", {}, value))
   );
+  const isCulprit = rollout.steps?.[rollout.stepOf[t]]?.culprit === t;
   const line = observationAt(rollout, t) ? OBSERVED : sumLine(rollout, t);
   return [
     el("b", {}, quoted(rollout.texts[t])),
     el("table", {}, ...rows),
+    ...(isCulprit ? [el("p", { class: "sum" }, "Its step goes wrong here.")] : []),
     ...remarks(rollout, rollout.stepOf[t]),
     ...(line ? [el("p", { class: "sum" }, line)] : []),
   ];

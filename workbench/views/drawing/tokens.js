@@ -203,11 +203,12 @@ export function partsOf({ steps, stepOf, offsets, texts }, t, cuts) {
 
 /** @param {Credited} rollout @param {number} t @param {Cuts} cuts */
 export function tokenElement(rollout, t, cuts) {
-  const { texts, twin, advantages } = rollout;
+  const { texts, twin, advantages, steps, stepOf } = rollout;
   const text = texts[t];
   const node = document.createElement("i"); // there are thousands
   node.setAttribute("data-t", String(t));
   if (advantages && twin?.advantages && advantages[t] * twin.advantages[t] < 0) node.classList.add("flips");
+  if (steps?.[stepOf[t]]?.culprit === t) node.classList.add("culprit");
   if (FOREIGN.test(text)) node.classList.add("foreign");
   if (t === texts.length - 1 && rollout.finished) {
     node.dataset.mark = text || "end";
