@@ -90,4 +90,4 @@ def test_the_rewards_left_out_are_named_with_what_would_use_them(
 def test_where_all_rewards_are_equal_no_setting_helps(outcomes: list[float | None] | None) -> None:
     flat = why_no_spread(credited(FLAT, outcomes))
     assert flat == NoSpread()
-    assert (str(flat), flat.advice if flat else None) == (NO_SPREAD, "")
+    assert (str(flat), flat.remedies if flat else None) == (NO_SPREAD, ())
