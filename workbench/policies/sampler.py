@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -315,16 +316,19 @@ def _sample_rows(
 ) -> None:
     """Sample the decoder's rows to their ends, into their places in ``sampled``."""
     process = logits_processors(sampling)
+    numbers, rows, places = _uploaded(numbers, decoder.logits.device), None, None
     reshapes = bool(sampling.top_k or sampling.min_p) or sampling.top_p < 1.0 or sampling.repetition_penalty != 1.0
     while not cancelled():
-        rows = decoder.rows
+        if rows is not decoder.rows:  # rows have left: their places are uploaded once
+            rows = decoder.rows
+            places = torch.tensor(rows, device=decoder.logits.device)
         put = {} if ends.episodes is None else ends.episodes.put(rows)
         with torch.inference_mode():
             logits = decoder.logits.float()  # (R, V)
             scores = process(decoder.padding)(decoder.seen, logits)
             logprobs = scores.log_softmax(-1)
             probabilities = logprobs.exp()
-            tokens = draw(probabilities, next(numbers)[rows].to(logits.device))  # (R,)
+            tokens = draw(probabilities, next(numbers)[places])  # (R,)
             if put:
                 tokens[list(put)] = torch.tensor(list(put.values()), device=tokens.device)
             of_tokens = _of_tokens(logprobs, tokens)
@@ -411,6 +415,15 @@ def uniform_numbers(seed: int, first_row: int, rows: int, total_rows: int) -> It
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield torch.rand(total_rows, generator=generator, dtype=torch.float64)[first_row : first_row + rows]
+
+
+AHEAD = 32
+"""Positions whose numbers are uploaded at once: a GPU would wait for each."""
+
+
+def _uploaded(numbers: Iterator[torch.Tensor], device: torch.device) -> Iterator[torch.Tensor]:
+    while ahead := list(islice(numbers, AHEAD)):
+        yield from torch.stack(ahead).to(device)
 
 
 BLOCK = 1024
