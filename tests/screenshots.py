@@ -169,7 +169,7 @@ def shoot_live(browser: Browser, app: App, album: Album, steps: int) -> None:
         page = pages.enter_context(_inspect(browser, app, first))
         page.get_by_role("tab", name="Train").click()
         page.locator("#steps input").fill(str(steps))
-        page.locator("#grpo-beta input").fill("0.01")
+        page.locator("#method-beta input").fill("0.01")
         page.locator("#start").click()
         expect(page.locator("#run-state")).to_have_text("starting")
         run = page.locator("#run-picker").input_value()

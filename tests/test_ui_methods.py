@@ -13,7 +13,20 @@ from workbench.config import leaves
 from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
 from workbench.ui.handlers import run_setup
-from workbench.ui.handlers.fields import INSPECTED, elem_id, fits, help_of, label_of, paths_of, run_form
+from workbench.ui.handlers.fields import (
+    INSPECTED,
+    Part,
+    elem_id,
+    fits,
+    help_of,
+    is_used,
+    label_of,
+    method_field,
+    method_form,
+    paths_of,
+    run_form,
+    shown,
+)
 from workbench.ui.handlers.page_state import PageState, Tab, builtin_row
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore
@@ -41,9 +54,16 @@ def changed(method: str) -> PageState:
     return with_values(draft_of(), {"method.name": method, "run.steps": 7, **settings})
 
 
+def form_of(method: str) -> list[Part]:
+    """The fields that are there while a method is chosen."""
+    before, after = run_form()
+    form = [("", [method_field(method)]), *before, *method_form(method), *after]
+    return [(title, [leaf for leaf in part if is_used(leaf.name, method)]) for title, part in form]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
-    draft, form = PageState.of(RunConfig.parse({"method": method})), run_form(method)
+    draft, form = PageState.of(RunConfig.parse({"method": method})), form_of(method)
     drawn = {leaf.name: leaf for _, part in form for leaf in part}
     for leaf in leaves(METHODS[method].section):
         if leaf.name.partition(".")[0] in ("name", *INSPECTED):
@@ -58,6 +78,20 @@ def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
     assert len({elem_id(path) for path in drawn}) == len(paths_of(form))
 
 
+def test_what_a_form_sends_undoes_neither_a_replacement_nor_a_later_change() -> None:
+    tab, field, other = Tab(draft_of()), "method.sampling.temperature", "method.sampling.num_generations"
+    first = tab.draft
+    tab.put(first, first.with_value(field, 0.5))
+    now = {field: first.value(field), other: 5}  # typed before the page has shown the replacement
+    assert tab.set_all("form", 3, 0, now)
+    assert (tab.draft.value(field), tab.draft.value(other)) == (0.5, 5)
+    assert not tab.set_all("form", 2, 0, now | {other: 4})  # sent before, and overtaken
+    assert tab.set_all("form", 4, 0, now | {other: first.value(other)})  # typed back
+    assert tab.draft.value(other) == first.value(other)
+    assert tab.set_all("form", 5, 1, now)  # the page has shown 0.5: its field was set to what it was before
+    assert (tab.draft.value(field), tab.draft.value(other)) == (first.value(field), 5)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_form_of_every_method_is_the_configuration(method: str, store: GroupStore) -> None:
     """In a file, a reload, a link, notebook code and Start (invariant 12)."""
@@ -68,9 +102,11 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     opened, _ = take_over(draft_of(), "c.yaml", RunConfig.from_yaml(config.to_yaml()))
     assert opened.config() == config
     tab = Tab(draft_of())
-    for path in paths_of(run_form(method)):
-        tab.set(path, draft.value(path))
-    assert tab.draft == draft
+    tab.choose("method.name", method)
+    values = {leaf.name: shown(leaf, draft.value(leaf.name)) for _, part in form_of(method) for leaf in part}
+    assert tab.set_all("run", 1, tab.replaced, values)
+    assert tab.draft.config() == config
+    assert not tab.set_all("run", 2, tab.replaced, values)  # the second time it is no news
     for memory, query in (({"page": dump(draft, "")}, {}), ({}, link_of(draft, ""))):
         restored = restore(json.dumps(memory) if memory else "", query, store)
         assert restored is not None

@@ -166,9 +166,9 @@ def test_a_list_that_a_later_one_overtook_changes_nothing() -> None:
 def test_the_weight_of_the_answer_outlasts_a_scheme_that_has_none() -> None:
     tab = Tab(form())
     tab.set_rewards({**sent(tab.draft), "outcome_weight": 0.5}, {})
-    tab.set("method.credit.scheme", "outcome")
+    tab.choose("method.credit.scheme", "outcome")
     assert "outcome_weight" not in tab.draft.credit
-    tab.set("method.credit.scheme", "position")
+    tab.choose("method.credit.scheme", "position")
     assert tab.draft.credit == {"scheme": "position", "outcome_weight": 0.5}
 
 

@@ -11,7 +11,6 @@ import gc
 import json
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -39,7 +38,6 @@ from workbench.ui.blocks import FewLists, Page, Sessions, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.example import first_draft, policy_status
-from workbench.ui.handlers.fields import REFERENCE
 from workbench.ui.handlers.help import guide, live
 from workbench.ui.handlers.page_state import Tab
 from workbench.ui.handlers.run_setup import inherited
@@ -59,7 +57,14 @@ from workbench.ui.tabs.form import (
     read,
     served,
 )
-from workbench.ui.tabs.inspect import build_inspect, opening, opening_outputs, wire_inspect
+from workbench.ui.tabs.inspect import (
+    POLICIES,
+    build_inspect,
+    opening,
+    opening_outputs,
+    policies_offered,
+    wire_inspect,
+)
 from workbench.ui.tabs.runs import build_runs, build_train, wire_run_actions, wire_train
 from workbench.ui.theme import theme
 from workbench.views.cards import FOLDER as VIEWS
@@ -98,7 +103,9 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             json.dumps({"title": TITLE, "loop": LOOP}),
             server_functions=served([policy_status], services),
         )
-        form = Form(draft=gr.State(Tab(first_draft())), bound={}, undo_before=gr.State(None), undo_notes=[])
+        first = first_draft()
+        form = Form(draft=gr.State(Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
+        form.undo_before, form.undo_notes, form.seen = gr.State(None), [], hidden("0")
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 build_inspect(form, services)
@@ -114,9 +121,10 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         wire_train(form, services, (is_shown.change, train_tab.select))
         wire_run_actions(form, tabs, [form.train.live, runs], services, asks)
         # By then there may be other runs, whose policies are offered.
-        policies = ("policy.path", REFERENCE)
-        offer = form.sampling.news
-        inspect_tab.select(lambda tab: form.sampling.tells_of(tab, policies)[offer], form.draft, offer, **LAST)
+        offered = [form.bound[path] for path in POLICIES]
+        inspect_tab.select(
+            lambda: [gr.update(**policies_offered(services, path)) for path in POLICIES], None, offered, **LAST
+        )
 
         def opened(request: gr.Request, kept: str, tab: Tab) -> Updates:
             # The tab that a link names, or that shows what the link is about.
@@ -126,8 +134,6 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
                 wanted = "train" if "run" in parameters else "runs" if "runs" in parameters else None
             draft, updates = opening(services, form, request, kept or "", read(tab))
             updates |= {form.train.inherited: facts_value(inherited(draft))}
-            if wanted == "train":
-                updates[form.run.version] = secrets.token_hex(8)
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 
         opens = [*opening_outputs(form), tabs, form.train.inherited]

@@ -123,49 +123,75 @@ def task_form() -> list[Part]:
     return [("", [leaf for leaf in _shared() if leaf.name.removeprefix("task.") in READING])]
 
 
-def run_form(method: str) -> list[Part]:
-    """The fields of a run by a method: those that matter most, then all others in parts."""
-    shared = {leaf.name: leaf for leaf in _shared()}
+def method_field(method: str) -> Leaf:
+    """The field that a method is chosen in, which says what the one chosen does."""
     known = METHODS[method]
-    about = Leaf(METHOD, str, False, f"{known.summary} {known.when}".strip(), None, "Method")
+    return Leaf(METHOD, str, False, f"{known.summary} {known.when}".strip(), None, "Method")
+
+
+def method_form(method: str) -> list[Part]:
+    """What only a method has: the settings that matter most, then all others; of GRPO, the engine, too."""
     own = {leaf.name: leaf for leaf in own_leaves(method)}
-    first = [own.pop(f"{method}.{name}") for name in known.settings] or [own.pop(name) for name in list(own)]
-    data = [shared[f"task.{name}"] for name in ("data", "data_columns")] if known.section.kind is not None else []
+    first = [own.pop(f"{method}.{name}") for name in METHODS[method].settings] or [own.pop(name) for name in list(own)]
+    engine = [leaf for leaf in _shared() if leaf.name.startswith("engine.") and method == FIRST]
+    return [("", first), (f"More of {method}", list(own.values())), ("Engine", engine)]
+
+
+def run_form() -> tuple[list[Part], list[Part]]:
+    """What runs by all methods have: the fields before the method's own, and those after them."""
+    shared = {leaf.name: leaf for leaf in _shared()}
+    choices = Literal.__getitem__((AS_INSPECT, *SCHEMES))
+    about = "How step rewards become token advantages in this run."
     main = [shared[path] for path in ("run.steps", "optimiser.learning_rate", "seed")]
-    if "credit" in known.section.model_fields:
-        choices = Literal.__getitem__((AS_INSPECT, *SCHEMES))
-        scheme = "How step rewards become token advantages in this run."
-        main.append(Leaf(RUN_SCHEME, choices, False, scheme, None, "Credit scheme"))
     folded = {
-        f"More of {method}": list(own.values()),
         "Optimiser": _beginning(shared, "optimiser."),
         "Measures, checkpoints, ranks": _beginning(shared, "run."),
-        **({"Engine": _beginning(shared, "engine.")} if method == "grpo" else {}),
         "Policy and adapter": [shared[LORA_RANK], *_beginning(shared, "policy.")],
     }
-    more = [(title, part) for title, part in folded.items() if part]
-    return [("", [about]), ("", data), ("", [*main, *first]), *more, ("", [shared["name"]])]
+    before = [[shared[path] for path in DATA], [*main, Leaf(RUN_SCHEME, choices, False, about, None, "Credit scheme")]]
+    return [("", part) for part in before], [*folded.items(), ("", [shared["name"]])]
+
+
+DATA = ("task.data", "task.data_columns")
+"""Fields of a method that trains on rows."""
+
+
+def is_used(path: str, method: str) -> bool:
+    """Whether a field of ``run_form`` means something to a method."""
+    section = METHODS[method].section
+    if path in DATA:
+        return section.kind is not None
+    return path != RUN_SCHEME or "credit" in section.model_fields
 
 
 def _beginning(shared: Mapping[str, Leaf], start: str) -> list[Leaf]:
     return [leaf for path, leaf in shared.items() if path.startswith(start) and path not in _NOT_DRAWN]
 
 
-def credit_form(prefix: str, options: Iterable[Option]) -> list[Part]:
-    """The options of a credit scheme, as its signature has them; those that few change are folded away."""
+def scheme_field(prefix: str) -> Leaf:
+    """The field that a scheme is chosen in; there may be none to compare with."""
+    names = list(SCHEMES) if prefix == CREDIT else [NONE, *SCHEMES]
+    label = "Scheme" if prefix == CREDIT else "Compare with"
+    return Leaf(f"{prefix}.scheme", Literal.__getitem__(tuple(names)), False, "", None, label)
+
+
+def credit_form(prefix: str) -> list[Part]:
+    """The options of all credit schemes by name; those that few change are folded away.
+
+    Of the page's own scheme, the weight of the final answer stands in the list of rewards.
+    """
+    options = {name: option for scheme in SCHEMES for name, option in options_of(scheme).items()}
+    shown = [option for option in options.values() if prefix == COMPARE or option is not _OUTCOME]
+    first = [option_leaf(prefix, option) for option in shown if option.name not in _SECONDARY]
+    return [("", first), ("Advanced credit", [option_leaf(prefix, one) for one in shown if one.name in _SECONDARY])]
+
+
+def option_leaf(prefix: str, option: Option) -> Leaf:
+    """An option of a credit scheme as a field."""
     kinds: dict[str, Any] = {"number": float, "switch": bool}
-    first, folded = list[Leaf](), list[Leaf]()
-    for option in options:
-        leaf = Leaf(
-            f"{prefix}.{option.name}",
-            kinds.get(option.kind) or Literal.__getitem__(tuple(option.choices)),
-            False,
-            option.help,
-            option.default,
-            OPTION_LABELS.get(option.name, option.name),
-        )
-        (folded if option.name in _SECONDARY else first).append(leaf)
-    return [("", first), ("Advanced credit", folded)]
+    kind = kinds.get(option.kind) or Literal.__getitem__(tuple(option.choices))
+    label = OPTION_LABELS.get(option.name, option.name)
+    return Leaf(f"{prefix}.{option.name}", kind, False, option.help, option.default, label)
 
 
 _SECONDARY = {"merge_equal", *CreditConfig.model_fields} - {"outcome_weight"}
@@ -205,6 +231,8 @@ def elem_id(path: str) -> str:
         if path.startswith(f"{prefix}."):
             name = path.removeprefix(f"{prefix}.")
             return f"{before}scheme" if name == "scheme" else f"{before}credit-{name.replace('_', '-')}"
+    section, _, name = path.partition(".")
+    path = f"method.{name}" if section in METHODS else path
     return str(SPECIAL.get(path, {}).get("elem_id") or re.sub(r"[._]", "-", path.removeprefix("method.pattern.")))
 
 
@@ -343,17 +371,6 @@ def options_of(scheme: str) -> dict[str, Option]:
     }
 
 
-def scheme_form(prefix: str, section: Section | None) -> list[Part]:
-    """The field of a scheme, and those of its options; of the one that is compared with, no scheme can be chosen."""
-    names = list(SCHEMES) if prefix == CREDIT else [NONE, *SCHEMES]
-    about = "" if prefix == CREDIT else "Compare with"
-    scheme = Leaf(f"{prefix}.scheme", Literal.__getitem__(tuple(names)), False, "", None, about or "Scheme")
-    known = () if section is None else options_of(section["scheme"]).values()
-    # Of the page's own scheme, the weight of the final answer stands in the list of rewards.
-    options = [option for option in known if prefix == COMPARE or option is not _OUTCOME]
-    return [("", [scheme]), *credit_form(prefix, options)]
-
-
 def credit_section(scheme: str, **options: Any) -> Section:
     """The section of a scheme with options by name; None and a clip of 0 stand for nothing set."""
     held = {name: value for name, value in options.items() if value is not None and (value or name != "clip")}
@@ -393,8 +410,10 @@ def _fits(option: Option, value: Any) -> bool:
     return value in option.choices if option.kind == "choice" else is_number
 
 
-def shown_values(section: Section) -> dict[str, Any]:
+def shown_values(section: Section | None) -> dict[str, Any]:
     """What each option's field shows, by name: what is set, or the scheme's default."""
+    if section is None:
+        return {}
     return {name: section.get(name, option.default) for name, option in options_of(section["scheme"]).items()}
 
 

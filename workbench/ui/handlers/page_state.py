@@ -57,6 +57,7 @@ from workbench.ui.handlers.fields import (
     configuration,
     credit_section,
     default_tree,
+    every_leaf,
     for_scheme,
     get,
     own_settings,
@@ -70,6 +71,7 @@ from workbench.ui.handlers.fields import (
     with_path,
     with_settings,
 )
+from workbench.ui.handlers.fields import shown as shown_value
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
@@ -384,13 +386,11 @@ class PageState(BaseModel):
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
 
     def value(self, path: str) -> Any:
-        """What is held of a field, by its path. Raises KeyError for what has none."""
+        """What is held of a field, by its path; None of an option that the scheme lacks. Raises KeyError."""
         section, _, name = path.rpartition(".")
-        if section == CREDIT:
-            return self.credit["scheme"] if name == "scheme" else shown_values(self.credit)[name]
-        if section == COMPARE:
-            compare = self.compare or {"scheme": NONE}
-            return compare["scheme"] if name == "scheme" else shown_values(compare)[name]
+        if section in (CREDIT, COMPARE):
+            credit = self.credit if section == CREDIT else self.compare
+            return (credit or {"scheme": NONE})["scheme"] if name == "scheme" else shown_values(credit).get(name)
         return getattr(self, name) if section == "page" else get(self.tree, path)
 
     def with_value(self, path: str, value: Any) -> PageState:
@@ -563,12 +563,12 @@ class Tab:
         self._lock = threading.Lock()
         self._draft = self._own(draft)
         self._asked: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
+        self._unseen: dict[int, PageState] = {}
+        self.replaced = 0
+        """How often an event set fields otherwise than by typing; the page says which of these it has shown."""
         self.task_asked = ""
         """The task that somebody typed last, which may be one that cannot be read yet."""
-        self.drawn: set[Any] = set()
-        """The forms that were drawn."""
-        self.news: dict[Any, set[str]] = {}
-        """Paths of fields that were set otherwise than in the field, by form."""
         self.editing = ""
         """The key of the reward in the editor."""
         self.rewards_told = 0
@@ -590,22 +590,44 @@ class Tab:
     def draft(self) -> PageState:
         return self._draft
 
-    def change(self, changed: Callable[[PageState], PageState]) -> bool:
-        """Change what is held by now, and say whether it differs."""
+    def change(self, changed: Callable[[PageState], PageState], *, replaces: bool = False) -> bool:
+        """Change what is held by now, and say whether it differs; ``replaces`` if the page has yet to show that."""
         with self._lock:
             before = self._draft
             self._draft = self._own(changed(before))
+            if replaces:
+                self._unseen[self.replaced] = before
+                self.replaced += 1
             return before != self._draft
 
-    def set(self, path: str, value: Any) -> bool:
-        """Set what a field holds, and say whether it is news."""
+    def choose(self, path: str, value: Any) -> bool:
+        """Set a field that others follow, a scheme or a method, and say whether it is news."""
 
         def changed(draft: PageState) -> PageState:
             draft = draft.with_value(path, value)
             weighed = self.outcome_weight is not None and path == f"{CREDIT}.scheme"
             return draft.with_outcome_weight(self.outcome_weight) if weighed else draft
 
-        return self.change(changed)
+        return self.change(changed, replaces=True)
+
+    def set_all(self, form: str, turn: int, seen: int, values: Mapping[str, Any]) -> bool:
+        """Set what the fields of a form hold, by path, and say whether anything is news.
+
+        ``turn`` counts the form's changes: one that a later one overtook changes nothing. ``seen`` is what the page had
+        shown of ``replaced``: a field that it has not touched since does not undo a later replacement.
+        """
+        with self._lock:
+            if turn < self._turns.get(form, 0):
+                return False
+            self._turns[form], before = turn, self._draft
+            self._unseen = {number: draft for number, draft in self._unseen.items() if number >= seen}
+            shows = self._unseen.get(seen, before)
+            news = {path: value for path, value in values.items() if is_news(shows, path, value)}
+            for path, value in news.items():
+                self._draft = self._own(self._draft.with_value(path, value))
+                if seen in self._unseen:
+                    self._unseen[seen] = self._unseen[seen].with_value(path, value)
+            return before != self._draft
 
     def set_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> None:
         """Set the list of rewards as the page holds it; one that a later one overtook on its way changes nothing.
@@ -623,13 +645,22 @@ class Tab:
         """Take over what an event changed from ``before`` to ``after``; what was changed meanwhile stays."""
         rows = tuple(row if row == before.row(row.key) else row.but() for row in after.rows)
         after = after.but(rows=rows)
-        self.change(lambda now: after if now is before else _merged(now, before, after))
+        self.change(lambda now: after if now is before else _merged(now, before, after), replaces=True)
 
     def asks(self, what: str = "scores") -> Callable[[], bool]:
         """Return a function that says whether the tab was not asked for the same since this call."""
         with self._lock:
             self._asked[what] = asked = self._asked.get(what, 0) + 1
         return lambda: self._asked[what] == asked
+
+
+def is_news(draft: PageState, path: str, value: Any) -> bool:
+    """Whether a field holds another value than the one that it shows of a draft."""
+    held = draft.value(path)
+    if path.startswith((f"{CREDIT}.", f"{COMPARE}.")):
+        return held is not None and value != held
+    leaf = every_leaf()[path]
+    return bool(value) != bool(held) if leaf.kind is bool else value != shown_value(leaf, held)
 
 
 def _merged(now: PageState, before: PageState, after: PageState) -> PageState:

@@ -4,16 +4,15 @@ state.
 A value reaches an element as one JSON string and is drawn by the page's scripts into text nodes; templates are
 constant, so that no data is ever evaluated or parsed as markup.
 
-What a tab holds is on the server (``page_state.Tab``). Each field's one event sets its own part of it; a form is drawn
-anew only where the draft changed otherwise, and then keeps the fields whose values stayed, with what is being typed
-there. Inspect gives away a link, files, notebook code, and the copy of its state that the browser tab keeps.
+What a tab holds is on the server (``page_state.Tab``). Each field is built once, and one event of all fields of a form
+sends what they hold; what replaces values sets exactly those. Inspect gives away a link, files, notebook code, and the
+copy of its state that the browser tab keeps.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -29,16 +28,22 @@ from workbench.rewards.judges import Judges
 from workbench.steps import NUMBERS
 from workbench.ui.handlers.example import columns_text, first_group, preset_of, preview
 from workbench.ui.handlers.fields import (
+    COMPARE,
+    CREDIT,
+    DATA,
     METHOD,
     REGEX,
+    RUN_SCHEME,
     SPECIAL,
     Part,
     choices_of,
     elem_id,
-    every_leaf,
     help_of,
+    is_used,
     label_of,
-    paths_of,
+    method_field,
+    option_leaf,
+    options_of,
 )
 from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.group_export import EXPORTS, stem
@@ -188,10 +193,11 @@ def heading(text: str) -> None:
 class Form(SimpleNamespace):
     """The draft and the page's widgets by name; those of a part of the page are a namespace of their own.
 
-    ``draft`` holds the ``Tab``, ``bound`` has the fields that stand in the page as it is built, by path. Drawn forms
-    (``form.DrawnForm``) are ``pattern``, ``credit``, ``compare``, ``sampling``, ``isolation``, ``run``, and
-    ``task_rows``, which says how the task's rows are read, the first of which ``task_preview`` shows; they are folded
-    away in ``task_fold``, which is in ``more``.
+    ``draft`` holds the ``Tab``, ``first`` is what it opens with. ``bound`` has the fields of the configuration by path,
+    each built once, ``leaves`` what they are; ``seen`` holds how many replacements of their values the page has shown;
+    ``methods`` the columns of what only a method has, ``schemes`` those of the options of the page's scheme and of the
+    second. ``task_preview`` shows the first rows of the task, beside the
+    fields that say how they are read; they are folded away in ``task_fold``, which is in ``more``.
 
     ``rewards`` is the list of rewards, whose value is in ``rows``, and the ``code`` of the one in the editor.
 
@@ -205,17 +211,16 @@ class Form(SimpleNamespace):
         return [self.draft]
 
     @property
-    def forms(self) -> list[Any]:
-        """Those that are drawn; all but the last two as the page opens."""
-        return [self.pattern, self.credit, self.compare, self.sampling, self.isolation, self.task_rows, self.run]
-
-    @property
     def outputs(self) -> list[Any]:
         """What ``form.shown`` may set."""
         example = [self.task, self.example, self.columns, self.preset, self.task_preview]
-        versions = [part for form in self.forms for part in (form.version, form.news)]
         undo = [self.undo_before, *self.undo_notes]
-        return [*example, *self.bound.values(), self.rewards.rows, *versions, *undo]
+        columns = [*self.methods.values(), *self.schemes.values()]
+        return [*example, self.seen, *self.bound.values(), *columns, self.rewards.rows, *undo]
+
+    def options(self, prefix: str) -> list[str]:
+        """The paths of the options of the page's scheme, or of the second."""
+        return [path for path in self.bound if path.startswith(f"{prefix}.") and not path.endswith(".scheme")]
 
     def undo_values(self, before: Any, said: str) -> dict[Any, Any]:
         """What has the notes say what was replaced; ``said`` is their value."""
@@ -230,95 +235,66 @@ Answer = Callable[[gr.Request, Tab, PageState], Updates]
 """What a change of a field does: of the request, the tab, and the draft before it."""
 
 
-# ── a form ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── fields ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class DrawnForm:
-    """A form where it stands in the page. ``draws`` says of a draft which fields it has; a change of one of those in
-    ``redraws`` changes others. ``more`` says what a field's widget has beside what its section says.
+def build_fields(form: Form, parts: Iterable[Part], more: Callable[[str], dict[str, Any]] = lambda path: {}) -> None:
+    """Build the fields of a form once, showing the page as it opens. ``more`` is what a widget has beside its leaf."""
+    for title, part in parts:
+        if not part:
+            continue
+        with gr.Accordion(title, open=False, elem_classes=["fold"]) if title else nullcontext():
+            with gr.Row(elem_classes=["fields", "drawn-fields"]):
+                for leaf in part:
+                    value = form.first.value(leaf.name)
+                    if value is None and leaf.name.startswith((f"{CREDIT}.", f"{COMPARE}.")):
+                        value = leaf.default  # of an option that the scheme lacks
+                    form.bound[leaf.name] = widget(leaf, value, **more(leaf.name))
+                    form.leaves[leaf.name] = leaf
 
-    ``wire`` says what a change of a field does. The form is drawn where its fields are others than before; a value that
-    is set otherwise than in its field is set alone, so that what is typed elsewhere stays.
-    """
 
-    def __init__(
-        self,
-        tab: gr.State,
-        draws: Callable[[PageState], list[Part]],
-        redraws: Iterable[str] = (),
-        more: Callable[[str], dict[str, Any]] = lambda path: {},
-    ) -> None:
-        self.tab, self.draws, self.redraws, self.more = tab, draws, frozenset(redraws), more
-        self.version, self.news = hidden(), hidden()
-        self.answer: Answer = lambda request, tab, before: {}
-        self.outputs: list[Any] = []
-        gr.render([tab], [self.version.change], queue=False, show_progress="hidden")(self._draw)
+def on_change(form: Form, paths: Iterable[str], answer: Answer, outputs: Iterable[Any]) -> None:
+    """Have one event answer any change of these fields: it sends the values of all, and the latest wins."""
+    paths = list(paths)
+    fields = [form.bound[path] for path in paths]
 
-    def wire(self, answer: Answer, outputs: Iterable[Any]) -> None:
-        """Have ``answer`` answer each change of a field; ``outputs`` are what it may set."""
-        self.answer, self.outputs = answer, list(dict.fromkeys(outputs))
+    def changed(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Any:
+        before, (turn, seen) = tab.draft, json.loads(sent)
+        is_news = tab.set_all(paths[0], int(turn), int(seen), dict(zip(paths, values, strict=True)))
+        return answer(request, tab, before) if is_news else gr.skip()
 
-    def opens(self, event: Any) -> None:
-        """Draw the form at the first of these events."""
+    events = [changes(field) for field in fields]
+    gr.on(events, changed, [form.draft, form.seen, *fields], list(dict.fromkeys(outputs)), js=COUNT, **LAST)
 
-        def first(tab: Tab) -> Any:
-            return gr.skip() if self in tab.drawn else secrets.token_hex(8)
 
-        event(first, self.tab, self.version, **LAST)
+COUNT = """(tab, seen, ...values) => {
+  globalThis.changesSent = (globalThis.changesSent ?? 0) + 1;
+  return [tab, JSON.stringify([globalThis.changesSent, seen]), ...values];
+}"""
+"""Numbers the changes that are sent: Gradio sends two of one moment side by side, and one may overtake the other."""
 
-    def tells(self, before: PageState, after: PageState, tab: Tab, *, but: str = "") -> Updates:
-        """What has the form show another draft than before; nothing where it shows the same."""
-        paths, now = (paths_of(self.draws(draft)) for draft in (before, after))
-        if paths != now:
-            return {self.version: secrets.token_hex(8)}
-        return self.tells_of(tab, [path for path in now if path != but and before.value(path) != after.value(path)])
 
-    def tells_of(self, tab: Tab, paths: Iterable[str]) -> Updates:
-        """What has fields of the form show what the tab holds of them."""
-        news = set(paths)
-        if not news:
-            return {}
-        tab.news.setdefault(self, set()).update(news)
-        return {self.news: secrets.token_hex(8)}
+def scheme_view(form: Form, prefix: str, draft: PageState) -> Updates:
+    """What a scheme's fields show: those of its options are there, with its defaults and what they mean to it."""
+    section = draft.credit if prefix == CREDIT else draft.compare
+    options = {} if section is None else options_of(section["scheme"])
+    updates: Updates = {form.schemes[prefix]: gr.update(visible=section is not None)}
+    for path in form.options(prefix):
+        name = path.rpartition(".")[2]
+        if name in options:
+            about = help_of(option_leaf(prefix, options[name])) or None
+            updates[form.bound[path]] = gr.update(visible=True, value=draft.value(path), info=about)
+        else:
+            updates[form.bound[path]] = gr.update(visible=False)
+    return updates
 
-    def _draw(self, tab: Tab) -> None:
-        draft = tab.draft
-        tab.drawn.add(self)
-        tab.news.pop(self, None)
-        fields: dict[str, tuple[Leaf, Any]] = {}
-        for place, (title, part) in enumerate(self.draws(draft)):
-            if not part:
-                continue
-            folded = {"open": False, "elem_classes": ["fold"], "key": f"fold {title}"}
-            with gr.Accordion(title, **folded) if title else nullcontext():
-                with gr.Row(elem_classes=["fields", "drawn-fields"], key=f"row {place} {title}"):
-                    fields |= {leaf.name: (leaf, self._field(leaf, draft.value(leaf.name))) for leaf in part}
 
-        def refresh(tab: Tab) -> list[Any]:
-            """Set the fields whose values were set otherwise."""
-            news, draft = tab.news.pop(self, set()), tab.draft
-            return [
-                gr.update(value=shown_value(leaf, draft.value(path)), **self.more(path)) if path in news else gr.skip()
-                for path, (leaf, _) in fields.items()
-            ]
-
-        self.news.change(
-            refresh, [self.tab], [field for _, field in fields.values()], key=f"news {self.news._id}", **LAST
-        )
-
-    def _field(self, leaf: Leaf, value: Any) -> Any:
-        redraws, field = leaf.name in self.redraws, widget(leaf, value, key=leaf.name, **self.more(leaf.name))
-
-        def changed(request: gr.Request, tab: Tab, value: Any) -> Any:
-            before = tab.draft
-            if not tab.set(leaf.name, value):
-                return gr.skip()
-            updates = self.answer(request, tab, before)
-            return updates | self.tells(before, tab.draft, tab, but=leaf.name) if redraws else updates
-
-        outputs = [*self.outputs, self.version, self.news]
-        changes(field)(changed, [self.tab, field], outputs, key=leaf.name, **LAST)
-        return field
+def method_view(form: Form, method: str) -> Updates:
+    """What is there of a method: its own fields, and those of all that mean something to it."""
+    about = help_of(method_field(method))
+    updates: Updates = {column: gr.update(visible=name == method) for name, column in form.methods.items()}
+    updates |= {form.bound[path]: gr.update(visible=is_used(path, method)) for path in (*DATA, RUN_SCHEME)}
+    return updates | {form.bound[METHOD]: gr.update(info=about)}
 
 
 def widget(leaf: Leaf, value: Any, **more: Any) -> Any:
@@ -363,13 +339,18 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     tab = before.tab
     assert tab is not None
     tab.put(before, after)
-    updates: Updates = {
-        field: gr.update(value=after.value(path))
+    updates: Updates = {form.seen: str(tab.replaced)} | {
+        field: gr.update(value=shown_value(form.leaves[path], after.value(path)))
         for path, field in form.bound.items()
         if before.value(path) != after.value(path)
     }
-    for drawn in form.forms:
-        updates |= drawn.tells(before, after, tab)
+    if before.credit != after.credit:
+        updates |= scheme_view(form, CREDIT, after)
+    if before.compare != after.compare:
+        updates |= scheme_view(form, COMPARE, after)
+    if before.method != after.method:
+        updates |= method_view(form, after.method)
+        updates[form.bound[METHOD]]["value"] = after.method
     if list_value(before) != list_value(after):
         updates[form.rewards.rows] = list_value(tab.draft)
     if (after.regex, after.kind) != (before.regex, before.kind):
@@ -388,15 +369,10 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     return updates | {form.columns: note_value(columns_text(after.columns))}
 
 
-def form_note_value(note: Note | None, method: str = "") -> str:
-    """A note on the whole form, which marks the fields whose paths its lines begin with.
-
-    ``method`` is the one chosen, whose own settings go by its name on the page.
-    """
+def form_note_value(note: Note | None) -> str:
+    """A note on the whole form, which marks the fields whose paths its lines begin with."""
     paths = [] if note is None else [line.partition(":")[0] for line in note.text.splitlines()]
-    section, own = "method.", {METHOD, *(leaf.name for leaf in every_leaf().values())}
-    named = [p if p in own or not p.startswith(section) else f"{method}.{p.removeprefix(section)}" for p in paths]
-    return note_value(note, fields=[elem_id(path) for path in named if re.fullmatch(r"[\w.]+", path)])
+    return note_value(note, fields=[elem_id(path) for path in paths if re.fullmatch(r"[\w.]+", path)])
 
 
 # ── what Inspect gives away ──────────────────────────────────────────────────────────────────────────────────────────

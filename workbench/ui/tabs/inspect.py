@@ -10,11 +10,13 @@ import random
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
 from pydantic import validate_call
 
+from workbench.config import Leaf
 from workbench.data import HUB, TASKS
 from workbench.data.hand_labels import HandLabels
 from workbench.errors import WorkbenchError
@@ -40,10 +42,13 @@ from workbench.ui.handlers.fields import (
     REFERENCE,
     REGEX,
     TEXT,
+    credit_form,
     isolation_form,
+    options_of,
+    paths_of,
     pattern_form,
     sampling_form,
-    scheme_form,
+    scheme_field,
     task_form,
 )
 from workbench.ui.handlers.group_export import LABELLING
@@ -67,11 +72,10 @@ from workbench.ui.handlers.sharing import restore
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
-    DrawnForm,
     Form,
     Updates,
+    build_fields,
     build_share,
-    changes,
     drawn,
     field,
     form_note_value,
@@ -80,10 +84,13 @@ from workbench.ui.tabs.form import (
     kept_value,
     note,
     note_value,
+    on_change,
     read,
+    scheme_view,
     served,
     shown,
     start_and_cancel,
+    widget,
     wire_cancel,
     wire_share,
 )
@@ -113,7 +120,7 @@ KINDS = [
 
 def build_inspect(form: Form, services: Services) -> None:
     """The widgets, showing the page as it opens."""
-    tab, first = form.draft, handlers.first_draft()
+    first = form.first
 
     @validate_call
     def why(tab: str, rollout: int, token: int, which: str = "a") -> WhyPayload | None:
@@ -124,27 +131,27 @@ def build_inspect(form: Form, services: Services) -> None:
             form.door = build_door()
             _build_example(form, first)
             _build_pattern(form, first)
-            form.pattern = DrawnForm(tab, lambda draft: pattern_form())
+            build_fields(form, pattern_form())
             form.pattern_note = note("pattern-note")
             heading("Rewards")
             form.rewards = build_reward_list(services, first)
             form.isolation_note = note("isolation-note")
             heading("Credit")
-            form.credit = DrawnForm(tab, lambda draft: scheme_form(CREDIT, draft.credit), [f"{CREDIT}.scheme"])
+            _build_scheme(form, CREDIT)
             form.formula = note("formula", value=note_value(scheme_note(first.credit)), classes=["one-line"])
             with gr.Accordion("Which scheme?", open=False, elem_id="which-scheme", elem_classes=["fold"]):
                 gr.HTML(which_scheme(), elem_classes=["note"])
-            form.compare = DrawnForm(tab, lambda draft: scheme_form(COMPARE, draft.compare), [f"{COMPARE}.scheme"])
+            _build_scheme(form, COMPARE)
             form.credit_note = note("credit-note")
             heading("Sampling")
-            form.sampling = DrawnForm(tab, lambda draft: sampling_form(), more=_policies(services))
+            build_fields(form, sampling_form(), partial(policies_offered, services))
             note("trust-model", value=note_value(TRUST_MODEL))
-            form.isolation = DrawnForm(tab, lambda draft: isolation_form())
+            build_fields(form, isolation_form())
             with gr.Accordion("More", open=False, elem_id="more", elem_classes=["fold"]) as form.more:
                 with gr.Accordion(
                     "Rows: columns, filter, split", open=False, elem_id="task-reading", elem_classes=["fold"]
                 ) as form.task_fold:
-                    form.task_rows = DrawnForm(tab, lambda draft: task_form())
+                    build_fields(form, task_form())
                     form.task_preview = drawn("task-preview", "taskRows", preview(first), classes=["note"])
                 form.start_over = gr.Button("Start over", elem_id="start-over", elem_classes=["small"], min_width=0)
             with gr.Column(elem_id="actions", min_width=0):  # always in sight below the controls
@@ -164,6 +171,7 @@ def build_inspect(form: Form, services: Services) -> None:
                 "drawing", "inspect", server_functions=[*served([why]), *served(LABELLING, services.workspace)]
             )
             form.rewards.code = build_editor()
+    form.inspected = list(form.bound)
 
 
 def _build_example(form: Form, first: PageState) -> None:
@@ -176,7 +184,7 @@ def _build_example(form: Form, first: PageState) -> None:
         form.previous = gr.Button("‹", elem_id="example-previous", min_width=0, elem_classes=["small"])
         form.following = gr.Button("›", elem_id="example-next", min_width=0, elem_classes=["small"])
         form.chance = gr.Button("random", elem_id="example-random", min_width=0, elem_classes=["small"])
-    form.bound[TEXT] = field("prompt", str, "Prompt", first.text, lines=2, max_lines=12)
+    _bind(form, Leaf(TEXT, str, False, "", "", "Prompt"), first.text, lines=2, max_lines=12)
     form.prompting = note("prompting")
     form.columns = note("columns", value=note_value(handlers.columns_text(first.columns)), classes=["one-line"])
 
@@ -191,22 +199,33 @@ def _build_pattern(form: Form, first: PageState) -> None:
             handlers.preset_of(first.regex, first.kind),
             choices=[*PRESETS, handlers.CUSTOM],
         )
-        kind = field("kind", str, "Each match", first.kind, choices=KINDS)
+        _bind(form, Leaf(KIND, str, False, "", None, "Each match"), first.kind, choices=KINDS)
     # Of a fixed height for Gradio, which would lay the page out at every key; the style sheet sizes it.
-    form.bound[REGEX] = field("regex", str, "Regular expression", first.regex, lines=2, max_lines=2)
-    form.bound[KIND] = kind
+    _bind(form, Leaf(REGEX, str, False, "", None, "Regular expression"), first.regex, lines=2, max_lines=2)
 
 
-def _policies(services: Services) -> Callable[[str], dict[str, Any]]:
-    """What the fields that name a policy offer: those that came along, and those of the workspace's runs."""
+def _bind(form: Form, leaf: Leaf, value: Any, **more: Any) -> None:
+    form.bound[leaf.name], form.leaves[leaf.name] = widget(leaf, value, **more), leaf
 
-    def choices(path: str) -> dict[str, Any]:
-        if path not in ("policy.path", REFERENCE):
-            return {}
-        names = policy_choices(services.workspace)
-        return {"choices": names if path != REFERENCE else [("none", ""), *((name, name) for name in names)]}
 
-    return choices
+def _build_scheme(form: Form, prefix: str) -> None:
+    """The field of a scheme, and those of the options of all schemes, of which its own are there."""
+    build_fields(form, [("", [scheme_field(prefix)])])
+    section = form.first.credit if prefix == CREDIT else form.first.compare
+    own = {} if section is None else options_of(section["scheme"])
+    with gr.Column(visible=section is not None, min_width=0) as form.schemes[prefix]:
+        build_fields(form, credit_form(prefix), lambda path: {"visible": path.rpartition(".")[2] in own})
+
+
+def policies_offered(services: Services, path: str) -> dict[str, Any]:
+    """What a field that names a policy offers: those that came along, and those of the workspace's runs."""
+    if path not in POLICIES:
+        return {}
+    names = policy_choices(services.workspace)
+    return {"choices": names if path != REFERENCE else [("none", ""), *((name, name) for name in names)]}
+
+
+POLICIES = ("policy.path", REFERENCE)
 
 
 Score = Callable[[gr.Request, Tab], Updates]
@@ -306,10 +325,13 @@ def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any
     """What a change of each field does: nearly always, the group is scored anew."""
     rewards = form.rewards
 
-    def isolate(request: gr.Request, held: Tab) -> Updates:
-        """Say what this system lacks of the isolation that is asked for."""
-        worker = services.reward_worker(request.session_hash or "", isolate=read(held).isolates)
-        return score(request, held) | {form.isolation_note: note_value(isolation_note(worker))}
+    def answer(request: gr.Request, held: Tab, before: PageState) -> Updates:
+        """Score the group, and say what this system lacks of the isolation that is asked for."""
+        draft, updates = read(held), score(request, held)
+        if draft.isolates == before.isolates:
+            return updates
+        worker = services.reward_worker(request.session_hash or "", isolate=draft.isolates)
+        return updates | {form.isolation_note: note_value(isolation_note(worker))}
 
     def read_rows(request: gr.Request, held: Tab, before: PageState) -> Updates:
         """The rows of the task that is typed, which may be one that could not be read without what was typed now."""
@@ -324,14 +346,6 @@ def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any
         updates = shown(form, draft, after)
         return updates | score(request, held) | {form.task_preview: preview(after)}
 
-    def score_if(changed: Callable[..., bool]) -> Any:
-        """An event that has the group scored if it changed what the tab holds."""
-
-        def event(request: gr.Request, tab: Tab, *given: Any) -> Any:
-            return score(request, tab) if changed(tab, *given) else gr.skip()
-
-        return event
-
     def list_changed(request: gr.Request, tab: Tab, sent: str) -> Any:
         tab.set_rewards(json.loads(sent), services.estimates)
         return score(request, tab)
@@ -339,16 +353,23 @@ def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any
     rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
 
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-    for scored in (form.pattern, form.credit, form.compare, form.sampling):
-        scored.wire(lambda request, held, before: score(request, held), outputs)
-    form.isolation.wire(lambda request, held, before: isolate(request, held), [*outputs, form.isolation_note])
-    form.task_rows.wire(read_rows, [*outputs, *form.outputs])
-    form.task_rows.opens(form.task_fold.expand)
+    rows = set(paths_of(task_form()))
+    schemes = [f"{CREDIT}.scheme", f"{COMPARE}.scheme"]
+    scored = [path for path in form.inspected if path not in (KIND, *schemes, *rows)]
+    on_change(form, scored, answer, [*outputs, form.isolation_note])
+    on_change(form, rows, read_rows, [*outputs, *form.outputs])
+    for prefix, path in zip((CREDIT, COMPARE), schemes, strict=True):
+        _wire_scheme(form, prefix, form.bound[path], score, outputs)
 
-    for path, widget in form.bound.items():
-        if path != KIND:
-            event = score_if(lambda tab, value, path=path: tab.set(path, value))
-            changes(widget)(event, [form.draft, widget], outputs, **LAST)
+
+def _wire_scheme(form: Form, prefix: str, field: Any, score: Score, outputs: list[Any]) -> None:
+    def choose(request: gr.Request, held: Tab, scheme: str) -> Any:
+        if not held.choose(f"{prefix}.scheme", scheme):
+            return gr.skip()
+        return score(request, held) | scheme_view(form, prefix, read(held)) | {form.seen: str(held.replaced)}
+
+    options = [form.schemes[prefix], *(form.bound[path] for path in form.options(prefix))]
+    field.input(choose, [form.draft, field], [*outputs, form.seen, *options], **LAST)
 
 
 def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
@@ -462,8 +483,8 @@ def _wire_examples(form: Form, then_score: ThenScore) -> None:
 
         return step
 
-    for widget, by in ((form.previous, -1), (form.following, 1)):
-        then_score(widget.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
+    for button, by in ((form.previous, -1), (form.following, 1)):
+        then_score(button.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
     left = gr.on([form.example.submit, form.example.blur], move(0), inputs, form.outputs, queue=False, **PRIVATE)
     then_score(left)
 
@@ -503,7 +524,6 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
                 form.task_preview: refused(error),
                 form.more: unfolded,
                 form.task_fold: unfolded,
-                form.task_rows.version: secrets.token_hex(8),
             }
             return
         said = f"{after.task} brings its own pattern, rewards and length"
@@ -624,9 +644,9 @@ def opening(
         form.share.kept: kept_value(services, draft, first=True, restored=restored is not None, tab=tab),
         form.isolation_note: note_value(isolation_note(worker)),
     }
-    for part in form.forms[:-2]:
-        updates[part.version] = secrets.token_hex(8)
     if restored is not None:
         problems = Note("; ".join(restored.problems), level="warning") if restored.problems else None
         updates |= shown(form, before, draft) | {form.share.problem: note_value(problems)}
+    for path in POLICIES:
+        updates[form.bound[path]] = gr.update(value=draft.value(path), **policies_offered(services, path))
     return draft, updates

@@ -16,12 +16,13 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.config.run import METHODS
 from workbench.errors import WorkbenchError
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_setup
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS, run_preflight
-from workbench.ui.handlers.fields import METHOD, run_form
+from workbench.ui.handlers.fields import DATA, METHOD, RUN_SCHEME, is_used, method_field, method_form, run_form
 from workbench.ui.handlers.group_export import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import run_as_reward
@@ -33,16 +34,18 @@ from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
-    DrawnForm,
     Form,
     Updates,
+    build_fields,
     drawn,
     facts_value,
     form_note_value,
     heading,
     kept_value,
+    method_view,
     note,
     note_value,
+    on_change,
     read,
     served,
     shown,
@@ -132,7 +135,7 @@ def build_train(form: Form, services: Services) -> None:
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
             heading("Next run")
-            form.run = DrawnForm(form.draft, lambda draft: run_form(draft.method), [METHOD])
+            _build_run(form)
             rows = note("rows-found")
             with gr.Column(elem_classes=["actions"], min_width=0):
                 estimate = drawn("estimate", "facts")
@@ -161,6 +164,18 @@ def build_train(form: Form, services: Services) -> None:
     )
 
 
+def _build_run(form: Form) -> None:
+    """The fields of a run: those of all methods, each method's own in a column, and the rest."""
+    method = form.first.method
+    used = {path: {"visible": is_used(path, method)} for path in (*DATA, RUN_SCHEME)}
+    before, after = run_form()
+    build_fields(form, [("", [method_field(method)]), *before], lambda path: used.get(path, {}))
+    for name in METHODS:
+        with gr.Column(visible=name == method, min_width=0) as form.methods[name]:
+            build_fields(form, method_form(name))
+    build_fields(form, after)
+
+
 def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
     """``shows`` are the events after which the tab may be looked at."""
     widgets, kept = form.train, form.share.kept
@@ -169,7 +184,7 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
         draft = read(*held)
         run, problem = run_setup.start_run(draft, services)
         findings = "" if run else gr.skip()  # the run takes their place
-        return [_live_value(run), form_note_value(problem, draft.method), findings]
+        return [_live_value(run), form_note_value(problem), findings]
 
     outputs = [widgets.live, widgets.start_note, widgets.preflight.findings]
     widgets.start.click(start, form.inputs, outputs, concurrency_limit=1, **PRIVATE)
@@ -196,15 +211,22 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
     # The end of the run that was watched tells its pace.
     outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.preflight.go, widgets.preflight.cancel]
     gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
-    form.run.wire(
-        lambda request, tab, before: {
-            **describe(request, tab),
-            kept: kept_value(services, read(tab)),
-            widgets.start_note: "",  # of what Start was refused for before
-        },
-        [*outputs, kept, widgets.start_note],
-    )
-    form.run.opens(shows[-1])
+
+    def answer(request: gr.Request, tab: Tab, before: PageState) -> Updates:
+        # The note is of what Start was refused for before.
+        return {**describe(request, tab), kept: kept_value(services, read(tab)), widgets.start_note: ""}
+
+    answered = [*outputs, kept, widgets.start_note]
+    on_change(form, [path for path in form.bound if path not in (METHOD, *form.inspected)], answer, answered)
+
+    def choose(request: gr.Request, tab: Tab, method: str) -> Any:
+        before = tab.draft
+        if not tab.choose(METHOD, method):
+            return gr.skip()
+        return answer(request, tab, before) | method_view(form, method) | {form.seen: str(tab.replaced)}
+
+    shown_by = [form.seen, *form.methods.values(), *(form.bound[path] for path in (METHOD, *DATA, RUN_SCHEME))]
+    form.bound[METHOD].input(choose, [form.draft, form.bound[METHOD]], [*answered, *shown_by], **LAST)
 
 
 def _live_value(run: str | None, *, pressed: bool = True) -> str:
