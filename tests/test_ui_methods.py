@@ -135,6 +135,8 @@ def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStor
     first = with_values(opened, {"method.name": "grpo"})
     assert (first.config().grpo.beta, first.rows, first.regex) == (0.5, draft.rows, draft.regex)
     assert "a.jsonl" not in json.dumps(link_of(draft, ""))
+    linked = json.loads(link_of(draft, "")["settings"])
+    assert (linked["method.beta"], linked["grpo.beta"]) == (0.3, 0.5)
 
 
 def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() -> None:

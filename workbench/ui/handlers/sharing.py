@@ -41,6 +41,7 @@ from workbench.ui.handlers.example import CUSTOM, choose_example, find_task, fir
 from workbench.ui.handlers.fields import (
     ISOLATE,
     KIND,
+    METHOD,
     REGEX,
     Section,
     changed,
@@ -87,7 +88,8 @@ def dump(draft: PageState, saved: str) -> dict[str, Any]:
 def link_of(draft: PageState, saved: str) -> dict[str, str]:
     """The parameters of a link to what is on screen, as far as they fit into an address.
 
-    Its settings are what differs from how the task opens, by path; of the rewards, those that are built in.
+    Its settings are what differs from how the task opens, by path, a setting of another method than the one chosen by
+    that method's name; of the rewards, those that are built in.
     """
     preset = preset_of(draft.regex, draft.kind)
     pattern = {"regex": draft.regex, "kind": draft.kind} if len(draft.regex) <= LONGEST_REGEX else {}
@@ -97,8 +99,9 @@ def link_of(draft: PageState, saved: str) -> dict[str, str]:
     if draft.compare is not None:
         link |= {"compare": draft.compare["scheme"], "compare-options": changed(draft.compare)}
     usual = _usual(draft.task)
+    own = f"{draft.method}."
     settings = {
-        path: value
+        path.replace(own, "method.", 1) if path.startswith(own) else path: value
         for path, value in tree_leaves(draft.tree)
         if _is_linked(path) and value != value_at(usual.tree, path)
     }
@@ -177,7 +180,9 @@ class _Restoring:
             self.problems.append(f"the link's task {task[:80]!r} is not built in; choose it under Task if you know it")
             task = ""
         tree: dict[str, Any] = {"task": {"name": task}} if task else {}
-        linked = {path: value for path, value in settings.items() if path in known and _is_linked(path)}
+        own = str(settings.get(METHOD, self.draft.method))  # whose settings the page holds under its name
+        held = {path if path in known else path.replace("method", own, 1): value for path, value in settings.items()}
+        linked = {path: value for path, value in held.items() if path in known and _is_linked(path)}
         for path, value in (linked | {path: text for path, text in pattern.items() if text}).items():
             tree = with_path(tree, path, value)
         page: dict[str, Any] = {"tree": tree, "index": link.get("example"), "saved": link.get("saved")}
