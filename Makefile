@@ -103,7 +103,7 @@ space:
 
 .venv/app: requirements.txt pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -e .
+	$(PIP) -r requirements.txt -e .
 	touch $@
 
 .venv/test: requirements.txt tests/requirements.txt pyproject.toml setup.py

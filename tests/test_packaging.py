@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -11,9 +12,11 @@ import tomllib
 import urllib.request
 import zipfile
 from email.parser import HeaderParser
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.browsing import ROOT, free_port
 
@@ -65,14 +68,36 @@ def test_a_wheel_holds_every_file_that_the_package_reads(wheel: Path) -> None:
     assert sorted(wanted - inside - recipes) == []
 
 
-def test_a_wheel_depends_on_what_requirements_name(wheel: Path) -> None:
+def test_a_wheel_depends_on_ranges_that_hold_what_was_tested(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
     metadata = HeaderParser().parsestr(archive.read(name).decode())
+    needed = {
+        one.name.lower(): one.specifier
+        for one in map(Requirement, metadata.get_all("Requires-Dist", []))
+        if not one.marker
+    }
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    needed = [one for one in metadata.get_all("Requires-Dist", []) if "extra ==" not in one]
-    assert needed == [line for line in lines if not line.startswith("#")]
+    tested = dict(line.lower().split("==") for line in lines if not line.startswith("#"))
+    assert tested.keys() == needed.keys()
+    assert [name for name, version in tested.items() if version not in needed[name]] == []
+    newer = {"transformers": "5.23.9", "pandas": "3.2.0", "trl": "1.16.1"}
+    assert [name for name, version in newer.items() if version in needed[name]] == ["transformers", "pandas"]
     assert metadata["Version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    declared = {line.partition("==")[0].lower() for line in lines if not line.startswith("#")}
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.glob("workbench/**/*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    packages = packages_distributions()
+    imported = {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "workbench"}
+    optional = {"tinker", "trackio", "wandb", "IPython"}  # an extra, trackers that a run asks for, JupyterLab's own
+    missing = [name for name in imported - optional if not declared & {d.lower() for d in packages.get(name, [name])}]
+    assert missing == []
 
 
 def test_the_command_of_an_installed_package_serves_the_page_from_any_folder(site: Path, tmp_path: Path) -> None:

@@ -123,6 +123,8 @@ def calibration_error(probabilities: Sequence[float], labels: Sequence[float], b
 
 def auc(scores: npt.ArrayLike, right: npt.ArrayLike) -> float:
     """Area under the ROC curve (Mann and Whitney's U, ties count half); NaN if all labels are alike."""
-    from sklearn.metrics import roc_auc_score
+    import pandas as pd
 
-    return float(roc_auc_score(right, scores)) if len(np.unique(right)) == 2 else float("nan")
+    ranks, is_right = pd.Series(scores).rank().to_numpy(), np.asarray(right) == 1
+    n, m = int(is_right.sum()), int((~is_right).sum())
+    return float((ranks[is_right].sum() - n * (n + 1) / 2) / (n * m)) if n and m else float("nan")

@@ -143,10 +143,10 @@ def known_chat_template(name: str) -> str | None:
             return known_chat_template(base_of(folder))
     except WorkbenchError:
         return None  # whoever loads it says what is wrong
-    if local_path(where) is None:
-        cached = try_to_load_from_cache(where, "tokenizer_config.json")
-        folder = Path(cached).parent if isinstance(cached, str) else folder
     try:
+        if local_path(where) is None:  # the folder of a GGUF file that has not been read yet is no name of the Hub's
+            cached = try_to_load_from_cache(where, "tokenizer_config.json")
+            folder = Path(cached).parent if isinstance(cached, str) else folder
         if (file := folder / "chat_template.jinja").is_file():
             return file.read_text(encoding="utf-8")
         template = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template")
