@@ -1,4 +1,4 @@
-"""A run on SkyRL's own server, stopped and resumed in the middle, and its rows through verl's own loss.
+"""A run on SkyRL's own server, stopped and resumed in the middle, and exported to verl and checked there.
 
 ``make engines`` installs both in an environment of their own. A row a part: what was run and what came out; a part
 whose numbers are not what this package says is an error.
@@ -27,6 +27,7 @@ import numpy as np
 import workbench as wb
 from workbench.checks.alarms import LOSS_GAP
 from workbench.engines import exchange
+from workbench.engines.export import export_run
 from workbench.errors import EngineError, RunError
 from workbench.places import WORKSPACE
 from workbench.policies.find import policy_path
@@ -62,7 +63,7 @@ def measure(repeat: int) -> list[Part]:
         os.environ[WORKSPACE] = folder
         with server(Path(folder)) as url:
             run, parts = trained(url, repeat)
-        return [*parts, gradient(run), rows(run, Path(folder) / "rows.jsonl"), verl(Path(folder) / "rows.jsonl")]
+        return [*parts, gradient(run), rows(run, Path(folder) / "rows.jsonl"), verl(run, Path(folder))]
 
 
 @contextmanager
@@ -169,17 +170,17 @@ def rows(run: Run, file: Path) -> Part:
     return Part("rows of step credit", round(time.monotonic() - began, 1), found)
 
 
-def verl(file: Path) -> Part:
-    """Send rows through verl's own functions to the gradient of its loss."""
-    began = time.monotonic()
-    command = [ENVIRONMENT / "bin" / "python", ROOT / "benchmarks" / "verl_loss.py", file]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise EngineError(f"verl: {done.stderr[-2000:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    modes = {mode: values for mode, values in found.items() if isinstance(values, dict)}
-    worst = max(value for values in modes.values() for value in values.values())
-    if not worst < exchange.TOLERANCE:
-        raise EngineError(f"verl's gradient is not the advantage: {modes}")
-    said = f"verl {found['verl']}, {found['rows']} rows: the largest |gradient + A / divisor| is {worst:.1e} under "
-    return Part("verl's own loss", round(time.monotonic() - began, 1), said + ", ".join(modes))
+def verl(run: Run, folder: Path) -> Part:
+    """Export the run to verl and check it there, through verl's own functions, for each way to divide its loss."""
+    began, config, credits = time.monotonic(), run.config(), run.rollouts(run.rollout_steps()[-1])
+    lines: dict[str, str] = {}
+    for config.grpo.loss_type in ("dapo", "grpo", "dr_grpo"):
+        target = folder / config.grpo.loss_type
+        export_run(config, credits, target, "verl")
+        command = [str(ENVIRONMENT / "bin" / "python"), "check.py"]
+        done = subprocess.run(command, cwd=target, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EngineError(f"verl, {config.grpo.loss_type}: {done.stdout}{done.stderr[-2000:]}")
+        lines |= {line.partition(")  ")[2]: line.split()[1] for line in done.stdout.splitlines() if " of verl " in line}
+    found = f"{len(credits)} groups: the largest difference is " + ", ".join(f"{n} for {w}" for w, n in lines.items())
+    return Part("the exported run in verl", round(time.monotonic() - began, 1), found)

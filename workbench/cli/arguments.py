@@ -190,6 +190,7 @@ def _parse(name: str, help: str, flags: type[BaseSettings], words: Sequence[str]
         source: CliSettingsSource[Any] = CliSettingsSource(
             flags,
             root_parser=parser,
+            parse_args_method=argparse.ArgumentParser.parse_intermixed_args,  # export RUN --to verl FOLDER
             cli_parse_args=list(_spelt_out(words, lists)),
             cli_avoid_json=True,
             cli_hide_none_type=True,

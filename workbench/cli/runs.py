@@ -211,24 +211,31 @@ def export(
         Sharding, "how the script's ranks share the weights: FSDP, or DeepSpeed's ZeRO 2 or 3"
     ] = "none",
     rows: Annotated[Path | None, "write its stored rollouts there, as rows of docs/step-credit.schema.json"] = None,
+    to: Annotated[
+        Literal["verl", "tinker"] | None,
+        "write what trains as it did on that engine, with a check, into the new folder",
+    ] = None,
+    folder: CliPositionalArg[Annotated[Path | None, "the folder of --to"]] = None,
     workspace: Workspace = None,
 ) -> Result:
     """Take a run elsewhere: its model, its curves to a tracker, its rollouts with their credit, or a script."""
     is_model = any(part is not None for part in (merged, adapter, push))
-    if (merged and adapter) or (push is None and (yes or public)) or (is_model and (tracker or script or rows)):
+    if (merged and adapter) or (push is None and (yes or public)) or (is_model and (tracker or script or rows or to)):
         raise ConfigError(
             "give --merged FOLDER or --adapter FOLDER, and to push it --push OWNER/NAME with --yes or --public; or "
-            "--tracker, --rows and --script, which export no model"
+            "--tracker, --rows, --script and --to, which export no model"
         )
+    if (to is None) != (folder is None):
+        raise ConfigError("give --to with the new folder that it writes: export RUN --to verl FOLDER")
     if is_model:
         form: exporting.Form | None = "merged" if merged is not None else "adapter" if adapter is not None else None
         return _export_model(run, form, merged or adapter, push, workspace, yes=yes, private=not public)
     opened = runs.open_run(run, workspace)
     config = opened.config()
-    if not tracker and script is None and rows is None:
+    if not tracker and script is None and rows is None and to is None:
         raise ConfigError(
             "nothing to export the run as; give --merged, --adapter or --script FOLDER, --push OWNER/NAME, --tracker "
-            "NAME or --rows FILE"
+            "NAME, --rows FILE, or --to verl or tinker FOLDER"
         )
     result: dict[str, Any] = {"run": opened.name}
     lines: list[str] = []
@@ -243,7 +250,26 @@ def export(
         result |= _write_rows(opened, config, rows, lines)
     if script is not None:
         result |= _write_script(opened, config, script, sharding, lines)
+    if to is not None and folder is not None:
+        result |= _write_for_engine(opened, config, folder, to, lines)
     return Result(result, lambda: "\n".join(lines))
+
+
+def _write_for_engine(
+    run: runs.Run, config: RunConfig, folder: Path, target: Literal["verl", "tinker"], lines: list[str]
+) -> dict[str, Any]:
+    from workbench.engines.export import export_run
+
+    if not (steps := run.rollout_steps()):
+        raise ConfigError(f"--to {target}: run {run.name!r} has stored no rollouts to check it against")
+    config.name = run.name
+    left = export_run(config, run.rollouts(steps[-1]), folder, target)
+    start = "sh run.sh" if target == "verl" else "python train.py URL"
+    lines += [
+        f"{folder}: {run.name} for {target}; {len(left)} settings are not carried, see {folder / 'NOT_CARRIED.md'}",
+        f"  cd {folder} && python check.py && {start}",
+    ]
+    return {"to": target, "folder": str(folder), "not_carried": left}
 
 
 def _write_rows(run: runs.Run, config: RunConfig, file: Path, lines: list[str]) -> dict[str, Any]:

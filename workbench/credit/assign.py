@@ -227,39 +227,56 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
     for attribute, said in (_NEEDS[need] for need in chosen.needs if need != "steps"):
         if getattr(batch, attribute) is None:
             raise CreditError(f"scheme {scheme!r} {said}")
-    computed = chosen.compute(batch, **values)
-    parts = [computed] if isinstance(computed, Part) else list(computed)
-    if weight:
-        if batch.outcomes is None:
-            raise CreditError(
-                f"outcome_weight is {weight} but no outcome reward is set; add one, or set the weight to 0"
-            )
-        shared: dict[str, Any] = {name: values[name] for name in ("normalise", "scale") if name in values}
-        added = outcome(batch, **shared)
-        parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
+    if weight and batch.outcomes is None:
+        raise CreditError(f"outcome_weight is {weight} but no outcome reward is set; add one, or set the weight to 0")
     clip = None if clip is None else float(clip)
     settled = {**values, "outcome_weight": float(weight), "clip": clip, **(weighing if weighing["oar"] else {})}
     settled |= {"gate": "outcome"} if is_gated else {}
-    assigned, first = [], 0
-    for number, group in enumerate(groups):
+    oar = (weighing["oar_threshold"], weighing["oar_boost"]) if weighing["oar"] else None
+    computed = compute_batch(batch, chosen.compute, values, weight, clip, oar, is_gated=is_gated)
+    return [_Assigned(advantages, parts, settled, (*idle, *said)) for advantages, parts, said in computed]
+
+
+def compute_batch(
+    batch: Batch,
+    compute: Callable[..., Part | tuple[Part, ...]],
+    values: Mapping[str, Any],
+    weight: float = 0.0,
+    clip: float | None = None,
+    oar: tuple[float, float] | None = None,
+    *,
+    is_gated: bool = False,
+) -> list[tuple[npt.NDArray[np.float32], tuple[CreditPart, ...], tuple[str, ...]]]:
+    """Return each group's advantages, their parts and warnings, by a scheme's function and options that fit it.
+
+    ``oar`` are the threshold and the boost, ``weight`` and ``clip`` as ``assign_credit`` takes them.
+    """
+    computed = compute(batch, **values)
+    parts = [computed] if isinstance(computed, Part) else list(computed)
+    if weight:
+        shared: dict[str, Any] = {name: values[name] for name in ("normalise", "scale") if name in values}
+        added = outcome(batch, **shared)
+        parts.append(Part(added.kind, added.carry, added.values, np.full(batch.completions, weight)))
+    done, first = list[tuple[npt.NDArray[np.float32], tuple[CreditPart, ...], tuple[str, ...]]](), 0
+    for number, group in enumerate(batch.groups):
         after = first + len(group.lengths)
-        warnings = [*idle, *(part.group_warnings[number] for part in parts if number in part.group_warnings)]
+        warnings = [part.group_warnings[number] for part in parts if number in part.group_warnings]
         for part in parts:
             of_rollouts = ((i, said) for i, said in part.warnings.items() if first <= i < after)
             warnings += [f"rollout {i - first + 1}: {said}" for i, said in of_rollouts]
         own = tuple(part.of_members(batch, first, after) for part in parts)
         masks = group.masks or [None] * len(group.lengths)
-        if weighing["oar"]:
-            weights = _weigh(own, group, masks, weighing["oar_threshold"], weighing["oar_boost"])
+        if oar is not None:
+            weights = _weigh(own, group, masks, *oar)
             own += (weights,)
             if unjudged := sum(not weights.scored(i).any() for i in range(len(group.lengths))):
                 warnings.append(f"oar has no importances of {counted(unjudged, 'rollout')} and changes nothing there")
         advantages = lay_out(own, group.lengths, masks, group.spans, clip)
         if is_gated:
             own, advantages = gate_group(group, own, advantages)
-        assigned.append(_Assigned(advantages, own, settled, tuple(warnings)))
+        done.append((advantages, own, tuple(warnings)))
         first = after
-    return assigned
+    return done
 
 
 # --- weights by importance: OAR ---------------------------------------------------------------------------------------

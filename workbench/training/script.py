@@ -7,7 +7,6 @@ but neither its page nor a workspace.
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shutil
@@ -18,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
-from workbench import answers
+from workbench import answers, sums
 from workbench.assets import EMBEDDED
 from workbench.config import Sharding, SharedConfig, write_yaml
 from workbench.credit import SHARED
@@ -28,7 +27,7 @@ from workbench.policies.find import is_adapter, policy_path
 from workbench.policies.prompts import known_chat_template
 from workbench.rewards import find_builtin
 from workbench.rewards.source import chosen_function
-from workbench.schema import CLOSE, EXTRACTED, OPEN, answer_span
+from workbench.training.bundle import bundle
 from workbench.training.methods.base import SampledSection
 from workbench.training.methods.grpo import GRPOSection
 from workbench.weights import RENAMED
@@ -152,7 +151,7 @@ def write_script(config: SharedConfig, folder: Path, sharding: Sharding = "none"
     if needs:
         files |= {"train.py": head + BUILT, "run.yaml": config.to_yaml()}
     else:
-        files |= {"train.py": head + _alone(config), "data.jsonl": _rows(config), **_rewards(config)}
+        files |= {"train.py": head + _alone(config), "data.jsonl": _rows(config), **reward_modules(config)}
     code = [text for name, text in files.items() if name.endswith(".py")]
     files["requirements.txt"] = requirements(config, code, sharding)
     if needs:
@@ -197,12 +196,12 @@ PACKAGES = {
 """What a setting is called → the package that it needs."""
 
 
-_IMPORTED = re.compile(r"^\s*(?:from|import) +(\w+)", re.MULTILINE)
+IMPORTED = re.compile(r"^\s*(?:from|import) +(\w+)", re.MULTILINE)
 
 
 def requirements(config: SharedConfig, code: Iterable[str], sharding: Sharding = "none") -> str:
     """A line each for the packages that ``code`` imports and its settings need, in the versions of this interpreter."""
-    modules = {"accelerate"} | {module for text in code for module in _IMPORTED.findall(text)}
+    modules = {"accelerate"} | {module for text in code for module in IMPORTED.findall(text)}
     by_module = packages_distributions()
     names = {by_module[module][0] for module in modules - {"workbench"} if module in by_module}
     policy = config.policy
@@ -322,7 +321,7 @@ def _rows(config: SharedConfig) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _rewards(config: SharedConfig) -> dict[str, str]:
+def reward_modules(config: SharedConfig) -> dict[str, str]:
     """Return a module for each reward function, and the package that lists them."""
     files, imports, names = {}, [], []
     for number, reward in enumerate(config.method.reward_functions, start=1):
@@ -330,9 +329,15 @@ def _rewards(config: SharedConfig) -> dict[str, str]:
         function = chosen_function(code, reward.name)
         if function is None:
             raise ConfigError(f"reward {reward.name!r}: its code has no function of that name, nor one called reward")
-        if _READER in code:
-            files["rewards/answers.py"] = _reader_of_answers()
-        files[f"rewards/reward_{number}.py"] = code.replace(_READER, "from rewards.answers import")
+        for module in sorted(set(_OURS.findall(code))):
+            if module not in _READERS:
+                raise ConfigError(
+                    f"reward {reward.name!r}: its code imports workbench.{module}, which is not there; leave it out"
+                )
+            path, about = f"workbench.{module}", f"The workbench's {module}.py, for the rewards that import it."
+            own = (one for one in vars(_READERS[module]).values() if getattr(one, "__module__", "") == path)
+            files[f"rewards/{module}.py"] = bundle(about, *own)
+        files[f"rewards/reward_{number}.py"] = _OURS.sub(r"from rewards.\1 import", code)
         imports.append(f"from rewards.reward_{number} import {function.name} as reward_{number}")
         names.append((f"reward_{number}", reward.name))
     named = "\n".join(f"{variable}.__name__ = {name!r}" for variable, name in names)
@@ -342,16 +347,9 @@ def _rewards(config: SharedConfig) -> dict[str, str]:
     return {**files, "rewards/__init__.py": package}
 
 
-_READER = "from workbench.answers import"
-
-
-def _reader_of_answers() -> str:
-    """Return the module that built-in rewards read answers with, for a script that imports nothing of this package."""
-    text = inspect.getsource(answers)
-    imported = "from workbench.schema import EXTRACTED, answer_span\n"
-    assert imported in text
-    names = f"EXTRACTED, OPEN, CLOSE = {EXTRACTED!r}, {OPEN!r}, {CLOSE!r}\n"
-    return text.replace(imported, f"{names}\n\n{inspect.getsource(answer_span)}\n\n")
+_OURS = re.compile(r"\bfrom workbench\.([\w.]+) import")
+_READERS = {"answers": answers, "sums": sums}
+"""Modules that built-in rewards import where they run."""
 
 
 def accelerate_config(config: SharedConfig, sharding: Sharding = "none") -> dict[str, Any]:

@@ -1,0 +1,148 @@
+"""Steps, rewards and credit of a run, with numpy alone.
+
+``settings.json`` and ``pattern.txt`` say what the run was; ``credit.py``, ``steps.py`` and ``protocol.py`` are the code
+that it ran. An engine gives an estimator one number a token, so steps travel as such rows (``encode``): the reward of a
+step at its last token, where 0 and unscored have numbers of their own, and behind the tokens the outcome. A zero
+is then a token where no step ends.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import credit
+import numpy as np
+import protocol
+import regex
+import steps
+from rewards import REWARDS
+
+HERE = Path(__file__).resolve().parent
+SETTINGS = json.loads((HERE / "settings.json").read_text(encoding="utf-8"))
+PATTERN = SimpleNamespace(
+    **SETTINGS["pattern"], by_tokens=False, compiled=regex.compile((HERE / "pattern.txt").read_text(encoding="utf-8"))
+)
+FUNCTIONS = [
+    (about["name"], about["kind"], protocol.as_reward(function, about["kind"]))
+    for about, function in zip(SETTINGS["rewards"], REWARDS, strict=True)
+]
+WEIGHTS = {about["name"]: about["weight"] for about in SETTINGS["rewards"]}
+SLOTS = 1 + SETTINGS["gate"]
+"""Numbers behind a completion's tokens: the outcome and, under the gate, the outcome that it goes by."""
+ZERO, UNSCORED, BETWEEN = 2.0**-100, 2.0**-101, 2.0**-102
+"""A reward of 0; no reward; the last token before a step that belongs to none. Too small to change a sum."""
+
+
+@dataclass
+class Scored:
+    """A completion's steps as (first, last) tokens, their rewards, and its outcome; None for unscored."""
+
+    spans: list
+    rewards: list
+    outcome: float | None
+    judged: float | None
+    scores: dict
+
+
+def score(ids, texts, finished, prompt, columns, opened=False):
+    """Split and score a completion: ``texts`` has one string a token, ``opened``: the prompt ends in ``<think>``."""
+    rollout = steps.Rollout(tuple(ids), tuple(texts), finished)
+    [split] = steps.split_rollouts([rollout], PATTERN, steps.split_leniently, opened=[opened])
+    found = split.steps if len(ids) else []
+    spans = steps.align_rollout(rollout, found)
+    [read] = steps.rollout_texts([rollout], PATTERN, [opened])
+    given = {name: [value] for name, value in columns.items()}
+    if opened and read == rollout.text:
+        given["thinking_open"] = [True]
+    batch = protocol.Batch(
+        prompts=[prompt],
+        completions=[read if isinstance(prompt, str) else [{"role": "assistant", "content": read}]],
+        columns=given,
+        steps=[steps.step_texts(rollout.text, found)],
+        completion_ids=[list(ids)],
+        step_ends=[[last for _, last in spans]],
+    )
+    scores = {name: protocol.call_reward(name, function, batch)[0] for name, _, function in FUNCTIONS}
+    of_steps = {
+        name: [None] * len(found) if split.failed else scores[name] for name, kind, _ in FUNCTIONS if kind == "step"
+    }
+    outcomes = {name: scores[name] for name, kind, _ in FUNCTIONS if kind == "outcome"}
+    rewards = [
+        protocol.weighted_sum({name: row[k] for name, row in of_steps.items()}, WEIGHTS) for k in range(len(found))
+    ]
+    judged = outcomes.get(SETTINGS["judge"])
+    return Scored(spans, rewards, protocol.weighted_sum(outcomes, WEIGHTS), judged, of_steps | outcomes)
+
+
+def encode(length, scored):
+    """Return the row of a completion of so many tokens: one number a token, and SLOTS more."""
+    row, free = [0.0] * length, 0
+    for (first, last), reward in zip(scored.spans, scored.rewards, strict=True):
+        if last < free:
+            raise ValueError(f"two steps end in token {last}, which holds one number; use a pattern with longer steps")
+        if first > free:
+            row[first - 1] = BETWEEN
+        row[last], free = _sent(reward), last + 1
+    return [*row, *map(_sent, [scored.outcome, scored.judged][:SLOTS])]
+
+
+def _sent(reward):
+    return UNSCORED if reward is None else float(reward) or ZERO
+
+
+def decode(row):
+    """Return a row's number of tokens, and its steps, rewards and outcome as they were given to ``encode``."""
+    marked = np.flatnonzero(row)
+    length = int(marked[-1]) + 1 - SLOTS
+    spans, rewards, free = [], [], 0
+    for token in marked[marked < length].tolist():
+        if row[token] != BETWEEN:
+            spans.append((free, token))
+            rewards.append(_got(row[token]))
+        free = token + 1
+    outcome, judged = [*map(_got, row[length : length + SLOTS]), None][:2]
+    return length, Scored(spans, rewards, outcome, judged, {})
+
+
+def _got(number):
+    return None if number == UNSCORED else 0.0 if number == ZERO else float(number)
+
+
+def advantages(rows, index):
+    """Return A of each token, (B, T) float32, of encoded rows (B, T); ``index`` says which are of one prompt.
+
+    Rows of zeros are what an engine fills a batch up with: they are in no group and get 0.
+    """
+    rows = np.asarray(rows, dtype=np.float64)
+    members = {}
+    for i in np.flatnonzero(rows.any(axis=1)).tolist():
+        members.setdefault(index[i], []).append(i)
+    groups = [_group([decode(rows[i]) for i in group]) for group in members.values()]
+    result = np.zeros(rows.shape, dtype=np.float32)
+    if groups:
+        compute, options = getattr(credit, SETTINGS["compute"]), SETTINGS["options"]
+        laid_out = credit.compute_batch(
+            credit.Batch.of(groups),
+            compute,
+            options,
+            SETTINGS["outcome_weight"],
+            SETTINGS["clip"],
+            is_gated=SETTINGS["gate"],
+        )
+        for group, (values, _, _) in zip(members.values(), laid_out, strict=True):
+            result[group, : values.shape[1]] = values
+    return result
+
+
+def _group(completions):
+    return credit.GroupRewards(
+        steps=[scored.rewards for _, scored in completions],
+        starts=[[first for first, _ in scored.spans] for _, scored in completions],
+        ends=[[last for _, last in scored.spans] for _, scored in completions],
+        lengths=[length for length, _ in completions],
+        outcomes=[scored.outcome for _, scored in completions] if SETTINGS["has_outcome"] else None,
+        judged=[scored.judged for _, scored in completions],
+    )
