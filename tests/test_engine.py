@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +16,7 @@ import torch
 from transformers import TrainerCallback
 
 from tests.configs import short_run
+from tests.waiting import wait_for
 from workbench.checks import alarms
 from workbench.engines.tinker import EngineSampler, TinkerTrainer, key_of
 from workbench.errors import ConfigError, EngineError
@@ -176,6 +180,22 @@ def test_a_run_writes_the_directory_of_every_run_and_says_when_its_server_is_gon
     assert "did not make a LoRA of" in said
     assert "engine.patience, 0.2 s" in said
     assert f"train --from {late.name}" in said
+
+
+def test_a_run_that_waits_for_its_server_before_the_first_step_ends_at_sigterm(tmp_path, server):
+    run = RunDir.create(tmp_path, on(server, run={"steps": 2, "save_steps": 1}))
+    assert main([str(run.path)]) == 0
+    (server / "lost").touch()
+    path = os.pathsep.join([str(PROTOCOL), str(PROTOCOL.parents[1])])
+    command = [sys.executable, "-m", "workbench.process", str(run.path), "--resume", "checkpoint-1"]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+    try:
+        wait_for((server / "asked").exists, "the checkpoint is asked for")
+        process.terminate()
+        assert process.wait(timeout=60) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_what_a_server_samples_on_after_the_end_is_left_out(tiny):

@@ -3,7 +3,8 @@
 In the place of the package ``tinker`` (this folder first on the path) a run trains with it, as a run in a process of
 its own does. The losses are written down from the protocol's own words, and not from this package: a second
 implementation of both. ``base_url`` is file:///FOLDER, where states and archives are kept; while a file ``down`` is in
-it, no call returns, and with a file ``mean`` gradients are averaged.
+it, no call returns, and with a file ``mean`` gradients are averaged. With a file ``lost`` no checkpoint is loaded, and
+``asked`` is there once one was asked for.
 """
 
 from __future__ import annotations
@@ -170,6 +171,9 @@ class TrainingClient(Here):
 
     @answered
     def load_state_with_optimizer(self, path):
+        if "checkpoint" in path and (self.folder / "lost").exists():
+            (self.folder / "asked").touch()
+            threading.Event().wait()
         weights, adam = torch.load(self.folder / path.removeprefix("tinker://"))
         with torch.no_grad():
             for name, weight in weights.items():

@@ -69,11 +69,10 @@ def main(arguments: list[str]) -> int:
                 recorder.on_rows,
                 run.answers.write,
                 recorder.on_pass,
-                callbacks=[recorder],
+                callbacks=[recorder, StopSignal(recorder)],
             ),
         )
         trainer.remove_callback(PrinterCallback)  # the recorder's lines say it shorter
-        signal.signal(signal.SIGTERM, recorder.request_stop)  # until here it simply ends the process
         _train(trainer, run, config, args.resume)
         # Its threads would abort a process that exits; a rank that failed would wait here for the others.
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -213,6 +212,16 @@ class Recorder(TrainerCallback):
         self.run.rollouts.write_rows(step, rows)
         if self._tracking is not None:
             self._tracking.watched(rows)
+
+
+class StopSignal(TrainerCallback):
+    """Has SIGTERM ask for a stop once training begins. Until then it ends the process, which may wait for a server."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        signal.signal(signal.SIGTERM, self._recorder.request_stop)
 
 
 def reason(error: BaseException, config: SharedConfig, step: int | None, again: str) -> str:
