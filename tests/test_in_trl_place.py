@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 from trl import GRPOConfig, GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
 
 from workbench.credit import credit_group
 from workbench.errors import ConfigError, RewardError
@@ -384,3 +386,16 @@ def test_invariant_numbers_do_not_depend_on_dropout(tiny, tmp_path):
 def test_trls_masks_are_called_as_trls_own(name):
     """One of them is static, and both can be called on a trainer whose loss was never computed."""
     assert inspect.getattr_static(ProcessGRPOTrainer, name) is inspect.getattr_static(GRPOTrainer, name)
+
+
+def test_vllm_is_told_of_stop_strings(tmp_path, tiny, monkeypatch):
+    """In both of its modes TRL gives vLLM's ``SamplingParams`` what ``generation_kwargs`` holds."""
+    source = inspect.getsource(VLLMGeneration.generate)
+    assert '"generation_kwargs": self.generation_kwargs' in source
+    assert "generation_kwargs.update(self.generation_kwargs)" in source
+    fake = SimpleNamespace(generation_kwargs={})
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", lambda **_: fake)
+    tokenizer, data = tokenizer_of(tiny), Dataset.from_list(rows(PLAIN))
+    args = ProcessGRPOConfig(**arguments(tmp_path, use_vllm=True, vllm_mode="colocate", stop=["\n\n", "END"]))
+    ProcessGRPOTrainer(llama(tokenizer), [twelve], args, data, None, tokenizer)
+    assert fake.generation_kwargs == {"stop": ["\n\n", "END"]}

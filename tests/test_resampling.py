@@ -12,6 +12,7 @@ from trl import GRPOTrainer
 
 from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES
+from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled
 from workbench.training.generation import Share
 from workbench.training.methods.grpo import build as build_trainer
@@ -211,3 +212,22 @@ def test_rounds_and_prompts_that_run_out_leave_flat_groups() -> None:
     drawn = few.draw(few.rows, seed=7)
     assert {row["prompt"] for row in drawn.inputs} <= {"0", "2"}
     assert drawn.metrics["resample/prompts"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("use_transformers_continuous_batching", "continuous batching"),
+        ("tools", "tools"),
+        ("is_fsdp_enabled", "FSDP"),
+        ("environment_factories", "environment_factory"),
+    ],
+)
+def test_stop_strings_are_refused_where_a_sampler_does_not_know_them(name: str, said: str) -> None:
+    trainer = FakeTrainer([1], 1)
+    ProcessGRPOTrainer._check_sampler(trainer, "stop")  # type: ignore[arg-type]
+    trainer.use_vllm = True  # which is told of them
+    ProcessGRPOTrainer._check_sampler(trainer, "stop")  # type: ignore[arg-type]
+    setattr(trainer, name, [1])
+    with pytest.raises(ConfigError, match=f"stop: it does not work with {said}"):
+        ProcessGRPOTrainer._check_sampler(trainer, "stop")  # type: ignore[arg-type]

@@ -176,3 +176,23 @@ def test_accelerate_reads_its_configuration(sharding: Any, device: str, kind: st
         assert read.deepspeed_config["zero_stage"] == 3
     with pytest.raises(ConfigError, match="shards over GPUs"):
         accelerate_config(RunConfig.parse({"run": {"device": "cpu"}}), "fsdp")
+
+
+def test_what_needs_whole_weights_is_left_out_or_refused_where_ranks_share_them(tmp_path: Path) -> None:
+    config = config_of(sampling={"num_generations": 2})
+    config.run.eval_steps, config.run.watch_prompts, config.run.device = 42, 2, "auto"
+    script = write_script(config, tmp_path / "fsdp", "fsdp")
+    written = RunConfig.load(script.folder / "run.yaml").run
+    assert (written.eval_steps, written.watch_prompts, config.run.eval_steps) == (0, 0, 42)
+    assert "no accuracy, no watched prompts" in script.notes[0]
+    written = RunConfig.load(write_script(config, tmp_path / "zero2", "zero2").folder / "run.yaml").run
+    assert written.eval_steps == 42
+    for sharding, method, said in (
+        ("zero3", {"credit": {"oar": True}}, "credit.oar.* under ZeRO 3"),
+        ("zero3", {"rewards": [{"name": "b", "kind": "step", "belief": {}}]}, "'b' asks the policy, and under ZeRO 3"),
+        ("fsdp", {"sampling": {"stop": ["\n\n"]}}, "sampling.stop.* under FSDP"),
+    ):
+        config = config_of(**method)
+        config.run.device = "auto"
+        with pytest.raises(ConfigError, match=said):
+            write_script(config, tmp_path / "refused", sharding)

@@ -486,6 +486,24 @@ def sampling_of(config: SharedConfig, policy: Policy) -> Sampling:
     return Sampling(task, worker, rewards, budget, environment)
 
 
+def check_sharing(sharing: str, config: SharedConfig) -> None:
+    """Raise ConfigError for what needs the policy's whole weights in a rank, where ranks have shares of them.
+
+    To sample, TRL gathers them under ZeRO 3 and FSDP; the group sampler, which stops at texts and by which accuracy is
+    measured, does so under ZeRO 3 alone. ``sharing`` is that of ``ProcessGRPOTrainer``.
+    """
+    method, run = section_of(config), config.run
+    needing = [f"method.rewards: {reward.name!r} asks the policy" for reward in method.rewards if reward.asks_policy]
+    if (credit := getattr(method, "credit", None)) is not None and credit.oar:
+        needing.append("method.credit.oar: importances are gradients of the policy")
+    if sharing == "FSDP":
+        needing += ["method.sampling.stop: TRL samples, which does not stop at texts"] * bool(method.sampling.stop)
+        needing += [f"run.eval_steps: {run.eval_steps} measures accuracy (0 does not)"] * bool(run.eval_steps)
+        needing += [f"run.watch_prompts: {run.watch_prompts} are answered apart (0 are not)"] * bool(run.watch_prompts)
+    if sharing and needing:
+        raise ConfigError(f"{needing[0]}, and under {sharing} no rank has its whole weights; leave one of the two out")
+
+
 def measure_sampled(trainer: Any, config: SharedConfig, sampling: Sampling, listeners: Listeners) -> None:
     """Have a trainer that samples measure its held-out accuracy and look at its watched prompts."""
     method, task = section_of(config), sampling.task
@@ -532,6 +550,7 @@ def sampled_trainer(
         callbacks=list(listeners.callbacks),
         **own,
     )
+    check_sharing(trainer.sharing, config)
     trainer.under = policy.under
     if policy.merged and trainer.ref_model is not None:  # which TRL reads from the base's files
         with torch.no_grad():

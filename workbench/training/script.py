@@ -128,6 +128,10 @@ if __name__ == "__main__":
 """
 
 
+_SHARING = {"fsdp": "FSDP", "zero3": "ZeRO 3"}
+"""How ranks share every weight, as ``ProcessGRPOTrainer.sharing`` says it."""
+
+
 @dataclass(frozen=True)
 class Script:
     """What was written: ``needs`` says why the workbench's package is needed, "" where TRL alone will do."""
@@ -142,7 +146,15 @@ def write_script(config: SharedConfig, folder: Path, sharding: Sharding = "none"
     """Write ``train.py`` and what it reads into a new folder. Raises ConfigError for a folder that is there."""
     if folder.exists():
         raise ConfigError(f"--script {folder}: it is there already; name a new folder")
-    needs, commands = why_not_alone(config), launch_commands(config)
+    needs, commands, notes = why_not_alone(config), launch_commands(config), list[str]()
+    if needs and sharding in _SHARING and isinstance(config.method, SampledSection):
+        from workbench.training.building import check_sharing
+
+        config = config.model_copy(deep=True)
+        if sharding == "fsdp" and (config.run.eval_steps or config.run.watch_prompts):
+            config.run.eval_steps = config.run.watch_prompts = 0
+            notes.append("--sharding fsdp: no accuracy, no watched prompts, as no rank has the whole weights")
+        check_sharing(_SHARING[sharding], config)
     launch = "Start it on this machine with: " + commands[0][1]
     by = "the workbench's trainer" if needs else "TRL alone"
     summary = f"{config.method.name} of {config.policy.path} on {config.task.name}, by {by}"
@@ -166,7 +178,6 @@ def write_script(config: SharedConfig, folder: Path, sharding: Sharding = "none"
         for file in EMBEDDED[config.policy.path].iterdir():
             if file.suffix in (".json", ".safetensors"):
                 shutil.copy(file, folder / "policy")
-    notes = []
     if sharding != "none" and config.run.ranks == 1:
         notes.append("--sharding: run.ranks is 1; set num_processes in accelerate.yaml to the number of GPUs")
     if sharding != "none" and isinstance(config.method, SampledSection):

@@ -226,6 +226,12 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         )
         rows_at_once = args.per_device_train_batch_size * args.steps_per_generation
         self.sample = PolicySampler(self, sampling, rows_at_once, self.chat_template_kwargs, environment)
+        if args.stop:
+            self._check_sampler("stop")
+            if self.use_vllm:  # which ends a completion at the token that completes the text, as the group sampler does
+                self.vllm_generation.generation_kwargs["stop"] = list(args.stop)
+        if args.oar and (sharing := self.sharing):
+            raise ConfigError(f"oar: it needs the policy's whole weights, and under {sharing} no rank has them")
         if args.resample_flat:
             self._check_sampler("resample_flat")
         if environment is not None:
@@ -248,19 +254,26 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             )
         self.args.check_credit(self.credit_scheme)
 
+    @property
+    def sharing(self) -> str:
+        """FSDP or DeepSpeed's ZeRO 3, under which each rank holds a share of every weight; "" if ranks have all."""
+        plugin = self.args.deepspeed_plugin
+        return "FSDP" if self.is_fsdp_enabled else "ZeRO 3" if plugin is not None and plugin.zero_stage == 3 else ""
+
     def _check_sampler(self, needed_by: str) -> None:
-        """Raise ConfigError if anything but the group sampler would sample."""
+        """Raise ConfigError if anything but the group sampler would sample; vLLM is told of ``stop``."""
         redraws, dataset = needed_by == "resample_flat", self.train_dataset
+        columns = set() if isinstance(dataset, IterableDataset) else set(dataset.column_names or ())
         others = {
-            "vLLM": self.use_vllm,
+            "vLLM": self.use_vllm and needed_by != "stop",
             "continuous batching": self.use_transformers_continuous_batching,
             "tools": bool(self.tools),
             "environment_factory": self.environment_factories is not None,
-            "rollout_func": self.rollout_func is not None,
+            "rollout_func": self.rollout_func is not None and needed_by != "stop",  # its own affair
             "FSDP": self.is_fsdp_enabled,
             "DeepSpeed": redraws and self.is_deepspeed_enabled,  # each rank would redraw its own rows
             "a streamed data set": redraws and isinstance(dataset, IterableDataset),
-            "images": redraws and bool({"image", "images"} & set(dataset.column_names or ())),
+            "images": needed_by != "environment" and bool({"image", "images"} & columns),
         }
         if taken := [other for other, is_so in others.items() if is_so]:
             raise ConfigError(f"{needed_by}: it does not work with {taken[0]}; leave one of the two out")
