@@ -15,7 +15,9 @@ import pytest
 from tests.drafts import PATTERN, draft_of, own_row, with_values
 from workbench.config.run import RunConfig
 from workbench.credit import credit_group, loss_weights
+from workbench.data import load_task
 from workbench.rewards import Reward, Sandbox, score_group
+from workbench.runs import resolved
 from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
 from workbench.ui.handlers.checks import probe_demo
@@ -31,6 +33,7 @@ from workbench.ui.handlers.sharing import (
     dump,
     inspect_code,
     link_of,
+    open_config,
     restore,
     text_literal,
     train_code,
@@ -270,6 +273,14 @@ def test_every_field_of_an_opened_file_survives_to_start_and_fields_on_the_page_
     expected["method"]["rewards"][0]["weight"] = 0.75
     del expected["method"]["rewards"][1]
     assert changed.config().model_dump() == expected
+
+
+def test_a_file_that_names_a_task_brings_what_the_task_does_as_a_run_of_it_would(tmp_path: Path) -> None:
+    text = "task: gsm8k\nmethod: {name: grpo, sampling: {temperature: 0.7}}\n"
+    opened, _ = open_config(draft_of(), "mine.yaml", text.encode())
+    run = resolved(RunConfig.from_yaml(text), tmp_path)
+    assert opened.config().method == run.method.model_copy(update={"isolate_rewards": True})
+    assert [row.name for row in opened.rows] == [reward.name for reward in load_task("gsm8k").rewards]
 
 
 # ── kept controls and links ──────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from workbench.config import MethodSection, RewardConfig, SharedConfig, TaskSection
 from workbench.config.reading import read_text, read_yaml
 from workbench.data import TASKS, load_task
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, TaskError
 from workbench.training.methods import METHODS, Method, base, grpo
 from workbench.training.methods.base import SampledSection
 from workbench.training.methods.grpo import GRPOSection
@@ -70,6 +70,16 @@ class RunConfig(SharedConfig):
     def load(cls, path: Path) -> RunConfig:
         """Read a file. Raises ConfigError as ``from_yaml`` does, and for a file that cannot be read."""
         return cls.from_yaml(read_text(path, str(path)))
+
+
+def filled_from_task(config: RunConfig) -> RunConfig:
+    """Return a configuration with what its task brings and it leaves open; as it is if the task cannot be read."""
+    data = config.model_dump(exclude_unset=True)
+    try:
+        fill_from_task(data)
+    except TaskError:
+        return config  # said by the checks of a start, and where the task is shown
+    return RunConfig.parse(data)
 
 
 def fill_from_task(data: dict[str, Any]) -> None:

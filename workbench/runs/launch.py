@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from workbench.config import ModelConfig, Origin, Section
-from workbench.config.run import RunConfig, fill_from_task
-from workbench.errors import ConfigError, RunError, TaskError, WorkbenchError, cut, shown
+from workbench.config.run import RunConfig, filled_from_task
+from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
 from workbench.files import sha256
 from workbench.places import default_workspace, is_of_run
 from workbench.policies.find import is_adapter
@@ -124,10 +123,7 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
     Raises RunError for a run or checkpoint that is not there or not whole, for a policy in a reward model's place and
     the other way round, and for one named in ``origins`` that is not what it was.
     """
-    data = config.model_dump(exclude_unset=True)
-    with suppress(TaskError):  # one that cannot be read is said by the checks of the start
-        fill_from_task(data)
-        config = RunConfig.parse(data)
+    config = filled_from_task(config)
     origins: dict[str, Origin] = {}
 
     def find(section: Section, path: str) -> str:

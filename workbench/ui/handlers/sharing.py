@@ -30,7 +30,7 @@ from typing import Any
 
 from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
 from workbench.config.reading import decoded
-from workbench.config.run import METHODS, RunConfig
+from workbench.config.run import METHODS, RunConfig, filled_from_task
 from workbench.data import HUB, TASKS
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, StepValues
@@ -323,6 +323,8 @@ def take_over(draft: PageState, name: str, config: RunConfig, *, from_hub: bool 
     ``from_hub`` loads a task of the Hub, too, which can take a while. Raises ConfigError for a configuration that the
     page cannot hold.
     """
+    if from_hub or not config.task.name.startswith(HUB):
+        config = filled_from_task(config)
     try:
         _ = [row.code for row in PageState.of(config).rows]
     except WorkbenchError as error:  # a built-in reward that there is none of
