@@ -316,7 +316,7 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
         a_reload_keeps_the_run_the_step_and_the_theme(page)
         page.locator("#stop").press("Enter")
         expect(state).to_have_text("stopped")
-        expect(page.locator("#run-message")).to_contain_text("stopped")
+        expect(page.locator("#run-message")).to_contain_text("live was stopped at step")
         expect(page.locator("#stop")).to_be_hidden()
         page.wait_for_function(ALL_POINTS)
         its_settings_are_taken_over_and_given_back(page)
@@ -378,6 +378,7 @@ def test_a_run_of_another_method_is_set_up_kept_over_a_reload_and_started(page: 
     expect(page.locator("#rows-found")).to_have_text("100,000 pairs to train on, 1,000 held out")
     expect(page.locator("#inherited dt")).to_have_text(["task", "policy", "sampling"])
     expect(page.locator("#preflight")).to_be_hidden()
+    expect(page.locator("#start")).to_have_text("Start DPO run")
     for field, value in (("steps", "2"), ("method-batch-size", "2"), ("method-beta", "-1"), ("run-name", "preferred")):
         page.locator(f"#{field} :is(input, textarea)").fill(value)
     page.locator("#start").click()

@@ -127,7 +127,8 @@ def no_run_is_there(page: Page) -> None:
     expect(page.locator("#runs .missing")).to_contain_text("there is no run 'gone'")
     expect(page.locator("#runs .missing")).to_contain_text("cannot be a run's name")
     page.get_by_role("button", name="Start one on Train").click()
-    expect(page.locator("#start")).to_be_visible()
+    expect(page.locator("#start")).to_have_text("Start GRPO run")
+    expect(page.locator(".ahead figcaption")).to_have_text(["Accuracy", "Reward by function", "Answer length"])
 
 
 def the_table_sorts_filters_and_says_when_nothing_matches(page: Page) -> None:
@@ -247,6 +248,9 @@ def deleting_offers_undo_and_refuses_a_run_that_goes_on(page: Page, workspace: P
     page.get_by_role("button", name="Restore process-1").click()
     expect(page.locator(ROWS)).to_have_count(3)
     assert sorted(run.name for run in list_runs(workspace)) == ["busy", "outcome-0", "process-1"]
+    page.get_by_role("tab", name="Train").click()
+    expect(page.locator("#run-picker")).to_have_value("process-0")
+    expect(page.locator("#run-state")).to_have_text("deleted")
 
 
 def test_train_says_what_state_a_run_is_in(browser: Browser, app: App, workspace: Path) -> None:
@@ -272,9 +276,12 @@ def a_run_that_ends_tells_how_long_the_next_one_takes(page: Page, workspace: Pat
     open_in_train(page, "paced")
     expect(page.locator("#run-state")).to_have_text("running")
     expect(page.locator("#estimate")).to_contain_text("your first GRPO run")
+    page.get_by_role("tab", name="Inspect").click()
     for step in range(2, 12):
         run.dir.append_metrics({"step": step, "seconds": 2.0 * step})
     run.dir.set_status("finished", step=11)
+    page.get_by_role("button", name="paced has finished at step 11").click()
+    expect(page.locator("#told button")).to_have_count(0)
     expect(page.locator("#estimate")).to_contain_text("the pace of paced")
 
 

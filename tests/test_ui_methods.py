@@ -139,6 +139,15 @@ def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStor
     assert (linked["method.beta"], linked["grpo.beta"]) == (0.3, 0.5)
 
 
+def test_the_charts_that_a_run_will_have_are_named_before_there_is_one() -> None:
+    pairs = with_values(draft_of(), {"method.name": "dpo"})
+    titles = [title for title, _ in run_setup.planned_charts(pairs)]
+    assert titles == ["Pair accuracy", "Margin", "Loss"]
+    assert (
+        dict(run_setup.planned_charts(draft_of()))["Accuracy"] == "Share of the fixed held-out prompts answered right"
+    )
+
+
 def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() -> None:
     draft = draft_of().with_pattern("", "starts").with_row(builtin_row("tag_format").with_edits({"weight": 1e9}))
     with pytest.raises((ConfigError, RewardError)):

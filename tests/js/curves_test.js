@@ -1,7 +1,7 @@
 // The pure parts of curves: columns, values and places as they are read, colours. All numbers by hand.
 
 import { equal } from "./assert.js";
-import { colour, indexAt, numbers, valueText } from "../../workbench/views/curves.js";
+import { colour, indexAt, numbers, shareRange, valueText } from "../../workbench/views/curves.js";
 import { fileName } from "../../workbench/views/dom.js";
 
 Deno.test("columns come packed", () => {
@@ -29,4 +29,11 @@ Deno.test("no two configurations share a colour", () => {
 
 Deno.test("a file's name holds no separator", () => {
   equal(fileName("run 1", "", "kl/k1"), "run_1-kl_k1");
+});
+
+Deno.test("the axis of shares goes a little beyond them, and is a tenth at least", () => {
+  const rounded = (/** @type {number} */ least, /** @type {number} */ greatest) =>
+    shareRange(least, greatest).map((end) => Number(end.toFixed(3)));
+  equal([rounded(0.3, 0.3), rounded(0.2, 0.7)], [[0.25, 0.35], [0.17, 0.73]]); // 6 % of 0.5 is 0.03
+  equal([rounded(0.01, 0.02), rounded(0.5, 1)], [[0, 0.065], [0.47, 1.02]]);
 });

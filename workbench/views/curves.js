@@ -574,7 +574,7 @@ class Figure {
       datarevision: ++this.drawings, // or Plotly would not look into arrays that have grown
       width: this.plot.clientWidth,
       height: this.plot.clientHeight,
-      margin: { l: 44, r: 10, t: 6, b: x === "step" ? 20 : 34 },
+      margin: { l: 44, r: 10, t: 6, b: 34 },
       showlegend: false,
       dragmode: "zoom",
       hovermode: "x unified",
@@ -586,7 +586,7 @@ class Figure {
         ...axis,
         ...cross,
         showgrid: false,
-        title: x === "step" ? null : { text: x, standoff: 4 },
+        title: { text: x === "step" ? "training step" : x, standoff: 4, font: { size: 12 } },
         ...(x === "step" ? STEPS : {}),
         ...(range ? { range: [...range], autorange: false } : { autorange: true }),
       },
@@ -598,23 +598,32 @@ class Figure {
         exponentformat: "e",
         nticks: 5,
         rangemode: share && !logarithmic ? "tozero" : "normal",
-        ...(share && !this.panel.group && !logarithmic ? { range: [0, 1.02] } : this.extent(range, logarithmic)),
+        ...this.extent(range, logarithmic),
       },
     };
   }
 
   /** @param {Range | null} range @param {boolean} logarithmic The y axis is that of the values in sight. */
   extent(range, logarithmic) {
-    if (!range) return { autorange: true };
+    const isLargeShare = this.panel.share && !this.panel.group && !logarithmic;
+    if (!range && !isLargeShare) return { autorange: true };
+    const [from, to] = range ?? [-Infinity, Infinity];
     const inSight = this.traces.flatMap(({ x, y, low, high }) =>
-      x.flatMap((at, i) => (at < range[0] || at > range[1] ? [] : [low?.[i] ?? y[i], high?.[i] ?? y[i]]))
+      x.flatMap((at, i) => (at < from || at > to ? [] : [low?.[i] ?? y[i], high?.[i] ?? y[i]]))
     );
     if (!inSight.length) return { autorange: true };
     const [least, greatest] = [Math.min(...inSight), Math.max(...inSight)]
       .map((value) => (logarithmic ? Math.log10(value) : value));
+    if (isLargeShare) return { range: shareRange(least, greatest), autorange: false };
     const margin = 0.06 * (greatest - least) || Math.abs(greatest) / 2 || 0.5;
     return { range: [least - margin, greatest + margin], autorange: false };
   }
+}
+
+/** @param {number} least @param {number} greatest @returns {Range} The axis of shares: around them, and at least a tenth. */
+export function shareRange(least, greatest) {
+  const margin = Math.max(0.06 * (greatest - least), (0.1 - (greatest - least)) / 2);
+  return [Math.max(0, least - margin), Math.min(1.02, greatest + margin)];
 }
 
 /** @param {string} ink @param {number} opacity */

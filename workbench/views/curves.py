@@ -211,7 +211,8 @@ def figure(charts: Sequence[Chart], columns: int = 3) -> Figure:
             for trace in _traces(line, number):
                 drawn.add_trace(trace, **place)
         steps = {"matches": "x", "exponentformat": "none"} if chart.x_label == "step" else {}
-        drawn.update_xaxes(title_text=chart.x_label, **steps, **place)
+        title = "training step" if chart.x_label == "step" else chart.x_label
+        drawn.update_xaxes(title_text=title, **steps, **place)
         share = {"tickformat": "~%", "rangemode": "tozero"} if chart.share else {"exponentformat": "e"}
         drawn.update_yaxes(**share, **place)
     margin = {"t": 40, "r": 16, "b": 40, "l": 48}

@@ -6,17 +6,32 @@
 
 import { el, once } from "../../views/dom.js";
 import { watchControls } from "./controls.js";
-import { answerOf, follow, whileVisible } from "./widget.js";
+import { answerOf, follow, link, tabs, whileVisible } from "./widget.js";
 
 const THEME = "workbench-theme"; // in the browser's storage
 
 /** @param {Handles<{ policy_status: Call<{ policy: string }, PolicyStatusPayload> }>} handles */
 export function header(handles) {
   const status = el("span", { id: "policy-status", role: "status" });
+  const told = el("span", { id: "told", role: "status" });
   const theme = themeButton();
+  tabs.tell = (text, lead) => {
+    const go = () => {
+      told.replaceChildren();
+      lead();
+    };
+    told.replaceChildren(link(text, go));
+  };
   follow(handles, (root, /** @type {HeaderPayload | null} */ value) => {
     const skip = el("a", { class: "skip", href: "#heatmap", onclick: skipToGroup }, "Skip to the heatmap");
-    root.replaceChildren(skip, el("h1", {}, value?.title), el("p", { class: "loop" }, value?.loop), status, theme);
+    root.replaceChildren(
+      skip,
+      el("h1", {}, value?.title),
+      el("p", { class: "loop" }, value?.loop),
+      status,
+      told,
+      theme,
+    );
   });
   watchControls();
   let state = "off", chosen = "";

@@ -5,8 +5,8 @@
  * @template [Server=unknown]
  * @typedef {Object} Handles What Gradio hands an element's script.
  * @property {HTMLElement} element
- * @property {{ value: string, rows?: string, chosen?: string }} props
- * @property {(name: "value" | "rows" | "chosen", update: () => void) => void} watch
+ * @property {{ value: string, rows?: string, chosen?: string, charts?: string }} props
+ * @property {(name: "value" | "rows" | "chosen" | "charts", update: () => void) => void} watch
  * @property {Server} server the functions that the element was given
  * @property {(event: string, data?: Record<string, unknown>) => void} trigger
  */

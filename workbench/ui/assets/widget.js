@@ -57,6 +57,8 @@ export const link = (text, onclick, more = {}) =>
 export const tabs = {
   /** @type {(name: string) => void} */
   showTrain: () => {},
+  /** @type {(text: string, lead: () => void) => void} Says something in the page's header, which leads to what it is about. */
+  tell: () => {},
   /** @type {(names: string[]) => void} */
   showRuns: () => document.getElementById("runs-tab-button")?.click(),
 };

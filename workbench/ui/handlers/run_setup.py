@@ -5,6 +5,7 @@ Training itself is a process of its own that this one only starts.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from workbench.config import OptimiserSection, TaskSection
 from workbench.config.run import METHODS, RunConfig
 from workbench.data import HUB
 from workbench.errors import WorkbenchError, redact
+from workbench.metrics import LARGE, panels_of
 from workbench.runs import default_workspace, list_runs
 from workbench.runs.check import with_absolute_paths
 from workbench.schema import counted
@@ -49,6 +51,16 @@ def inherited(draft: PageState) -> list[tuple[str, str]]:
 def samples(draft: PageState) -> bool:
     """Whether a run of the method chosen trains on groups that it samples."""
     return METHODS[draft.method].has_rollouts
+
+
+def planned_charts(draft: PageState) -> list[tuple[str, str]]:
+    """The charts that Train shows first of a run by the method chosen, as (title, what it shows)."""
+    charts = []
+    for panel in panels_of(METHODS[draft.method].metrics)[:LARGE]:
+        meaning = re.sub(r"^[\w, ]+: ", "", panel.metrics[0].meaning)  # the methods that have it
+        first, *_ = re.split(r"[.;](?: |$)", meaning)
+        charts.append((panel.title, first[:1].upper() + first[1:]))
+    return charts
 
 
 def rows_found(draft: PageState) -> Note | None:

@@ -216,7 +216,7 @@ class Form(SimpleNamespace):
         example = [self.task, self.example, self.columns, self.preset, self.task_preview]
         undo = [self.undo_before, *self.undo_notes]
         columns = [*self.methods.values(), *self.schemes.values()]
-        return [*example, self.seen, *self.bound.values(), *columns, self.rewards.rows, *undo]
+        return [*example, self.seen, *self.bound.values(), *columns, self.train.start, self.rewards.rows, *undo]
 
     def options(self, prefix: str) -> list[str]:
         """The paths of the options of the page's scheme, or of the second."""
@@ -294,7 +294,11 @@ def method_view(form: Form, method: str) -> Updates:
     about = help_of(method_field(method))
     updates: Updates = {column: gr.update(visible=name == method) for name, column in form.methods.items()}
     updates |= {form.bound[path]: gr.update(visible=is_used(path, method)) for path in (*DATA, RUN_SCHEME)}
-    return updates | {form.bound[METHOD]: gr.update(info=about)}
+    return updates | {form.bound[METHOD]: gr.update(info=about), form.train.start: start_label(method)}
+
+
+def start_label(method: str) -> str:
+    return f"Start {method.upper()} run"
 
 
 def widget(leaf: Leaf, value: Any, **more: Any) -> Any:

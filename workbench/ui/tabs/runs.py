@@ -49,6 +49,7 @@ from workbench.ui.tabs.form import (
     read,
     served,
     shown,
+    start_label,
 )
 from workbench.ui.tabs.inspect import InspectEvents
 from workbench.ui.tabs.rewards import wire_findings
@@ -140,7 +141,7 @@ def build_train(form: Form, services: Services) -> None:
             with gr.Column(elem_classes=["actions"], min_width=0):
                 estimate = drawn("estimate", "facts")
                 with gr.Row(elem_classes=["fields"]):
-                    go = gr.Button("Start", variant="primary", elem_id="start", min_width=0)
+                    go = gr.Button(start_label(form.first.method), variant="primary", elem_id="start", min_width=0)
                     preflight = gr.Button(f"Pre-flight ({PREFLIGHT_PROMPTS} prompts)", elem_id="preflight", min_width=0)
                     cancel = gr.Button("Cancel", elem_id="preflight-cancel", min_width=0, interactive=False)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
@@ -150,7 +151,9 @@ def build_train(form: Form, services: Services) -> None:
             code = drawn("train-code", "code")
             said, findings = note("preflight-note"), drawn("preflight-findings", "findings")
             asked = [*served((*TRAIN_ASKED, *LABELLING), services.workspace), *served([rollouts], services)]
-            live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
+            charts = json.dumps(run_setup.planned_charts(form.first))
+            value = _live_value(None, pressed=False)
+            live = drawn("live", "train", value, server_functions=asked, charts=charts)
     form.train = SimpleNamespace(
         inherited=inherited,
         rows=rows,
@@ -203,13 +206,15 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
             widgets.inherited: facts_value(run_setup.inherited(draft)),
             widgets.rows: note_value(run_setup.rows_found(draft)),
             widgets.estimate: facts_value(run_setup.estimated(draft, services)),
+            widgets.live: gr.update(charts=json.dumps(run_setup.planned_charts(draft))),
             widgets.preflight.go: checked,
             widgets.preflight.cancel: checked,
         }
         return updates if is_last() else {}
 
     # The end of the run that was watched tells its pace.
-    outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.preflight.go, widgets.preflight.cancel]
+    outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.live]
+    outputs += [widgets.preflight.go, widgets.preflight.cancel]
     gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
 
     def answer(request: gr.Request, tab: Tab, before: PageState) -> Updates:
@@ -225,7 +230,12 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
             return gr.skip()
         return answer(request, tab, before) | method_view(form, method) | {form.seen: str(tab.replaced)}
 
-    shown_by = [form.seen, *form.methods.values(), *(form.bound[path] for path in (METHOD, *DATA, RUN_SCHEME))]
+    shown_by = [
+        form.seen,
+        widgets.start,
+        *form.methods.values(),
+        *(form.bound[path] for path in (METHOD, *DATA, RUN_SCHEME)),
+    ]
     form.bound[METHOD].input(choose, [form.draft, form.bound[METHOD]], [*answered, *shown_by], **LAST)
 
 

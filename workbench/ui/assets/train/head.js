@@ -145,9 +145,9 @@ export class RunHead {
     this.progress.textContent = "trying again; what is drawn stays";
   }
 
-  /** @param {string} error Of a run that there is not, or that cannot be read. */
-  fail(error) {
-    this.state("unknown", "failed");
+  /** @param {string} error @param {string} state Of a run that there is not, or not any more, or that cannot be read. */
+  fail(error, state) {
+    this.state(state, "failed");
     this.progress.textContent = "";
     for (const node of [this.bar, this.logBox, this.settingsBox, ...this.buttons]) node.hidden = true;
     this.unknown.hidden = false;

@@ -1,7 +1,7 @@
 // The Train tab's right side: one run, followed live.
 //
 // The page holds the cursor: it asks once a second for the metrics it has not seen and the rollouts stored since, and
-// adds them to what is drawn. Nothing is asked for while the tab cannot be seen. Which run, step, group and pinned step
+// adds them to what is drawn. While the tab cannot be seen, nothing is asked for but whether a run is over. Which run, step, group and pinned step
 // of a rollout are shown, and what the curves are zoomed to, is in the page's address, so that a reload or a link shows
 // the same. Each tab that is shown is an entry of the browser's history, which remembers its name; going back clicks its
 // button.
@@ -31,6 +31,8 @@ const PRESSED = "workbench-start"; // in the tab's storage: the runs there were 
 const PATIENCE = 20; // looks at the list for the run of a Start whose answer was lost with the connection
 const RELOADED = 30_000; // milliseconds in which Gradio loads the page anew once the connection is back
 const NO_RUN = "Start was pressed as the connection was lost, and no run came of it; press it again.";
+/** @type {Record<string, string>} */
+const ENDS = { finished: "has finished", stopped: "was stopped", failed: "has failed", crashed: "has crashed" };
 const NO_ANSWER = "The workbench did not answer; try again.";
 
 /** @param {string} tab the tab of the new entry @param {string} before that of the present one */
@@ -131,7 +133,7 @@ class Train {
     });
     this.waiting = el("p", { class: "waiting-note" }, "Curves and rollouts appear with the first step.");
     this.without = el("p", { class: "about", id: "run-without-rollouts", hidden: true });
-    this.empty = el("p", { class: "empty" }, "No run yet. Press Start; curves appear here within seconds.");
+    this.empty = el("section", { class: "wc ahead", "aria-label": "Curves of a run" });
     this.live = el(
       "div",
       { class: "live", hidden: true },
@@ -149,9 +151,27 @@ class Train {
     this.start();
   }
 
+  /** Draws the charts that there will be, empty, until there is a run. */
+  drawAhead() {
+    /** @type {[string, string][]} */
+    const charts = JSON.parse(this.handles.props.charts ?? "[]");
+    const figures = charts.map(([title, about]) =>
+      el(
+        "figure",
+        { class: "curve" },
+        el("figcaption", {}, el("b", {}, title)),
+        el("div", { class: "plot" }, el("p", {}, about), el("small", {}, "training step")),
+      )
+    );
+    const said = el("p", {}, "No run yet. Its curves will be drawn here from its first step on:");
+    this.empty.replaceChildren(said, el("div", { class: "curves large" }, ...figures));
+  }
+
   start() {
     const first = readAddress(new URL(location.href).searchParams);
     this.recall();
+    this.handles.watch("charts", () => this.drawAhead());
+    this.drawAhead();
     // The button itself may be mounted after this.
     document.addEventListener("click", ({ target }) => {
       if (!this.looked || !(target instanceof Element && target.closest("#start"))) return;
@@ -271,7 +291,8 @@ class Train {
 
   async tick() {
     this.writeAddress();
-    if (!this.isVisible) return;
+    const isFarOff = !this.isVisible;
+    if (isFarOff && !(this.isLive && this.ticks % LIST_EVERY === 0)) return void this.ticks++;
     try {
       if (this.lost) this.recall();
       if (this.ticks++ % LIST_EVERY === 0 || this.awaited) await this.look();
@@ -297,6 +318,7 @@ class Train {
     this.looked = true;
     if (this.runs.some((run) => run.name === this.run && ACTIVE.includes(run.state))) this.final = false; // resumed
     this.head.drawPicker(this.runs, this.run);
+    if (!this.isListed) this.final = false; // deleted, or older than those listed: asked about again
     if (this.awaited) this.lookForStarted(this.awaited);
     if (!this.run && this.runs.length) this.open(this.runs[0].name);
   }
@@ -324,7 +346,7 @@ class Train {
   /** @param {News | Failed} news */
   take(news) {
     if ("error" in news) {
-      this.head.fail(news.error);
+      this.head.fail(news.error, this.head.news && !this.isListed ? "deleted" : "unknown");
       this.waiting.hidden = true;
       this.final = true;
       this.cursor ||= 1; // nothing more to ask
@@ -337,15 +359,32 @@ class Train {
     this.curves.lose(news.lost);
     this.cursor = news.cursor || (news.final ? 1 : 0);
     this.final = this.rollouts.final = news.final;
-    if (news.final && this.isLive) this.handles.trigger("end"); // its pace is known now: the next run's time is told by it
+    const ended = news.final && this.isLive;
+    if (ended) this.handles.trigger("end"); // its pace is known now: the next run's time is told by it
     this.isLive = !news.final;
     this.head.show(news);
+    if (ended) this.tellEnd(news);
     this.relist(news);
     this.rollouts.add(news);
     this.problems.offer(news.answers);
     this.list.offer(this.rollouts.stored.batch);
     say(this.without, withoutRollouts(news, !this.rollouts.node.hidden));
     this.waiting.hidden = news.final || !this.rollouts.node.hidden || !this.curves.isEmpty;
+  }
+
+  /** @param {News} news Says that a run that was followed is over, on whatever tab somebody is. */
+  tellEnd({ name, state, step }) {
+    const said = `${name} ${ENDS[state] ?? "has ended"} at step ${step}`;
+    say(this.head.message, `${said}.`);
+    tabs.tell(said, () => {
+      document.getElementById(TAB)?.click();
+      this.pick(name);
+    });
+  }
+
+  /** Whether the list of runs has the one that is shown. */
+  get isListed() {
+    return this.run === null || this.runs.some(({ name }) => name === this.run);
   }
 
   /** @param {News} news */
