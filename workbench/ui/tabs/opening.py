@@ -143,7 +143,7 @@ class DoorEvents:
 
     def _details(self, ended: str) -> None:
         opening = self.services.opened.get(ended.partition(" ")[0])
-        if opening is None or opening.rewards:
+        if opening is None or opening.rewards or opening.configuration is not None:
             return
         if opening.imported is not None:
             self._groups(opening.imported)
