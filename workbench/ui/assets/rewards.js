@@ -3,7 +3,7 @@
 /** @import { CataloguePayload, FieldPayload, FormPayload, MadePayload, RowPayload } from "../../views/payloads.d.ts" */
 /** @import { ReturnedPayload, RewardsPayload, RewardsServer, SaidPayload } from "../../views/payloads.d.ts" */
 /** @import { Handles } from "./payloads.js" */
-/** @typedef {{ rows: RowPayload[], outcome_weight: number | null }} Listed */
+/** @typedef {{ rows: RowPayload[], outcome_weight: number | null, number: number }} Listed `number`: of the last change that it knows */
 
 import { download, el } from "../../views/dom.js";
 import { NONE, precise } from "../../views/numbers.js";
@@ -94,7 +94,7 @@ class RewardList {
   /** @param {Listed} value What replaces the list; a row that it has stays as it is. */
   adopt(value) {
     if (this.handles.props.value === this.sent) return;
-    const before = this.rows, place = before.findIndex(({ key }) => key === this.editing);
+    const before = this.rows, editing = this.editing, place = before.findIndex(({ key }) => key === this.editing);
     this.rows = value.rows.map((row) => this.row(row.key) ?? row);
     this.outcomeWeight = value.outcome_weight;
     if (place >= 0 && !this.edited) { // the editor follows its row to the one that took its place
@@ -102,7 +102,9 @@ class RewardList {
       this.open((this.rows.find(({ name }) => name === before[place].name) ?? there)?.key ?? "", false);
     }
     this.draw();
-    if (before.length) this.tell();
+    const isKnown = value.number === this.number && editing === this.editing &&
+      JSON.stringify(this.rows) === JSON.stringify(value.rows);
+    if (before.length && !isKnown) this.tell();
   }
 
   /** Sends what it holds. */

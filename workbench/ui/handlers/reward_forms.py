@@ -93,8 +93,8 @@ ABOUT: Mapping[str, tuple[str, str, str, str]] = {
     ),
     JUDGE: (
         "A judge",
-        "A language model at an endpoint scores each answer by your rubric. That is one request an answer, 8 for a "
-        "group of 8, and sends prompt and answer to the address below; the same answer is asked once.",
+        "A language model at an endpoint scores each step, or whole answers, by your rubric. That is one request an "
+        "answer, 8 for a group of 8, and sends prompt and answer to the address below; the same answer is asked once.",
         "Add",
         "Change",
     ),

@@ -124,10 +124,13 @@ def catalogue(forms: Collection[str]) -> CataloguePayload:
     }
 
 
-def list_value(draft: PageState) -> str:
-    """Return the list of rewards as the page takes it over: its rows, and the weight of the final answer."""
+def list_value(draft: PageState, told: int = 0) -> str:
+    """Return the list of rewards as the page takes it over: its rows, and the weight of the final answer.
+
+    ``told`` is the number of the page's last change of the list that the draft has.
+    """
     weight = draft.credit.get("outcome_weight", 0.0)
-    return json.dumps({"rows": [page_row(row) for row in draft.rows], "outcome_weight": weight})
+    return json.dumps({"rows": [page_row(row) for row in draft.rows], "outcome_weight": weight, "number": told})
 
 
 def page_row(row: RewardRow) -> RowPayload:
