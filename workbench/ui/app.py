@@ -105,7 +105,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         )
         first = first_draft()
         form = Form(draft=gr.State(Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
-        form.undo_before, form.undo_notes, form.seen = gr.State(None), [], hidden("0")
+        form.undo_notes, form.seen = [], hidden("0")
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 build_inspect(form, services)

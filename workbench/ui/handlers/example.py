@@ -410,9 +410,9 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
         yield View(note, drawing=message(busy="scoring"), made=sampled)
 
 
-def adopt(draft: PageState, sampled: Sampled | None) -> PageState:
-    """The draft as it is by now, with the new group on screen."""
-    return draft if sampled is None else draft.but(group=sampled.group, edited=sampled.edited)
+def adopt(draft: PageState, sampled: Sampled) -> PageState:
+    """Return the draft with the new group on screen, and the seed of the next."""
+    return draft.but(group=sampled.group, edited=sampled.edited, seed=sampled.seed)
 
 
 @validate_call(config=CHECKED)

@@ -567,6 +567,8 @@ class Tab:
         self._unseen: dict[int, PageState] = {}
         self.replaced = 0
         """How often an event set fields otherwise than by typing; the page says which of these it has shown."""
+        self.undo: PageState | None = None
+        """What was held before fields were replaced last."""
         self.task_asked = ""
         """The task that somebody typed last, which may be one that cannot be read yet."""
         self.editing = ""

@@ -202,7 +202,7 @@ class Form(SimpleNamespace):
     ``rewards`` is the list of rewards, whose value is in ``rows``, and the ``code`` of the one in the editor.
 
     What was replaced or removed last is said in ``undo_notes``, beside each tab's buttons, with one that brings it
-    back; ``undo_before`` is the draft before that.
+    back.
     """
 
     @property
@@ -214,17 +214,20 @@ class Form(SimpleNamespace):
     def outputs(self) -> list[Any]:
         """What ``form.shown`` may set."""
         example = [self.task, self.example, self.columns, self.preset, self.task_preview]
-        undo = [self.undo_before, *self.undo_notes]
         columns = [*self.methods.values(), *self.schemes.values()]
-        return [*example, self.seen, *self.bound.values(), *columns, self.train.start, self.rewards.rows, *undo]
+        return [
+            *example,
+            self.seen,
+            *self.bound.values(),
+            *columns,
+            self.train.start,
+            self.rewards.rows,
+            *self.undo_notes,
+        ]
 
     def options(self, prefix: str) -> list[str]:
         """The paths of the options of the page's scheme, or of the second."""
         return [path for path in self.bound if path.startswith(f"{prefix}.") and not path.endswith(".scheme")]
-
-    def undo_values(self, before: Any, said: str) -> dict[Any, Any]:
-        """What has the notes say what was replaced; ``said`` is their value."""
-        return {self.undo_before: before} | dict.fromkeys(self.undo_notes, said)
 
 
 LAST: dict[str, Any] = {"queue": False, "trigger_mode": "always_last", **PRIVATE}
@@ -370,7 +373,8 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     if after.tree["task"] != before.tree["task"]:
         updates[form.task_preview] = preview(after)
     if undo:
-        updates |= form.undo_values(before, note_value(Note(undo, level="info"), action="Undo"))
+        tab.undo = before
+        updates |= dict.fromkeys(form.undo_notes, note_value(Note(undo, level="info"), action="Undo"))
     return updates | {form.columns: note_value(columns_text(after.columns))}
 
 

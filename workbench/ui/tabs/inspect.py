@@ -25,7 +25,6 @@ from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.checks import try_clinic
 from workbench.ui.handlers.example import (
     PRESET_HEADINGS,
-    Sampled,
     adopt,
     in_page_words,
     pattern_note,
@@ -497,8 +496,6 @@ def _wire_examples(form: Form, then_score: ThenScore) -> None:
 
 
 def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
-    answers = gr.State("")
-
     def choose_task(name: str, *held: Any) -> Iterator[Any]:
         """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay.
 
@@ -532,18 +529,16 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
         if after.policy != task.policy:
             yield shown(form, before, after, undo=said)
             return
-        yield shown(form, before, after.but(group=None), undo=said) | {answers: secrets.token_hex(8)}
+        yield shown(form, before, after.but(group=None), undo=said) | {sample_now: secrets.token_hex(8)}
 
     chosen = form.task.input(
         choose_task,
         [form.task, *form.inputs],
-        [*form.outputs, form.more, form.task_fold, answers],
+        [*form.outputs, form.more, form.task_fold, sample_now],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,
     )
-    # Not before: what is sampled is what the fields say once they are set.
-    chosen.then(lambda asked: asked, answers, sample_now, concurrency_limit=None, **PRIVATE)
     then_score(chosen)
 
 
@@ -554,8 +549,8 @@ def _wire_undo(form: Form, then_score: ThenScore) -> None:
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
     brought_back = gr.on(
         [note.apply for note in form.undo_notes],
-        lambda before, tab: gr.skip() if before is None else shown(form, read(tab), before, undo="Restored"),
-        [form.undo_before, *form.inputs],
+        lambda tab: gr.skip() if tab.undo is None else shown(form, read(tab), tab.undo, undo="Restored"),
+        form.inputs,
         form.outputs,
         queue=False,
         **PRIVATE,
@@ -580,18 +575,15 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
         for view in sample(read(held), services, request.session_hash or ""):
             updates: Updates = {
                 form.drawing: view.drawing,
-                sampled_group: view.made,
                 form.sample_note: form_note_value(view.note),
                 **dict(zip((form.sample, form.cancel), start_and_cancel(view.running), strict=True)),
             }
             if view.made is not None:
                 before = read(held)
-                updates |= shown(form, before, before.but(seed=view.made.seed))
+                updates |= shown(form, before, adopt(before, view.made))
             yield updates
 
-    # Kept apart from the draft, which may have changed by the time the group is there.
-    sampled_group = gr.State(None)
-    outputs = [form.drawing, sampled_group, form.sample_note, form.sample, form.cancel, *form.outputs]
+    outputs = [form.drawing, form.sample_note, form.sample, form.cancel, *form.outputs]
     sampled = gr.on(
         [form.sample.click, sample_now.change],
         run,
@@ -602,11 +594,7 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
         **PRIVATE,
     )
 
-    def take(tab: Tab, group: Sampled | None) -> None:
-        tab.change(lambda draft: adopt(draft, group))
-
-    then_score(sampled.then(take, [form.draft, sampled_group], None, queue=False, **PRIVATE))
-
+    then_score(sampled)
     wire_cancel(form.cancel, services.sampling)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards.others import Role
 from workbench.ui.handlers import checks as checking
 from workbench.ui.handlers import opening as handlers
-from workbench.ui.handlers.page_state import PageState
+from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.scoring import Note, message
 from workbench.ui.handlers.session import KEPT_FILES, Recent, Services
 from workbench.ui.handlers.sharing import open_config
@@ -67,15 +66,16 @@ def build_door() -> SimpleNamespace:
 class DoorEvents:
     """What the box does, and what is known of the opened file, drawn anew whenever another one is.
 
-    ``wanted`` and ``opened`` change with each file that is asked for and read, ``place`` is the group on screen,
-    ``places`` where each listed disagreement is, and ``sampling`` changes where answers are sampled at once.
+    ``wanted`` and ``opened`` change with each file that is asked for and read, ``sampling`` where answers
+    are sampled at once. Of each tab, ``place`` is the group on screen, ``places`` where each listed disagreement is.
     """
 
     def __init__(self, form: Form, services: Services, then_score: Callable[[Any], None], sample_now: gr.State) -> None:
         door = form.door
         self.door, self.form, self.services, self.then_score = door, form, services, then_score
-        self.wanted, self.opened, self.sampling = gr.State(""), gr.State(""), gr.State("")
-        self.place, self.places = gr.State(0), gr.State(())
+        self.wanted, self.opened, self.sampling = gr.State(""), gr.State(""), sample_now
+        self.place: Recent[str, int] = Recent(KEPT_FILES)
+        self.places: Recent[str, Sequence[tuple[int, int]]] = Recent(KEPT_FILES)
         self.asks: Recent[str, handlers.Ask] = Recent(KEPT_FILES)
         self.shown: Recent[str, handlers.Opening] = Recent(KEPT_FILES)
         door.upload.upload(self._upload, door.upload, self.wanted, **QUEUED)
@@ -84,9 +84,7 @@ class DoorEvents:
         # What follows stands outside of what is drawn anew, which would take its own events with it.
         shows = self.wanted.change(
             self._open, None, [door.note, door.cancel, self.opened, form.drawing], concurrency_limit=2, **PRIVATE
-        ).then(self._show, form.inputs, [door.note, self.place, self.sampling, form.drawing, *form.outputs], **QUEUED)
-        # Not before: what is sampled is what the fields say once they are set.
-        shows.then(lambda asked: asked, self.sampling, sample_now, **QUEUED)
+        ).then(self._show, form.inputs, [door.note, sample_now, form.drawing, *form.outputs], **QUEUED)
         then_score(shows)
         with door.details:
             gr.render(inputs=self.opened, triggers=[self.opened.change])(self._details)
@@ -123,7 +121,7 @@ class DoorEvents:
         unchanged = {self.form.drawing: message(back=True)}
         if opening is None or opening is self.shown.get(tab):
             return unchanged
-        self.shown[tab] = opening
+        self.shown[tab], self.place[tab] = opening, 0
         if opening.configuration is not None:
             file = opening.configuration
             try:
@@ -137,7 +135,7 @@ class DoorEvents:
         what = "Rewards" if after.pattern() == before.pattern() else "Pattern, rewards"
         undo = "Added the file's rewards" if opening.rewards else f"{what} and scheme set for this file"
         now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
-        return shown(self.form, before, after, undo=undo) | {self.place: 0} | now
+        return shown(self.form, before, after, undo=undo) | now
 
     # ── what is known of the file ────────────────────────────────────────────────────────────────────────────────
 
@@ -192,23 +190,30 @@ class DoorEvents:
         with gr.Accordion("All groups", open=False, visible=len(imported) > 1, elem_classes=["fold"]):
             rows = handlers.group_rows(imported)
             listed = table("door-groups", "groups", handlers.GROUP_HEADINGS, picks=True, rows=rows)
-        outputs = [self.place, where, listed, *form.outputs]
+        outputs = [where, listed, *form.outputs]
 
-        def put(before: PageState, index: int, by: int = 0, said: str = "") -> Updates:
+        def put(tab: str, before: PageState, index: int, by: int = 0, said: str = "") -> Updates:
             try:
                 draft, chosen = handlers.choose_group(before, imported, index, by=by)
             except WorkbenchError as error:  # ids that the tokenizer does not have, say
                 return {where: note_value(Note(str(error)))}
-            on_screen = {self.place: chosen, where: note_value(said or handlers.place(imported, chosen))}
+            self.place[tab] = chosen
+            on_screen = {where: note_value(said or handlers.place(imported, chosen))}
             return shown(form, before, draft) | on_screen | {listed: gr.update(chosen=str(chosen))}
 
-        for button, by in ((previous, -1), (following, 1)):
-            move = partial(lambda by, at, tab: put(read(tab), at, by), by)
-            self.then_score(button.click(move, [self.place, *form.inputs], outputs, **QUEUED))
+        def move(by: int) -> Any:
+            def step(request: gr.Request, held: Tab) -> Updates:
+                tab = request.session_hash or ""
+                return put(tab, read(held), self.place.get(tab) or 0, by)
 
-        def pick(event: gr.EventData, *held: Any) -> Any:
+            return step
+
+        for button, by in ((previous, -1), (following, 1)):
+            self.then_score(button.click(move(by), form.inputs, outputs, **QUEUED))
+
+        def pick(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
             row = picked_row(event, handlers.MAX_LISTED)
-            return gr.skip() if row is None else put(read(*held), row)
+            return gr.skip() if row is None else put(request.session_hash or "", read(*held), row)
 
         self.then_score(listed.apply(pick, form.inputs, outputs, **QUEUED))
         if LABELS & handlers.columns_of(imported):
@@ -228,18 +233,20 @@ class DoorEvents:
             tab = request.session_hash or ""
             for view in checking.check_rewards(imported, read(*held), threshold, services, tab):
                 running = gr.skip() if view.running is None else gr.update(visible=view.running)
-                rows, worst, places = view.made.rows, view.made.worst, view.made.places
-                yield [note_value(view.note), table_value(rows), table_value(worst), places, running]
+                self.places[tab] = view.made.places
+                yield [note_value(view.note), table_value(view.made.rows), table_value(view.made.worst), running]
 
-        found = [said, checks, worst, self.places, self.door.cancel]
+        found = [said, checks, worst, self.door.cancel]
         go.click(check, [threshold, *form.inputs], found, concurrency_limit=2, concurrency_id="checking", **PRIVATE)
 
-        def follow(event: gr.EventData, places: Any, *held: Any) -> Any:
+        def follow(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
             """Put the group of a disagreement on screen."""
+            tab = request.session_hash or ""
+            places = self.places.get(tab) or ()
             row = picked_row(event, len(places))
             if row is None:
                 return gr.skip()
             group, rollout = places[row]
-            return put(read(*held), group, said=f"{group + 1:,}, rollout {rollout + 1}")
+            return put(tab, read(*held), group, said=f"{group + 1:,}, rollout {rollout + 1}")
 
-        self.then_score(worst.apply(follow, [self.places, *form.inputs], outputs, **QUEUED))
+        self.then_score(worst.apply(follow, form.inputs, outputs, **QUEUED))

@@ -81,7 +81,7 @@ def wire_run_actions(
     asks: InspectEvents,
 ) -> None:
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
-    said, asked, start_note = form.rewards.add_note, gr.State(""), form.train.start_note
+    said, start_note = form.rewards.add_note, form.train.start_note
 
     def reward(draft: PageState, name: str, workspace: Path) -> tuple[PageState, Note | None]:
         return draft.with_row(run_as_reward(draft.rows, name, workspace)), None
@@ -104,14 +104,13 @@ def wire_run_actions(
             after, about = action(draft, str(name), services.workspace)
         except WorkbenchError as error:
             return shows | {note: note_value(Note(str(error)))}
-        sampled = {asked: secrets.token_hex(8)} if wanted == "policy" else {}
+        sampled = {asks.sample: secrets.token_hex(8)} if wanted == "policy" else {}
         undo = "" if about is None else about.text
         return shown(form, draft, after, undo=undo) | {note: ""} | sampled | shows
 
-    outputs = [tabs, said, form.sample_note, start_note, asked, *form.outputs]
-    acted = gr.on([element.apply for element in elements], act, form.inputs, outputs, queue=False, **PRIVATE)
-    asks.then_score(acted)
-    acted.then(lambda token: token, asked, asks.sample, concurrency_limit=None, **PRIVATE)
+    outputs = [tabs, said, form.sample_note, start_note, asks.sample, *form.outputs]
+    acts = [element.apply for element in elements]
+    asks.then_score(gr.on(acts, act, form.inputs, outputs, concurrency_limit=None, **PRIVATE))
 
 
 TRAIN_ASKED = (
