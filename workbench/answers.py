@@ -196,7 +196,7 @@ def reasoning_and_answer(text: str, form: Form = "any") -> tuple[str, str | None
 
 
 def _find_answer(text: str, form: Form) -> tuple[int, str] | None:
-    """Where the last marked answer begins, and the text that is marked."""
+    """Return where the last marked answer begins, and the text that is marked."""
     marks = list(_MARKS[form].finditer(text))
     if form == "any":
         # "####" is Markdown's heading, too: what is marked in other ways goes before one without a number.
@@ -219,7 +219,7 @@ def _find_answer(text: str, form: Form) -> tuple[int, str] | None:
 
 
 def _read_mark(match: re.Match[str]) -> str:
-    """What a tag holds, or the first sentence of the line behind a mark; of the next line if the mark ends one."""
+    """Return what a tag holds, or the first sentence of the line behind a mark (the next line if the mark ends one)."""
     if (tagged := match.groupdict().get("tagged")) is not None:
         return str(tagged)
     behind = match.string[match.end() : match.end() + LONGEST_LINE]
@@ -228,7 +228,7 @@ def _read_mark(match: re.Match[str]) -> str:
 
 
 def _listed(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[int, str]:
-    """Where the last box begins, and what it holds; of several with commas, "and" or "or" between them all of it."""
+    """Return where the last box begins and what it holds; several joined by commas, "and" or "or" count as one."""
     *earlier, (start, _, answer) = boxes
     for begin, end, held in reversed(earlier[-MOST_BOLD:]):
         between = re.sub(r"\\text|\\q?quad|\\\W|[\s${}&~]|\b[A-Za-z](?:_\w|_\{\w+\})?\s*=", "", text[end:start])
@@ -287,7 +287,7 @@ class Number:
     name: str = ""
 
     def equals(self, gold: Number, *, rounded: bool = False) -> bool:
-        """Whether both are one quantity; a unit, a percent sign or an unknown that only one side has may be left out.
+        """Return whether both are one quantity; a unit, percent sign or unknown that only one side has may be left out.
 
         What a gold such as ``x + y = 7`` says of its unknowns may not. ``rounded``: to six decimals.
         """
@@ -326,7 +326,7 @@ def read_number(text: str) -> Number | None:
 
 
 def _is_name(left: str) -> bool:
-    """Whether the left side of an equation names a quantity in words or unknowns (``x``, ``m + n``), or is a sum."""
+    """Return whether an equation's left side names a quantity, in words or unknowns (``x``, ``m + n``), or is a sum."""
     left = re.sub(r"(?<=\d)\s*x\s*(?=[\d$(])", "*", left)
     return bool(_WORDS.search(left)) or not (_UNKNOWN.search(left) and re.search(r"[\d^(]", left))
 
@@ -357,7 +357,7 @@ def _plain(text: str) -> str:
 
 
 def is_same(claim: str, gold: str) -> bool:
-    """Whether two answers are one number or one option, or else the same text or the same equations."""
+    """Return whether two answers are one number or one option, or else the same text or the same equations."""
     return bool(compare(claim, gold))
 
 
@@ -392,7 +392,7 @@ def compare(claim: str, gold: str, *, rounded: bool = False) -> bool | None:
 
 
 def breaks_off(text: str) -> bool:
-    """Whether LaTeX ends within a command or braces."""
+    """Return whether LaTeX ends within a command or braces."""
     text = re.sub(r"\\[^A-Za-z]", "", text)
     return text.endswith("\\") or text.count("{") != text.count("}")
 
@@ -413,7 +413,7 @@ def golds_of(answer: object) -> list[str]:
 
 
 def is_right(claim: str | None, answer: object) -> bool | None:
-    """Whether an answer is one of those that a row's column gives; None if the row has none. Raises as ``golds_of``."""
+    """Return whether an answer is one of a row's right ones; None if the row has none. Raises as ``golds_of``."""
     golds = golds_of(answer)
     return any(claim is not None and is_same(claim, gold) for gold in golds) if golds else None
 
@@ -463,7 +463,7 @@ def read_formula(text: str) -> list[Any]:
 
 
 def formulas_agree(claim: str, found: Sequence[Any], gold: str) -> bool | None:
-    """Whether math-verify finds a formula that was read in ``claim`` equal to ``gold``; None if it cannot read that.
+    """Return whether math-verify finds a formula read in ``claim`` equal to ``gold``; None if it cannot read that.
 
     It takes for equal what is not: 7 and 2x + 3 = 7, any two equations without a real solution, any two tiny numbers.
     """
@@ -482,7 +482,7 @@ def formulas_agree(claim: str, found: Sequence[Any], gold: str) -> bool | None:
 
 
 def _is_mistaken(claimed: Any, right: Any, gold: str) -> bool:
-    """Whether two expressions are not equal though math-verify finds them so."""
+    """Return whether two expressions are not equal though math-verify finds them so."""
     from sympy import Eq, Expr, Number, simplify, solve
 
     if isinstance(claimed, Eq) and isinstance(right, Eq):
@@ -592,7 +592,7 @@ class ChainLine:
 
     @property
     def sum(self) -> str:
-        """What the line works out: ``10 * 8``, or an answer's number."""
+        """Return what the line works out: ``10 * 8``, or an answer's number."""
         return " ".join(str(part) for part in (self.left, *(self.operation or ())))
 
 
@@ -650,7 +650,7 @@ _read_last: dict[tuple[Any, ...], _Chain] = {}
 
 
 class _Chain:
-    """How far the lines read by now have come: a wrong result is blamed once, as the next line goes on from it."""
+    """State of a chain after the lines read by now: a wrong result is blamed once; the next line goes on from it."""
 
     def __init__(self, value: int, todo: tuple[tuple[str, int], ...]) -> None:
         self.text = ""  # that is read

@@ -1,4 +1,4 @@
-"""Where the files that come with the workbench lie: the embedded policy, real data, recipes and examples."""
+"""Paths of the files that come with the workbench: the embedded policy, real data, recipes and examples."""
 
 from __future__ import annotations
 

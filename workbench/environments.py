@@ -29,7 +29,7 @@ MOST_STOPS = 16
 
 @runtime_checkable
 class TextEnvironment(Protocol):
-    """Who answers a policy's turns in one episode: an instance a row, made without arguments.
+    """The other side of one episode, which answers the policy's turns: an instance a row, made without arguments.
 
     ``stop`` are the texts that end a turn, as an end-of-sequence token always does. ``reset`` begins an episode with
     the row's prompt as text and its other columns by name. ``reply`` gets the text of a turn, its stop string included
@@ -46,7 +46,7 @@ class TextEnvironment(Protocol):
 
 @dataclass(frozen=True)
 class Reply:
-    """What one call of an environment came to.
+    """The outcome of one call of an environment.
 
     ``text`` is the observation, None where the episode is over; ``error`` says why there is none where the call failed.
     ``state`` is what the environment calls the state it is in now, ``printed`` what its code printed.
@@ -97,7 +97,7 @@ def answer_turn(environment: Any, turn: str) -> Reply:
 
 
 def named_state(environment: Any) -> str | None:
-    """What the environment calls its state; None where it has no method for that."""
+    """Return what the environment calls its state; None where it has no method for that."""
     method = getattr(environment, "state", None)
     if not callable(method):
         return None
@@ -160,7 +160,7 @@ class Episode:
             self._failed = _describe("reset", error)
 
     def reply(self, turn: str) -> Reply:
-        """What is answered to a turn. Raises nothing for an environment that fails."""
+        """Return what is answered to a turn. Raises nothing for an environment that fails."""
         if self._failed is not None:
             return Reply(error=self._failed)
         began = time.perf_counter()
@@ -195,7 +195,7 @@ class Environment:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What a group's record says of it."""
+        """Return what a group's record says of it."""
         names = ("name", "max_turns", "max_observation_length")
         return {"environment": {name: getattr(self.settings, name) for name in names}}
 

@@ -233,6 +233,6 @@ def _is_secret(name: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _own_values(values: tuple[str, ...]) -> re.Pattern[str] | None:
-    """What matches any of the values, the longest first; None without one long enough to be a secret."""
+    """Return what matches any of the values, the longest first; None without one long enough to be a secret."""
     secrets = sorted({value for value in values if len(value) >= _SHORTEST}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, secrets))) if secrets else None

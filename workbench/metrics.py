@@ -48,7 +48,7 @@ _UNBIASED = "Unbiased on tokens that π_θ itself sampled: one pass over a batch
 
 @dataclass(frozen=True)
 class Metric:
-    """What a run logs under ``name``; a chart draws it in the ``panel`` of that key, as the line called ``label``.
+    """A number that a run logs under ``name``, drawn in the ``panel`` of that key as the line called ``label``.
 
     A name with a place for a reward's name, ``rewards/<name>/mean``, stands for one line a reward (see ``expanded``).
     """
@@ -98,7 +98,7 @@ class Generation:
 
     @cached_property
     def telling(self) -> dict[str, Telling]:
-        """What each reward function tells apart, by its name."""
+        """Return what each reward function tells apart, by its name."""
         return tell_apart([credit.in_loss for credit in self.credits])
 
     @property
@@ -116,7 +116,7 @@ class Generation:
 
     @cached_property
     def right(self) -> list[list[bool]] | None:
-        """Whether each answer of each group is right."""
+        """Return whether each answer of each group is right."""
         if self.is_right is None:
             return None
         groups = [credit.scored.group for credit in self.credits]
@@ -160,7 +160,7 @@ class Generation:
         return 1 - float(np.var(returns - values)) / variance if variance else float("nan")
 
     def follows_trained(self, name: str) -> float | None:
-        """How a reward that is watched goes with those that are trained on; None for one of the latter."""
+        """Return how a reward that is watched goes with those that are trained on; None for one of the latter."""
         rewards, unused = self.credits[0].scored.rewards, unused_rewards(self.credits[0])
         trained = {reward.name: reward.weight for reward in rewards if reward.name not in unused}
         of = [credit.in_loss for credit in self.credits if name in unused and trained]
@@ -830,12 +830,12 @@ class Panel:
 
     @property
     def named(self) -> bool:
-        """Whether a line is called by its name, and not by the panel's title alone."""
+        """Return whether a line is called by its name, and not by the panel's title alone."""
         return len(self.metrics) > 1 or any(REWARD in metric.name for metric in self.metrics)
 
     @property
     def about(self) -> str:
-        """How its metrics are defined, a line each."""
+        """Return how its metrics are defined, a line each."""
         return "\n".join(
             f"{metric.label} = {metric.formula}. {metric.meaning}" for metric in self.metrics if metric.formula
         )

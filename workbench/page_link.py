@@ -85,7 +85,7 @@ def page_link(workspace: Path) -> str | None:
 
 
 def _running(path: Path) -> tuple[int, str] | None:
-    """When a page was announced, in nanoseconds, and its link; None where its process is gone."""
+    """Return when a page was announced, in nanoseconds, and its link; None where its process is gone."""
     try:
         page = read_json(path)
         process = psutil.Process(page["pid"])

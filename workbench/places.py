@@ -1,4 +1,4 @@
-"""Where a name points: a local file or folder, or a repository of the Hugging Face Hub. Nothing is loaded here.
+"""Names that point to a local file or folder, or to a repository of the Hugging Face Hub. Nothing is loaded here.
 
 ``models/llama`` may be either. What lies on this machine is taken first, and a name that can only be meant as a path
 is never looked up on the Hub, where anybody may own it. Of a local folder, ``config.json`` says what kind of model it
@@ -45,7 +45,7 @@ def local_path(name: str) -> Path | None:
 
 
 def is_of_run(name: str | None) -> bool:
-    """Whether a name stands for a checkpoint of a run."""
+    """Return whether a name stands for a checkpoint of a run."""
     return name is not None and name.startswith(RUN)
 
 
@@ -67,7 +67,7 @@ def absolute(name: str) -> str:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether ``name`` has a Hub id's form and no folder beside which it would lie is here."""
+    """Return whether ``name`` has a Hub id's form and no folder beside which it would lie is here."""
     return _HUB_ID.fullmatch(name) is not None and not ("/" in name and local_path(name.partition("/")[0]) is not None)
 
 
@@ -86,7 +86,7 @@ def no_folder(name: str) -> str:
 def hub_problem(
     name: str, file: str = "config.json", kind: Repository = "model", *, certain: bool = False
 ) -> str | None:
-    """Why a repository of the Hub cannot be loaded, as far as one request tells; None where nothing speaks against it.
+    """Say why a repository of the Hub cannot be loaded, as far as one request tells; None if nothing speaks against it.
 
     A model whose ``file`` is in the local cache is not asked for. Without an answer in time nothing is known, which is
     a problem where it has to be ``certain``.

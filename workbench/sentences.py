@@ -1,4 +1,4 @@
-"""What page, notebook, command line and exported drawings say first: numbers in, plain sentences out.
+"""The sentences that page, notebook, command line and exported drawings begin with: numbers in, plain English out.
 
 A sentence is said where the numbers bear it out, and otherwise not at all. Rollouts and steps are counted from 0 in
 arguments and from 1 in what is said. "Right" and "wrong" are said only where a reward judges correctness
@@ -94,7 +94,7 @@ def about_group(credit: Credit, *, uncounted: bool = True) -> list[Sentence]:
 
 
 def about_wronged(credit: Credit) -> Sentence:
-    """How many right answers and steps a credit pushes down, how many wrong ones up, and of how many; empty for none.
+    """Count the right answers and steps that a credit pushes down, and the wrong ones up, of how many; empty for none.
 
     Links name them all: ``rollout:3,7``, ``step:3.2,7.1``.
     """
@@ -184,8 +184,8 @@ class _Group:
         return [k for k, known in enumerate(self.step_right[of]) if known is right] if self.step_right else []
 
     def is_cause(self, i: int, steps: Sequence[int] | None, of: int | None = None) -> bool:
-        """Whether at least half of what answer i (or its step ``of``) is pushed by comes from the rewards of ``steps``,
-        or for None from the answer's own. Of what a scheme makes of rewards, a return say, none alone is the cause.
+        """Return whether the rewards of ``steps``, or for None the answer's own, are at least half of what answer i (or
+        its step ``of``) is pushed by. Of what a scheme makes of rewards, a return say, none alone is the cause.
         """
         scored, pushed = self.credit.scored.scored[i], self.credit.of(i).astype(np.float64)
         kind, rewards = ("outcome", (scored.outcome,)) if steps is None else ("step", scored.rewards)
@@ -235,7 +235,7 @@ def _count(group: _Group) -> str:
 
 
 def _nothing(group: _Group) -> str:
-    """Why no token is pushed."""
+    """Say why no token is pushed."""
     answers, steps = set(_known([group.outcomes])), set(_known(group.steps))
     if not group.everyone:
         why = "every answer is cut off, and the loss leaves such out."
@@ -296,7 +296,7 @@ def _against_their_answer(group: _Group, down: bool) -> list[str]:
 
 
 def _cause(group: _Group, ids: Sequence[int], down: bool) -> str:
-    """Why answers go the other way, with "…" for "the scheme pushes them"; "" where the advantages do not show it."""
+    """Say why answers go the other way, "…" for "the scheme pushes them"; "" where the advantages do not show it."""
     one, wrong = len(ids) == 1, [group.steps_that(right=False, of=i) for i in ids]
     if (
         one
@@ -348,7 +348,7 @@ def _right_steps_down(group: _Group) -> list[str]:
 
 
 def _push(group: _Group) -> str:
-    """What training would do: the share of tokens each way, and where it is strongest."""
+    """Return what training would do: the share of tokens each way, and where it is strongest."""
     values = [a for row in group.tokens for a in row]
     whole = all(_is_same(row) for row in group.tokens)
     said: list[str] = []
@@ -506,7 +506,7 @@ def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
 
 
 def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlation: float | None) -> Sentence:
-    """What a second scheme does to a group: the share of tokens whose sign it turns, and in which rollout most.
+    """Return what a second scheme does to a group: the share of tokens whose sign it turns, and in which rollout most.
 
     ``flipped`` counts those tokens by rollout, of ``tokens`` in all; ``correlation`` is over all tokens.
     """
@@ -527,7 +527,7 @@ def _most_in(flipped: Sequence[int]) -> str:
 
 
 def about_token(credit: Credit, rollout: int, token: int) -> Sentence:
-    """Why a token is pushed where it is, in one sentence: first what pulls its way, then what pulls against it.
+    """Say why a token is pushed where it is, in one sentence: first what pulls its way, then what pulls against it.
 
     ``rollout`` and ``token`` are counted from 0. Raises IndexError when there is no such token.
     """
@@ -643,7 +643,7 @@ def _of_steps(
 
 
 def _compared(terms: Sequence[Term], who: str, mean: str) -> str:
-    """What steps came to beside what they were compared with, where right and wrong do not say it."""
+    """Return what steps came to beside what they were compared with, where right and wrong do not say it."""
     term, many = terms[0], len(terms) > 1
     than = "0" if term.mean is None else f"the {mean} of {quantity(term.mean)}"
     above = f"{'above' if term.value > 0 else 'below'} {than}"
@@ -655,7 +655,7 @@ def _compared(terms: Sequence[Term], who: str, mean: str) -> str:
 
 
 def _peers(credit: Credit, own: int | None) -> str:
-    """What a step that is right or wrong was compared with, in counts, where nothing else decides."""
+    """Return what a step that is right or wrong was compared with, in counts, where nothing else decides."""
     counted = credit.in_loss
     if (
         own is None
@@ -712,13 +712,13 @@ def about_run(
 
 
 def about_measures(measures: Mapping[str, Sequence[float]]) -> list[Sentence]:
-    """Where the measures of a run without held-out problems went, those that moved beyond their noise."""
+    """Return where the measures of a run without held-out problems went, those that moved beyond their noise."""
     moved = [text for name, values in measures.items() if (text := course(name, values))]
     return [_sentence(f"{_and(moved)}.")] if moved else []
 
 
 def course(name: str, values: Sequence[float], share: bool = False) -> str:
-    """Where a measure went, by the means of its first and last values: "entropy fell from 0.9 to 0.3".
+    """Return where a measure went, by the means of its first and last values: "entropy fell from 0.9 to 0.3".
 
     "" for one that stayed within the noise of its first values, or has too few.
     """
@@ -751,7 +751,7 @@ def _when(curve: Sequence[tuple[int, float]], end: float, problems: int, sure: b
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """How likely a difference at least as large is by chance, two-sided: the exact test on discordant pairs.
+    """Return how likely a difference at least as large is by chance, two-sided: the exact test on discordant pairs.
 
     McNemar (Psychometrika 12, 1947); the exact form is the sign test on ``gained + lost`` pairs.
     """
@@ -777,7 +777,7 @@ def paired_interval(gained: int, lost: int, pairs: int) -> tuple[float, float]:
 def about_probes(
     scheme: str, edits: int, paying: Sequence[tuple[str, int, float, float]], resisting: int, schemes: int
 ) -> Sentence:
-    """Which of ``edits`` that add no content a scheme pays for, and how many of all schemes resist all of them.
+    """Return which of ``edits`` that add no content a scheme pays for, and how many of all schemes resist all of them.
 
     ``paying`` are (name, rollout, advantage before, advantage after) where each gains most, rollouts from 0.
     """
@@ -801,7 +801,7 @@ def about_opened(
     unused: Sequence[str] = (),
     tokens: str = "",
 ) -> Sentence:
-    """What was read of a file of rollouts.
+    """Return what was read of a file of rollouts.
 
     ``source`` is what the file is called ("a TRL log"), ``advantages`` how its own ones follow from its rewards and how
     far they are off at most, ``unused`` names columns that nothing uses, and ``tokens`` a tokenizer.
@@ -818,7 +818,7 @@ def about_opened(
 
 
 def about_logged(difference: float, flipped: Sequence[int], tokens: int) -> Sentence:
-    """How the advantages that a file logged compare with those drawn: by ``difference`` at most, and as
+    """Return how the advantages that a file logged compare with those drawn: by ``difference`` at most, and as
     ``about_comparison`` has them."""
     if difference <= AS_LOGGED:
         return _sentence(f"the file's own advantages are the same, equal within {_bound(difference)}.")
@@ -844,7 +844,7 @@ def signed(value: float) -> str:
 
 
 def _sentence(*texts: str) -> Sentence:
-    """What is not empty, each with its first letter large, also inside a link; a name in code stays as it is."""
+    """Return what is not empty, each with its first letter large, also inside a link; a name in code stays as it is."""
     return Sentence(" ".join(re.sub(r"^\[?\w", lambda first: first[0].upper(), text) for text in texts if text))
 
 

@@ -1,4 +1,4 @@
-"""What to look at before a GPU is spent: pre-flight of a setup, exploit probes of a credit scheme, alarms of a run."""
+"""Checks before a GPU is spent: pre-flight of a setup, exploit probes of a credit scheme, alarms of a run."""
 
 from workbench.checks.alarms import ALARMS, Alarm, alarms
 from workbench.checks.difficulty import Difficulty

@@ -92,7 +92,7 @@ class Trend:
         return f"from {before} (mean of steps {first} to {last}) to {after} (steps {then} to {now})"
 
     def surely_over(self, level: float) -> bool:
-        """Whether the last third's mean is above ``level`` by twice its own error."""
+        """Return whether the last third's mean is above ``level`` by twice its own error."""
         return self.after - 2 * self.after_error > level
 
     def surely_under(self, level: float) -> bool:

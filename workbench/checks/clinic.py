@@ -128,7 +128,7 @@ class Case:
 
 @dataclass(frozen=True)
 class RewardReport:
-    """What the clinic found of one reward.
+    """The findings on one reward.
 
     ``tried`` counts the rows that fit, ``findings`` are what it gets wrong and what should be known, and ``scores`` has
     a score for each of ``STRATEGIES``.
@@ -144,7 +144,7 @@ class RewardReport:
 
 @dataclass(frozen=True)
 class ClinicReport:
-    """What the clinic found of each reward, and of all ``together``; ``totals`` are the weighted sums by strategy."""
+    """The findings on each reward, and on all ``together``; ``totals`` are the weighted sums by strategy."""
 
     rewards: tuple[RewardReport, ...]
     together: tuple[Finding, ...]
@@ -156,7 +156,7 @@ class ClinicReport:
 
     @property
     def headline(self) -> str:
-        """What was found, in one sentence."""
+        """Return what was found, in one sentence."""
         amiss = sum(finding.level != "ok" for finding in self.together)
         said = [
             f"{report.name} gets {counted(count, 'thing')} wrong"

@@ -1,4 +1,4 @@
-"""How hard prompts are for a policy, and which group size that asks for.
+"""The difficulty of prompts for a policy, and the group size that it asks for.
 
 A group whose answers are all right, or all wrong, has no spread of outcomes and teaches nothing by them: it is dead.
 With a pass rate p, G answers are dead with probability p^G + (1 - p)^G. A prompt with s right answers of n has a p that

@@ -65,7 +65,7 @@ class Target:
 
     @cached_property
     def separators(self) -> bool:
-        """Whether what the pattern matches only separates steps, so that taking it away takes no content.
+        """Return whether what the pattern matches only separates steps, so that taking it away takes no content.
 
         A separator recurs but for its number, and does not end in a word: "Step 2:" does not, "Let x be 3" does.
         """
@@ -75,12 +75,15 @@ class Target:
         return bool(texts) and ends and len(alike) <= (len(texts) + 1) // 2
 
     def steps_of(self, changes: Sequence[Change]) -> int:
-        """How many steps the pattern finds once these changes are made."""
+        """Return how many steps the pattern finds once these changes are made."""
         return sum(step.matched for step in self.split(splice(self.rollout, changes).text).steps)
 
     def answer(self, turn: int, text: str) -> str:
-        """What answers ``text`` after the turn with that number (0-based): the environment, asked again from the start
-        of the episode, or where it cannot be made here, what answered that turn."""
+        """Return the reply to ``text`` after turn ``turn`` (0-based).
+
+        It is the environment's, asked again from the start of the episode, or where that cannot be made here, what
+        answered that turn.
+        """
         environment = self.group.sampling.get("environment")
         name = str(environment.get("name")) if isinstance(environment, dict) else ""
         if name in ENVIRONMENTS:

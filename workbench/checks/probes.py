@@ -75,7 +75,7 @@ class ProbeResult:
 
     @property
     def pays(self) -> bool:
-        """Whether the scheme pays for no content."""
+        """Return whether the scheme pays for no content."""
         return self.paid > 0
 
     @property

@@ -64,7 +64,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class RewardCheck:
-    """How a reward does on labelled data.
+    """A reward held against labelled data.
 
     ``items`` says what is labelled, steps or completions. Of them ``count`` have a label and a score, ``right`` of
     these are labelled right, and ``unscored`` have a label and no score. ``auc`` is None where all labels are the same.
@@ -300,7 +300,7 @@ def _judge(
 
 
 def _best_agreement(scores: Scores, labels: Labels) -> Agreement:
-    """Of the thresholds with the most agreement, the highest; infinity stands for "nothing is right"."""
+    """Return the highest of the thresholds with the most agreement; infinity stands for "nothing is right"."""
     order = np.argsort(-scores, kind="stable")
     # A threshold at the k-th highest score counts k items as right: one more agrees for each that is, else one less.
     gained = np.cumsum(np.where(labels[order], 1, -1))
@@ -313,7 +313,7 @@ def _best_agreement(scores: Scores, labels: Labels) -> Agreement:
 def _worst(
     held: Sequence[Labelled], scores: Scores, labels: Labels, threshold: float, count: int
 ) -> tuple[Labelled, ...]:
-    """Where score and label disagree, those first whose score is furthest to the wrong side among all scores."""
+    """Return where score and label disagree, those first whose score is furthest to the wrong side among all scores."""
     if not held:
         return ()
     ordered = np.sort(scores)

@@ -37,7 +37,7 @@ _NONE = "null"
 
 @dataclass(frozen=True)
 class Result:
-    """What a command came to: ``data`` is printed as JSON if that is asked for, else ``text()`` is.
+    """The outcome of a command: ``data`` is printed as JSON if that is asked for, else ``text()`` is.
 
     ``write`` is called when it is printed: a file that cannot be written loses nothing that was computed.
     """

@@ -70,7 +70,7 @@ def app(
 
 @dataclass(frozen=True)
 class Place:
-    """How the page is served: to everybody or to its owner, at which address, under which names, in whose frames."""
+    """The way the page is served: to everybody or its owner, at which address, under which names, in whose frames."""
 
     public: bool
     host: str | None = None

@@ -1,4 +1,4 @@
-"""How step rewards become token advantages: a scheme and its options, checked against ``credit.SCHEMES``."""
+"""From step rewards to token advantages: a scheme and its options, checked against ``credit.SCHEMES``."""
 
 from __future__ import annotations
 

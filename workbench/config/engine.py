@@ -1,4 +1,4 @@
-"""Where a run samples and trains: in its own process, or on a server that speaks the Tinker protocol."""
+"""The place where a run samples and trains: in its own process, or on a server that speaks the Tinker protocol."""
 
 from __future__ import annotations
 

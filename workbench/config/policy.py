@@ -74,7 +74,7 @@ class PolicySection(Section):
 
     @property
     def loading(self) -> dict[str, Any]:
-        """How the weights are held, as `load_policy` takes it; without what is as by default."""
+        """Return how the weights are held, as `load_policy` takes it; without what is as by default."""
         names = ("merge", "dtype", "attention", "quantisation", "device_map")
         fields = PolicySection.model_fields
         default = {name: fields[name].get_default(call_default_factory=True) for name in names}
@@ -162,5 +162,5 @@ class SamplingConfig(Section):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What a group's record says of how it was sampled."""
+        """Return what a group's record says of how it was sampled."""
         return self.model_dump(exclude=set() if self.stop else {"stop"})

@@ -208,17 +208,17 @@ class RewardConfig(Section):
 
     @property
     def is_builtin(self) -> bool:
-        """Whether the name alone says what it is."""
+        """Return whether the name alone says what it is."""
         return not any(part is not None for part in self._parts)
 
     @property
     def asks_policy(self) -> bool:
-        """Whether the policy scores, by what it samples or by its log-probabilities."""
+        """Return whether the policy scores, by what it samples or by its log-probabilities."""
         return self.monte_carlo is not None or self.belief is not None
 
     @property
     def _parts(self) -> tuple[object, ...]:
-        """What there is one of at most."""
+        """Return what there is one of at most."""
         return self.code, self.model, self.judge, self.monte_carlo, self.belief
 
     @model_validator(mode="before")

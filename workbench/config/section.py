@@ -94,7 +94,7 @@ class Leaf:
 
     @property
     def label(self) -> str:
-        """What a form calls the field."""
+        """Return what a form calls the field."""
         return self.title or self.name.replace(".", " ").replace("_", " ").capitalize()
 
 

@@ -1,4 +1,4 @@
-"""What every run has, whatever the method: ``SharedConfig``, and what every method's section answers.
+"""The settings of every run, whatever the method (``SharedConfig``), and what every method's section answers.
 
 Everything below ``workbench.config`` that needs to know of a run takes a ``SharedConfig``; which methods there are is
 known above (``workbench.training.methods``, and ``RunConfig``, which names them).
@@ -107,7 +107,7 @@ class MethodSection(Section):
 
     @property
     def label(self) -> str:
-        """What lists and legends call a run of this method."""
+        """Return what lists and legends call a run of this method."""
         return self.name
 
     @property
@@ -127,7 +127,7 @@ class MethodSection(Section):
 
     @property
     def rows_per_step(self) -> int:
-        """What one optimiser step's batch holds: completions that are sampled, or stored rows."""
+        """Return what one optimiser step's batch holds: completions that are sampled, or stored rows."""
         return self.rollouts_per_step
 
     def steps_of_epochs(self, config: SharedConfig, epochs: float) -> int:
@@ -141,7 +141,7 @@ class MethodSection(Section):
 
     @property
     def has_reference(self) -> bool:
-        """Whether a reference policy is held in memory beside the policy."""
+        """Return whether a reference policy is held in memory beside the policy."""
         return False
 
     def facts(self) -> list[tuple[str, str]]:
@@ -158,7 +158,7 @@ LEAST_BFLOAT16_RATE = 1e-4
 
 
 class Origin(Section):
-    """Which checkpoint of another run a path is, written down when a run is started."""
+    """The checkpoint of another run that a path is, written down when a run is started."""
 
     reference: str
     """As it was named: run:NAME or run:NAME@STEP."""

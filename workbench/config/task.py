@@ -177,7 +177,7 @@ class PromptSection(Section):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What a group's record needs beside its prompt, so that the prompt can be encoded again."""
+        """Return what a group's record needs beside its prompt, so that the prompt can be encoded again."""
         return {"template_kwargs": dict(self.template_kwargs)} if self.template_kwargs else {}
 
 

@@ -397,7 +397,7 @@ class GAEOptions:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a trainer measured of one rollout's tokens when it was sampled, each (T,).
+    """Measures of one rollout's tokens from when it was sampled, each (T,).
 
     ``values`` are the critic's of the text before each token, ``log_ratios`` log pi_old - log pi_ref of the token.
     """

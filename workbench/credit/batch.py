@@ -120,7 +120,7 @@ class GroupRewards:
         return list(zip(self.starts[i], self.ends[i], strict=True))
 
     def sampled(self, i: int) -> npt.NDArray[np.bool_] | None:
-        """Which tokens of completion i the policy sampled, (T_i,); None for all."""
+        """Return which tokens of completion i the policy sampled, (T_i,); None for all."""
         mask = None if self.masks is None else self.masks[i]
         return None if mask is None else np.asarray(mask, dtype=bool)
 
@@ -197,7 +197,7 @@ def is_finite(value: Any) -> bool:
 def _widths(
     groups: Sequence[GroupRewards], first: Integers, last: Integers, completion: Integers, offsets: Integers
 ) -> Integers:
-    """How many tokens are each step's own and were sampled, (N,): one in which two steps end is the later one's."""
+    """Count the sampled tokens that are each step's own, (N,): one in which two steps end is the later one's."""
     apart = completion * (int(last.max(initial=0)) + 3)  # so that a completion's tokens all come before the next one's
     begins = np.where(first <= last, first, last.max(initial=0) + 2) + apart
     later = np.append(np.minimum.accumulate(begins[::-1])[::-1][1:], np.iinfo(np.int64).max)  # the first behind a step
@@ -296,7 +296,7 @@ class Batch:
 
     @cached_property
     def turns(self) -> Integers:
-        """How many turns of the policy's each completion has, (B,)."""
+        """Return how many turns of the policy's each completion has, (B,)."""
         masks = [group.sampled(i) for group in self.groups for i in range(len(group.lengths))]
         return np.array(
             [1 if mask is None else np.count_nonzero(np.diff(mask.astype(int), prepend=0) == 1) for mask in masks],
@@ -314,7 +314,7 @@ class Batch:
 
     @cached_property
     def token_offsets(self) -> Integers:
-        """Where each completion's sampled tokens lie among all sampled tokens, (B + 1,)."""
+        """Return where each completion's sampled tokens lie among all sampled tokens, (B + 1,)."""
         return np.cumsum([0, *map(len, self.sampled)], dtype=np.int64)
 
 

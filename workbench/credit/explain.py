@@ -125,7 +125,7 @@ def token_losses(
 
 
 def _factor(settings: LossSettings, advantage: Floats, ratio: Floats, log_ratio: Floats) -> tuple[Floats, Floats]:
-    """What the advantage is multiplied with, and its derivative by the ratio; 0 where a bound holds the ratio."""
+    """Return the advantage's factor and its derivative by the ratio, which is 0 where a bound holds the ratio."""
     if settings.loss_type in CLIPPED_LOSSES:
         bounded = ratio if settings.delta is None else np.minimum(ratio, settings.delta)
         clipped = np.clip(ratio, 1 - settings.epsilon, 1 + settings.epsilon_high)
@@ -317,14 +317,14 @@ class Remedy:
 
 @dataclass(frozen=True)
 class NoSpread:
-    """Why every advantage of a group is 0. ``cause`` is "" where all rewards are equal, which no setting changes."""
+    """The reason that all advantages are 0. ``cause`` is "" where all rewards are equal, which no setting changes."""
 
     cause: str = ""
     remedies: tuple[Remedy, ...] = ()
 
     @property
     def advice(self) -> str:
-        """What to do, in a line: "outcome weight 1, or scheme outcome"."""
+        """Return what to do, in a line: "outcome weight 1, or scheme outcome"."""
         if not self.cause:
             return "sample again, try a stronger policy, or add a reward that tells these answers apart"
         return ", or ".join(f"{remedy.label[:1].lower()}{remedy.label[1:]}" for remedy in self.remedies)
@@ -334,7 +334,7 @@ class NoSpread:
 
 
 def unused_rewards(credit: Credit) -> dict[str, str]:
-    """Why a reward function plays no part in the advantages, by the names of those that do not."""
+    """Say why a reward function plays no part in the advantages, by the names of those that do not."""
     read = _kinds_read(credit)
     unused = {}
     for reward in credit.scored.rewards:
@@ -347,7 +347,7 @@ def unused_rewards(credit: Credit) -> dict[str, str]:
 
 
 def what_counts(credit: Credit) -> str:
-    """What a token's advantage is made of, in words, and whether the outcome is part of it."""
+    """Return what a token's advantage is made of, in words, and whether the outcome is part of it."""
     scheme = SCHEMES.get(credit.scheme)
     counts = scheme.counts if scheme else COUNTS if credit.scheme == GAE else ""
     outcomes = [reward for reward in credit.scored.rewards if reward.kind == "outcome" and reward.weight != 0]
@@ -433,7 +433,7 @@ class GradientShare:
 
 
 def gradient_shares(credits: Sequence[Credit], losses: Sequence[TokenLosses]) -> list[GradientShare]:
-    """Of right and of wrong answers, where an outcome reward tells them apart, then of each step position.
+    """Return the shares of right and wrong answers, where an outcome reward judges them, then of each step position.
 
     ``losses`` are the rollouts' of all groups, as ``pass_losses`` gives them. Empty where nothing is pushed.
     """

@@ -37,17 +37,17 @@ class Conversation:
 
     @property
     def prompt(self) -> list[dict[str, str]]:
-        """What was asked, each message as text."""
+        """Return what was asked, each message as text."""
         return texts_only(self.messages[: self.opening])
 
     @property
     def turns(self) -> list[int]:
-        """Where the policy's turns stand among the messages."""
+        """Return where the policy's turns stand among the messages."""
         return [i for i, message in enumerate(self.messages) if i >= self.opening and message["role"] == ASSISTANT]
 
     @property
     def is_malformed(self) -> bool:
-        """Whether the arguments of some call are no object, as where the length cut them off."""
+        """Return whether the arguments of some call are no object, as where the length cut them off."""
         calls = (call for message in self.messages for call in message.get("tool_calls", ()))
         return any(isinstance(call["function"]["arguments"], str) for call in calls)
 
@@ -188,7 +188,7 @@ def plain_pieces(conversation: Conversation) -> list[tuple[str, str]]:
 
 
 def role_of(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Who wrote an observation: a tool, or whoever else answers."""
+    """Return who wrote an observation: a tool, or whoever else answers."""
     return TOOL if any(message["role"] == TOOL for message in messages) else ENVIRONMENT
 
 

@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def doubt(self) -> str:
-        """What may be wrong with a pair that can be trained on."""
+        """Return what may be wrong with a pair that can be trained on."""
         return "" if _words(self.rejected) else "'rejected' is empty, so the end token alone is what is rejected"
 
 

@@ -1,4 +1,4 @@
-"""What somebody's file holds, problems to answer or rollouts, and which of its columns is what.
+"""A first look at somebody's file: whether it holds problems or rollouts, and which of its columns is what.
 
 ``look_at`` decides by the first rows. Rollouts have the columns of a format of ``data.formats`` and come in groups or
 with scores; what a task can be made of is problems. Columns of other names ("Problem Text", ``gold_value``) are guessed
@@ -37,7 +37,7 @@ LOOKED_AT = 64
 
 @dataclass(frozen=True)
 class Look:
-    """What a file holds; ``names`` are its columns, and ``columns`` says what is known of which of them is what.
+    """A file at first sight; ``names`` are its columns, and ``columns`` says what is known of which of them is what.
 
     ``mapping`` is that of it which a reader has to be told. ``missing`` has to be chosen before the file can be read.
     """

@@ -48,7 +48,7 @@ _LOGGER = logging.getLogger("workbench.data")
 
 @dataclass(frozen=True)
 class Facts:
-    """What reading a file decided: ``preset`` is the step pattern that finds the file's own steps, if it has any.
+    """Decisions made in reading a file: ``preset`` is the step pattern that finds its own steps, if it has any.
 
     ``columns`` are what rows say beside prompts and completions, ``rewards`` those of them that ``reward`` is the sum
     of.
@@ -85,7 +85,7 @@ class Imported:
 
     @property
     def facts(self) -> Facts:
-        """How the file was read, as far as its groups are made."""
+        """Return how the file was read, as far as its groups are made."""
         return self.read if isinstance(self.read, Facts) else self.read.facts(len(self))
 
 

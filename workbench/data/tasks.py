@@ -111,7 +111,7 @@ class Task:
 
     @property
     def can_check(self) -> bool:
-        """Whether every row carries the right answer."""
+        """Return whether every row carries the right answer."""
         return not self.unchecked
 
     def checked(self, text: str, columns: Mapping[str, Any]) -> tuple[bool, str]:
@@ -502,7 +502,7 @@ class Preview:
 
     @property
     def said(self) -> str:
-        """How many rows there are, in a line."""
+        """Return how many rows there are, in a line."""
         words = {"prompts": "prompt", "labelled_steps": "labelled answer"}
         noun = words.get(self.kind, self.kind.removesuffix("s"))
         parts = [f"{counted(self.training_rows, noun)} to train on, {self.held_out_rows:,} held out"]

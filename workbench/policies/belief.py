@@ -211,7 +211,7 @@ def _belief(how: BeliefConfig, logs: Sequence[float]) -> float:
 
 
 class _Targets:
-    """What is asked after each step of a completion: pairs of an introduction and the text that is judged."""
+    """The questions after each step of a completion: pairs of an introduction and the text that is judged."""
 
     def __init__(
         self, how: BeliefConfig, prompt: Prompt, columns: Mapping[str, Any], pattern: StepPattern | None

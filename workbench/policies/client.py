@@ -32,7 +32,7 @@ IsCancelled = Callable[[], bool]
 
 @dataclass(frozen=True)
 class PolicyStatus:
-    """What the worker is doing: ``seconds`` since it began to, ``message`` the error where it failed.
+    """The worker's state: ``seconds`` since it began to, ``message`` the error where it failed.
 
     Of the policy loaded: its device, how many parameters and tokens it has, and how its tokens are decoded.
     """

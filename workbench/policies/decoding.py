@@ -467,7 +467,7 @@ Add = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class NotOfThisShape(Exception):
-    """Why a model's tokens are not decoded by these layers, in words that follow a colon."""
+    """The reason that a model's tokens are not decoded by these layers, in words that follow a colon."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where a policy and its adapters lie, before anything is loaded. Loads no torch.
+"""Paths of a policy and its adapters, before anything is loaded. Loads no torch.
 
 Asked before a run is queued and before the libraries are imported: a misspelt name is answered at once, and the Hub
 with one request. What the files hold is seen when they are loaded (``policies.load``).
@@ -108,8 +108,9 @@ def refuse_more(path: str, adapters: list[str]) -> None:
 
 
 def base_and_adapters(section: PolicySection) -> tuple[str, dict[str, float]]:
-    """Where a policy's whole weights are, and the adapters on them with their weights; a folder that is an adapter
-    names its base.
+    """Return where a policy's whole weights are, and the adapters on them with their weights.
+
+    A folder that is an adapter names its base.
 
     Raises PolicyError.
     """

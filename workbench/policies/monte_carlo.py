@@ -38,7 +38,7 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Prefix:
-    """Where continuations begin: after ``ids``, with ``left`` tokens to go."""
+    """The start of continuations: after ``ids``, with ``left`` tokens to go."""
 
     ids: tuple[int, ...]
     left: int
@@ -126,7 +126,7 @@ START = -1
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Of one completion as a whole, of its continuations from each step, and of those from its prompt."""
+    """Outcomes of one completion: its own, of its continuations from each step, and of those from its prompt."""
 
     whole: Score
     steps: list[list[Score]]

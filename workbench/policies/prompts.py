@@ -69,10 +69,12 @@ def prompt_record(
     ends: Collection[int],
     stop: Sequence[str],
 ) -> dict[str, Any]:
-    """What a group's ``sampling`` says of a plain prompt, whether there is a chat template that was not used, and of a
-    conversation's: the template's arguments, how the prompt ends once
-    the template is through with it, as templates may open a tag there, and ``turn_end``, what it ends a turn with
-    where neither the token ids ``ends`` nor the texts ``stop`` end a completion there."""
+    """Return what a group's ``sampling`` says of its prompt.
+
+    Of a plain one, whether there is a chat template that was not used. Of a conversation, the template's arguments, how
+    the prompt ends once the template is through with it, as templates may open a tag there, and ``turn_end``, what it
+    ends a turn with where neither the token ids ``ends`` nor the texts ``stop`` end a completion there.
+    """
     if isinstance(prompt, str):
         return {"chat_template": "unused"} if tokenizer.chat_template else {}
     kwargs = {"template_kwargs": dict(template_kwargs)} if template_kwargs else {}

@@ -288,7 +288,7 @@ def sample_rows(
 
 @dataclass(frozen=True)
 class _Ends:
-    """What ends a row: an id, its limit of tokens, a stop string, or its episode's environment."""
+    """The ends of a row: an id, its limit of tokens, a stop string, or its episode's environment."""
 
     eos: frozenset[int]
     limits: Sequence[int]
@@ -296,7 +296,7 @@ class _Ends:
     episodes: Episodes | None = None
 
     def ended(self, row: int, sampled: Sampled) -> bool:
-        """Whether the row's last token ended it, and marks how."""
+        """Return whether the row's last token ended it, and marks how."""
         if self.episodes is not None:
             return self.episodes.ended(row, sampled, self.eos, self.stops, self.limits[row])
         sampled.finished = sampled.token_ids[-1] in self.eos

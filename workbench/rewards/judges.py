@@ -172,7 +172,7 @@ class Judges(AbstractContextManager["Judges"]):
 
     @property
     def busy(self) -> str:
-        """What judges are at; "" while none is asked."""
+        """Return what judges are at; "" while none is asked."""
         return ", ".join(
             f"judge {call.config.model}: {call.done} of {len(call.questions)} answers, "
             f"{time.monotonic() - call.began:.0f} s"

@@ -1,4 +1,4 @@
-"""What reward functions are told of training, and what they log beside their scores.
+"""The state of training that reward functions are told, and the values that they log beside their scores.
 
 As TRL 1.16 has it (``GRPOTrainer._calculate_rewards``): ``trainer_state`` is the trainer's state, ``log_metric(name,
 value)`` logs a number whose mean becomes a curve, and ``log_extra(column, values)`` keeps a value for each completion,
@@ -54,7 +54,7 @@ def preview_state(max_steps: int = 1) -> SimpleNamespace:
 
 @dataclass
 class Log:
-    """What one call of a reward function logged; ``extra[column]`` has a value, or a list of them, a completion.
+    """Values that one call of a reward function logged; ``extra[column]`` has a value, or a list of them, a completion.
 
     ``read_as`` says how one that was written for another tool, or other data, was called.
     """
@@ -94,7 +94,7 @@ class Log:
         self.metrics.append((name, float(number)))
 
     def of(self, completion: int, steps: int) -> dict[str, Any]:
-        """What was logged of one completion, which has so many steps; without columns that hold nothing of it."""
+        """Return what was logged of one completion with so many steps, without columns that hold nothing of it."""
         logged = {column: values[completion] for column, values in self.extra.items()}
         return {
             column: (tuple(value) if len(value) == steps else ", ".join(map(str, value)))

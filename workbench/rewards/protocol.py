@@ -1,4 +1,4 @@
-"""What a reward function looks like, how it is called, and what it may return.
+"""The protocol of reward functions: their arguments, their calls, and the values that they may return.
 
 ========== ==================================================== =============================================
 form       signature                                            returns
@@ -68,7 +68,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True)
 class Batch:
-    """What one call scores: B completions, of one prompt or of several.
+    """The input of one call: B completions, of one prompt or of several.
 
     ``columns`` maps a name to B values; ``steps`` are each completion's step texts, and needed by the two step forms;
     ``step_ends`` the index of each step's last token, for functions of this process that name it; ``turn`` and
@@ -89,7 +89,7 @@ class Batch:
 
     @property
     def state(self) -> Any:
-        """What a function gets as ``trainer_state``."""
+        """Return what a function gets as ``trainer_state``."""
         return preview_state() if self.trainer_state is None else self.trainer_state
 
     def of_steps(self, name: str) -> list[list[Any]]:
@@ -218,7 +218,7 @@ def _required(signature: inspect.Signature) -> list[inspect.Parameter]:
 
 
 def columns_left_out(columns: Iterable[str]) -> list[str]:
-    """Those of the data's columns that would hide an argument, and that no reward function gets."""
+    """Return the columns of the data that would hide an argument, and that no reward function gets."""
     return sorted(RESERVED.intersection(columns))
 
 
@@ -476,7 +476,7 @@ Call = Callable[[], Awaitable[Any]]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
+    """Return whether calling it gives something to await."""
     calls = function, getattr(function, "__call__", None)  # noqa: B004
     return getattr(function, "is_async", False) or any(map(inspect.iscoroutinefunction, calls))
 

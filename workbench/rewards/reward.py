@@ -177,7 +177,7 @@ def _of_config(
 
 
 class Models(Protocol):
-    """Who holds reward models: ``models.model.LocalModels`` in this process, or ``policies.client.ModelWorker``."""
+    """A holder of reward models: ``models.model.LocalModels`` in this process, or ``policies.client.ModelWorker``."""
 
     def prepare(self, config: ModelConfig) -> Any: ...
 
@@ -330,7 +330,7 @@ def texts_after_thinking(rollouts: Sequence[Rollout], pattern: StepPattern | Non
 
 
 def thinking_read(rollouts: Sequence[Rollout], read: Sequence[str], opened: Sequence[bool]) -> list[bool]:
-    """Of which rollouts what is read begins inside a ``<think>`` block: none of which the pattern left it out."""
+    """Return which rollouts are read from inside a ``<think>`` block: none if the pattern leaves thinking out."""
     return [flag and text == rollout.text for rollout, text, flag in zip(rollouts, read, opened, strict=True)]
 
 
@@ -504,7 +504,7 @@ def score_both(
 
 
 def _function(spec: Spec) -> Any:
-    """What two specs of one function have in common: all but its weight."""
+    """Return what two specs of one function have in common: all but its weight."""
     if isinstance(spec, str):
         spec = RewardConfig(name=spec)
     if isinstance(spec, RewardConfig):

@@ -130,12 +130,12 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is under way."""
+        """Return whether a call is under way."""
         return bool(self._callers)
 
     @property
     def running(self) -> tuple[str, float] | None:
-        """What is called now, and for how many seconds; None between two calls."""
+        """Return what is called now, and for how many seconds; None between two calls."""
         call = self._call
         return None if call is None else (call[0], time.monotonic() - call[1])
 

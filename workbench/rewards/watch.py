@@ -82,7 +82,7 @@ class RewardWatch:
 
 @dataclass(frozen=True)
 class Telling:
-    """What one function tells of the answers of a group, over all groups.
+    """The power of one function to tell a group's answers apart, over all groups.
 
     ``zero_std`` is the share of groups whose scores (of all their steps, for a function of steps) are all equal;
     ``unscored`` the share of scores that are None. ``variance`` is the share of its weight · score in the variance
@@ -142,7 +142,7 @@ def correlate_with_trained(groups: Sequence[ScoredGroup], name: str, trained: Ma
 
 
 class CallTimes:
-    """How long reward functions took, call by call; one whose code changes begins anew, one that goes is forgotten."""
+    """Seconds that reward functions took, by call; one whose code changes begins anew, one that goes is forgotten."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], deque[float]] = {}

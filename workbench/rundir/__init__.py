@@ -131,12 +131,12 @@ class RunDir:
 
     @property
     def answers(self) -> Answers:
-        """What the policy answered the held-out rows."""
+        """Return what the policy answered the held-out rows."""
         return Answers(self.path / "answers", self.name)
 
     @property
     def passes(self) -> Passes:
-        """What every optimiser step over a stored generation computed its loss from."""
+        """Return what every optimiser step over a stored generation computed its loss from."""
         return Passes(self.path / "passes", self.name)
 
     def drop_rollouts(self, after: int) -> None:

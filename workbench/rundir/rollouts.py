@@ -1,4 +1,4 @@
-"""What a run stores by training step: its rollouts, what each optimiser step computed its loss from, and its answers.
+"""A run's store by training step: its rollouts, what each optimiser step computed its loss from, and its answers.
 
 ::
 
@@ -182,7 +182,7 @@ class Answers(_StepFiles):
 
 
 class Passes(_StepFiles):
-    """What every optimiser step over a stored generation computed its loss from."""
+    """The numbers that every optimiser step over a stored generation computed its loss from."""
 
     what = "loss"
 

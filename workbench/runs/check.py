@@ -1,4 +1,4 @@
-"""What is checked of a whole configuration before its run is queued: names, columns, code and devices.
+"""Checks of a whole configuration before its run is queued: names, columns, code and devices.
 
 A section checked itself when it was parsed (``config``). What transformers, PEFT and TRL refuse, they say in the run's
 first seconds, and the run shows it as its reason. Checked here is what would cost a wait in the queue: a policy, task,

@@ -152,7 +152,7 @@ def free_name(ends: Sequence[str], workspace: Path, tell: Tell) -> str:
 
 @dataclass(frozen=True)
 class Course:
-    """How a method's stages went: ``measures`` are (completions sampled so far, value) of a metric, in order."""
+    """The course of a method's stages: ``measures`` are (completions sampled so far, value) of a metric, in order."""
 
     measures: tuple[tuple[int, float], ...]
     completions: int

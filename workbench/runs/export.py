@@ -31,7 +31,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.
 
 @dataclass(frozen=True)
 class Plan:
-    """What a push would send: the files of a folder with their sizes, and the model card among them."""
+    """The content of a push: the files of a folder with their sizes, and the model card among them."""
 
     repository: str
     private: bool

@@ -247,7 +247,7 @@ class Run:
 
     @property
     def resumable(self) -> bool:
-        """Whether ``resume`` has something to go on from: the run is over before its last step and saved a checkpoint.
+        """Return whether ``resume`` can go on: the run is over before its last step and saved a checkpoint.
 
         Whether a checkpoint is as it was saved is found out when it is resumed.
         """
@@ -298,7 +298,7 @@ class Run:
         return self.dir.read_metrics(cursor)
 
     def sentences(self, columns: Columns | None = None) -> list[Sentence]:
-        """What it gained on the held-out problems, when, and what else moved.
+        """Return what it gained on the held-out problems, when, and what else moved.
 
         Where no problem was measured twice, what its reward or its loss did. No gain is told where the stored answers
         are damaged, or where not all of them are stored, so that the curve says another number. ``columns`` are those

@@ -113,7 +113,7 @@ class Child(contextlib.AbstractContextManager["Child"]):
 
     @property
     def output(self) -> str:
-        """What the child printed during the last call (or while it started): the first and last 32 KB of it."""
+        """Return what the child printed during the last call (or while it started): the first and last 32 KB of it."""
         return self._process.output.text()
 
     def call(

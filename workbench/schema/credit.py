@@ -1,4 +1,4 @@
-"""What is credited: token advantages, the parts they are the sum of, and the explanation of one of them; and what a
+"""The nouns of credit: token advantages, the parts they are the sum of, and the explanation of one of them; and what a
 policy loss is computed from beside the advantages.
 
 A ``CreditPart`` is a number for each step (or for each completion) and the way it is carried to tokens. The advantages
@@ -63,7 +63,7 @@ class CreditPart:
     centre: str = "mean"
 
     def amounts(self, i: int) -> Floats:
-        """What completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
+        """Return what completion i's steps (or completion i itself) carry, 0 where unscored: (K_i,) or (1,)."""
         entries = slice(self.offsets[i], self.offsets[i + 1])
         amounts = self.normalised[entries] * self.factor[entries]
         return np.where(np.isnan(self.normalised[entries]), 0.0, amounts)
@@ -72,7 +72,7 @@ class CreditPart:
         return np.asarray(~np.isnan(self.normalised[self.offsets[i] : self.offsets[i + 1]]))
 
     def carried(self, i: int) -> Floats:
-        """What a token whose first step to end at or after it (or whose own step) is k gets: (K_i,) or (1,)."""
+        """Return what a token whose first step to end at or after it (or whose own step) is k gets: (K_i,) or (1,)."""
         amounts = self.amounts(i)
         if self.carry in ("own", "all"):
             return amounts
@@ -142,7 +142,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one token has its advantage: ``total`` is the terms' sum, ``advantage`` its float32, bounded by ``clip``."""
+    """The terms of one token's advantage: ``total`` is their sum, ``advantage`` its float32, bounded by ``clip``."""
 
     rollout: int
     token: int
@@ -163,7 +163,7 @@ class Judged:
 
     @property
     def is_wronged(self) -> bool:
-        """Whether it is right and pushed down, or wrong and pushed up."""
+        """Return whether it is right and pushed down, or wrong and pushed up."""
         return self.push < 0 if self.right else self.push > 0
 
 
@@ -193,7 +193,7 @@ class Credit:
 
     @cached_property
     def counted(self) -> tuple[bool, ...]:
-        """Whether the loss counts each rollout: all that is said, measured or drawn of a credit is of these alone.
+        """Return whether the loss counts each rollout; all that is said, measured or drawn is of these alone.
 
         It leaves out truncated ones under ``mask_truncated_completions`` and exact copies under ``drop_duplicates``.
         A rollout that nothing scored is in the loss with advantage 0, and has no verdict that is counted.
@@ -223,12 +223,12 @@ class Credit:
 
     @property
     def spread(self) -> bool:
-        """Whether a counted rollout has an advantage: a group without spread cannot teach anything."""
+        """Return whether a counted rollout has an advantage: a group without spread cannot teach anything."""
         return bool(self.counted_rows.any())
 
     @cached_property
     def gate_reason(self) -> str:
-        """Why ``gate`` gives a group advantage 0 that the rewards tell apart, in words; "" if it does not.
+        """Say why ``gate`` gives a group advantage 0 that the rewards tell apart, in words; "" if it does not.
 
         A group that is gated is in the loss and counts in its divisor.
         """
@@ -304,7 +304,7 @@ class Credit:
         return [Judged(i, k, right, push) for i, k, right, push in known if right is not None and self.counted[i]]
 
     def facts(self) -> dict[str, Any]:
-        """What concerns the whole group, as plain values."""
+        """Return what concerns the whole group, as plain values."""
         return {
             "scheme": self.scheme,
             "options": dict(self.options),
@@ -445,7 +445,7 @@ def _bare_term(source: PartKind, raw: float, std: float | None, normalised: floa
 
 
 def _units_of(part: CreditPart, spans: Spans, token: int) -> range:
-    """Which of a completion's values a token gets: indices into ``CreditPart.carried``, its own one first."""
+    """Return which of a completion's values a token gets: indices into ``CreditPart.carried``, its own one first."""
     if part.carry == "all":
         return range(1)
     if part.unit == "token" and part.carry == "own":
@@ -490,7 +490,7 @@ class LossSettings:
 
 @dataclass(frozen=True, eq=False)
 class RolloutPass:
-    """What one pass saw of one rollout, a number a token, each (T_i,).
+    """One pass over one rollout, a number a token, each (T_i,).
 
     ``logprobs`` are the policy's in this pass; None for a rollout that was left out, since its advantages are all 0 and
     nothing else would add to the loss. ``old_logprobs`` are those that the ratio is taken to; None where they are the

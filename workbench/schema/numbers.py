@@ -37,7 +37,7 @@ ROUNDING = 1e-9
 
 
 def differ(low: npt.ArrayLike, high: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Whether ``high`` is above ``low`` by more than rounding, elementwise."""
+    """Return whether ``high`` is above ``low`` by more than rounding, elementwise."""
     low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     with np.errstate(invalid="ignore"):  # a pool without values: inf - inf
         return np.asarray(high - low > ROUNDING * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low))))

@@ -1,4 +1,4 @@
-"""What is sampled: examples, rollouts and groups of them, their turns, and the steps a completion's text is cut into.
+"""The nouns of sampling: examples, rollouts, their groups and turns, and the steps a completion is cut into.
 
 An *episode* has several turns. A turn of the policy's is a run of tokens that it sampled; an observation is what a tool
 or an environment wrote in answer, whose tokens the policy never sampled. What stands between ``<think>`` and
@@ -31,7 +31,7 @@ def answer_span(text: str, *, opened: bool = False) -> tuple[int, int]:
 
 
 def ends_in_thinking(prompt: str) -> bool:
-    """Whether a prompt, as the policy reads it, leaves a block open."""
+    """Return whether a prompt, as the policy reads it, leaves a block open."""
     return prompt.rstrip().endswith(OPEN)
 
 
@@ -60,7 +60,7 @@ class Turn:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the policy wrote it."""
+        """Return whether the policy wrote it."""
         return self.role == ASSISTANT
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def sampled_runs(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def state_of(observation: str) -> str:
-    """What stands for the state that an observation leads to where the environment names none."""
+    """Return what stands for the state that an observation leads to where the environment names none."""
     return hashlib.sha256(observation.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
@@ -168,7 +168,7 @@ class Rollout:
         return len(self) if self.mask is None else sum(self.mask)
 
     def is_sampled(self, token: int) -> bool:
-        """Whether the policy sampled this token (0-based)."""
+        """Return whether the policy sampled this token (0-based)."""
         return self.mask is None or bool(self.mask[token])
 
     def of_sampled(self, values: Iterable[float]) -> tuple[float, ...]:
@@ -177,7 +177,7 @@ class Rollout:
 
     @cached_property
     def text(self) -> str:
-        """What steps are cut from and reward functions see: the decoded ids without the closing end-of-sequence."""
+        """Return what steps are cut from and rewards see: the decoded ids without the closing end-of-sequence."""
         return "".join(self.texts[:-1] if self.finished else self.texts)
 
     @cached_property
@@ -191,12 +191,12 @@ class Rollout:
 
     @property
     def is_episode(self) -> bool:
-        """Whether there is more than one turn, or anything beside it."""
+        """Return whether there is more than one turn, or anything beside it."""
         return bool(self.turns) or (self.mask is not None and not all(self.mask))
 
     @cached_property
     def observations(self) -> list[str | None]:
-        """What was written in answer to each of ``turn_spans``; None to a last turn that nothing answered."""
+        """Return what was written in answer to each of ``turn_spans``; None to a last turn that nothing answered."""
         if not self.turn_spans:
             return []
         borders = [*(first for first, _ in self.turn_spans[1:]), len(self)]
@@ -208,7 +208,7 @@ class Rollout:
         return texts
 
     def turn_of(self, token: int) -> int:
-        """Which of ``turn_spans`` holds a token, or is the last before it (0 where none is)."""
+        """Return which of ``turn_spans`` holds a token, or is the last before it (0 where none is)."""
         return max(bisect_right(self.turn_spans, (token, len(self))) - 1, 0)
 
     @property
@@ -281,7 +281,7 @@ class Group:
         return f"<Group: {rollouts}, {tokens}{f', of {self.policy}' * bool(self.policy)}>"
 
     def raw_logprobs(self, i: int) -> tuple[float, ...] | None:
-        """Of rollout i; where nothing but a temperature took part in sampling, they are the sampled ones.
+        """Return rollout i's; where nothing but a temperature took part in sampling, they are the sampled ones.
 
         Files of version 0.3.0 have the sampled ones alone.
         """
@@ -310,7 +310,7 @@ class Group:
 
     @property
     def thinking_open(self) -> bool:
-        """Whether the prompt ends inside a ``<think>`` block, which the completions go on with."""
+        """Return whether the prompt ends inside a ``<think>`` block, which the completions go on with."""
         end = self.prompt if isinstance(self.prompt, str) else str(self.sampling.get("prompt_tail", ""))
         return ends_in_thinking(end)
 

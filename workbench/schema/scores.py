@@ -1,5 +1,5 @@
-"""What is scored: the steps of each rollout with what every reward function gave them, and what a run measures beside
-training: its answers to held-out rows, and what its model makes of a few watched rows.
+"""The nouns of scoring: the steps of each rollout with what every reward function gave them, and what a run measures
+beside training: its answers to held-out rows, and what its model makes of a few watched rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JUDGES = SHARES | {
 
 
 def to_verdict(score: float | None) -> bool | None:
-    """What the score of a reward that judges says: right at 1, else wrong; None where it gave none."""
+    """Return what the score of a reward that judges says: right at 1, else wrong; None where it gave none."""
     return None if score is None else score >= 1
 
 
@@ -53,12 +53,12 @@ class StepScores:
 
     @property
     def matched(self) -> bool:
-        """Whether the pattern found at least one step."""
+        """Return whether the pattern found at least one step."""
         return any(step.matched for step in self.steps)
 
     @property
     def is_scored(self) -> bool:
-        """Whether any function scored the completion, or a step of it."""
+        """Return whether any function scored the completion, or a step of it."""
         return any(score is not None for score in chain(*self.scores.values(), self.outcome_scores.values()))
 
     @property
@@ -80,7 +80,7 @@ class StepScores:
 
     @property
     def extracted(self) -> dict[str, str]:
-        """What each reward function that says so took for the final answer, "" for none found."""
+        """Return what each reward function that says so took for the final answer, "" for none found."""
         return {name: str(of[EXTRACTED]) for name, of in self.logged.items() if EXTRACTED in of}
 
     @property
@@ -122,7 +122,7 @@ class StepScores:
 
 @dataclass(frozen=True)
 class RewardSummary:
-    """What a scored group remembers of one reward function: enough to explain a number, not to compute it.
+    """One reward function as a scored group remembers it: enough to explain a number, not to compute it.
 
     ``seconds`` is what calling it took, ``prints`` what its code printed for each rollout (under None what was for no
     one of them, as when it scores all at once), and ``metrics`` what it logged as numbers.
@@ -160,7 +160,7 @@ class ScoredGroup:
 
     @property
     def counts(self) -> str:
-        """How many rollouts and steps it has, in words."""
+        """Return how many rollouts and steps it has, in words."""
         steps = sum(len(step_scores.steps) for step_scores in self.scored)
         return f"{counted(len(self.group), 'rollout')}, {counted(steps, 'step')}"
 
@@ -187,7 +187,7 @@ class ScoredGroup:
         return next((reward for reward in outcomes if reward.name in JUDGES), outcomes[0] if outcomes else None)
 
     def judged_outcomes(self, *, drop_duplicates: bool = False) -> list[float | None] | None:
-        """What ``outcome_judge`` gave each completion, None without one; ``drop_duplicates`` leaves copies unscored."""
+        """Return the scores of ``outcome_judge``, None without one; ``drop_duplicates`` leaves copies unscored."""
         if (judge := self.outcome_judge) is None:
             return None
         pairs = zip(self.scores(judge), self.group.copy_of, strict=True)
@@ -195,18 +195,18 @@ class ScoredGroup:
 
     @cached_property
     def answer_verdicts(self) -> list[bool | None]:
-        """What the outcome reward that tells right from wrong, by ``judge``, says of each answer; None if none does."""
+        """Return the verdict on each answer of the outcome reward that judges, by ``judge``; None if none does."""
         judge = self.judge("outcome")
         return [to_verdict(row.outcome_scores.get(judge or "")) for row in self.scored]
 
     @cached_property
     def answers_right(self) -> list[bool | None] | None:
-        """Which answers are right, by the outcome reward that judges correctness; None where none does."""
+        """Return which answers are right, by the outcome reward that judges correctness; None where none does."""
         return self.answer_verdicts if self.judge("outcome") in JUDGES else None
 
     @cached_property
     def steps_right(self) -> list[list[bool | None]] | None:
-        """Which steps are right, by their label, else by the step reward that judges correctness; None without both."""
+        """Return which steps are right, by label, else by the step reward that judges; None without both."""
         judge = self.judge("step")
         if judge not in JUDGES and not self.labels:
             return None
@@ -246,12 +246,12 @@ class ScoredGroup:
 
     @property
     def masks(self) -> list[tuple[int, ...] | None]:
-        """Which tokens of each completion the policy sampled; None for all."""
+        """Return which tokens of each completion the policy sampled; None for all."""
         return [rollout.mask for rollout in self.group.rollouts]
 
     @property
     def step_states(self) -> list[list[Hashable]]:
-        """What stands for the state in which each step begins: that of its turn, and what the turn says before it."""
+        """Return what stands for the state in which each step begins: its turn's, and what the turn says before."""
         states: list[list[Hashable]] = []
         for rollout, scores in zip(self.group.rollouts, self.scored, strict=True):
             begins = [sum(map(len, rollout.texts[:first])) for first, _ in rollout.turn_spans]
@@ -288,7 +288,7 @@ OnAnswers = Callable[[int, list[HeldOutAnswer]], None]
 
 @dataclass(frozen=True)
 class TokenMeasure:
-    """What tokens are coloured by: ``label`` and (on chips) ``short`` name it, ``meaning`` explains the colours.
+    """A quantity that tokens are coloured by: ``label`` and, on chips, ``short`` name it, ``meaning`` explains it.
 
     ``signed``: the colours have two sides; ``additive``: a step's number is the sum of its tokens', not their mean.
     """

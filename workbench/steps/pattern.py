@@ -68,7 +68,7 @@ class StepPattern:
 
     @property
     def by_tokens(self) -> bool:
-        """Whether it is compared with a completion's tokens, not looked for in its text."""
+        """Return whether it is compared with a completion's tokens, not looked for in its text."""
         return self.kind in NUMBERS
 
     @property
@@ -86,7 +86,7 @@ class StepPattern:
 
     @property
     def is_separator(self) -> bool:
-        """Whether steps start with white space alone, so that text before the first of it is in no step."""
+        """Return whether steps start with white space alone, so that text before the first of it is in no step."""
         return self.kind == "starts" and _WHITE_SPACE.fullmatch(self.regex) is not None
 
     @property

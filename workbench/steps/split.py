@@ -42,7 +42,7 @@ class Split:
 
     @property
     def matched(self) -> bool:
-        """Whether the pattern found a step."""
+        """Return whether the pattern found a step."""
         return any(step.matched for step in self.steps)
 
     def move(self, by: int) -> Split:

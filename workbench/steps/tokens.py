@@ -54,7 +54,7 @@ _BYTE_OF |= {chr(256 + n): byte for n, byte in enumerate(sorted(set(range(256)).
 
 
 def _byte_level_cuts(tokenizer: Any, ids: Sequence[int], text: str) -> list[int] | None:
-    """Where each token's text ends, or None where the vocabulary does not spell ``text`` byte by byte."""
+    """Return where each token's text ends, or None where the vocabulary does not spell ``text`` byte by byte."""
     if not hasattr(tokenizer, "convert_ids_to_tokens"):
         return None
     pieces = []
@@ -93,7 +93,7 @@ def _decode_utf8(data: bytes, characters: list[str], lasts: list[int]) -> None:
 
 
 def _window_cuts(decode: Decode, count: int, text: str) -> list[int]:
-    """Where each token's text ends in ``text``.
+    """Return where each token's text ends in ``text``.
 
     A window of tokens is decoded behind a few tokens of context, which settles what its first token looks like in the
     middle of a text, and accepted if what it adds stands next in ``text``. One that ends inside a character, or whose

@@ -443,7 +443,7 @@ def rename_metrics(trainer: Any, names: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a run that samples has beside its policy: its prompts, and who scores and answers the completions."""
+    """The parts of a run that samples beside its policy: its prompts, and who scores and answers the completions."""
 
     task: Task
     worker: Sandbox

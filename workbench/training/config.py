@@ -163,7 +163,7 @@ class ProcessGRPOConfig(GRPOConfig):
 
     @property
     def pattern(self) -> StepPattern:
-        """What cuts completions into steps."""
+        """Return what cuts completions into steps."""
         given = self.step_pattern or {}
         assert not isinstance(given, StepPattern)
         return StepPattern(given) if isinstance(given, str) else StepPattern(**given)
@@ -180,7 +180,7 @@ class ProcessGRPOConfig(GRPOConfig):
 
     @property
     def sums_normalised(self) -> bool:
-        """Whether outcome rewards are normalised one by one, then summed and normalised over the batch (TRL, GDPO)."""
+        """Return whether outcome rewards are normalised one by one, summed, and normalised over the batch (GDPO)."""
         return self.multi_objective_aggregation == "normalize_then_sum"
 
     def check_credit(self, scheme: str) -> None:

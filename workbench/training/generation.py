@@ -1,4 +1,4 @@
-"""What a generation is made of: completions sampled from the policy as it is now, scored, and the passes over it.
+"""The parts of a generation: completions sampled from the policy as it is now, scored, and the passes over it.
 
 ``PolicySampler`` samples for generation, held-out accuracy and the watched prompts, with any trainer of transformers.
 ``score_share`` scores a rank's completions as the preview does, by ``rewards.score_completions``; scores travel between
@@ -104,7 +104,7 @@ class PolicySampler:
 
     @property
     def ends_within(self) -> bool:
-        """Whether a completion may end, and not be truncated, without an end-of-sequence token."""
+        """Return whether a completion may end, and not be truncated, without an end-of-sequence token."""
         return bool(self.stops) or self.environment is not None
 
     def record(self, prompt: Prompt) -> dict[str, Any]:
@@ -373,7 +373,7 @@ def settings_of(trainer: Any) -> LossSettings:
 
 @dataclass(frozen=True)
 class BesidePolicy:
-    """What a micro-batch's loss has beside the policy's: ``coef`` times ``entropies`` (B, T), and the router's loss.
+    """Parts of a micro-batch's loss beside the policy's: ``coef`` times ``entropies`` (B, T), and the router's loss.
 
     ``coef`` is None without an entropy bonus, ``router`` None without a router's loss, weighted as the loss has it.
     """

@@ -40,7 +40,7 @@ _NAME = "critic"  # of the submodule
 
 @dataclass
 class ValuedOutput(FusedCausalLMOutput):
-    """What the fused LM head returns, and ``state_values`` (B, S): the value of the text up to each position."""
+    """The output of the fused LM head, and ``state_values`` (B, S): the value of the text up to each position."""
 
     state_values: torch.Tensor | None = None
 

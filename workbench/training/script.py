@@ -134,7 +134,7 @@ _SHARING = {"fsdp": "FSDP", "zero3": "ZeRO 3"}
 
 @dataclass(frozen=True)
 class Script:
-    """What was written: ``needs`` says why the workbench's package is needed, "" where TRL alone will do."""
+    """A script that was written: ``needs`` says why the workbench's package is needed, "" where TRL alone will do."""
 
     folder: Path
     needs: str

@@ -226,6 +226,10 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         )
         rows_at_once = args.per_device_train_batch_size * args.steps_per_generation
         self.sample = PolicySampler(self, sampling, rows_at_once, self.chat_template_kwargs, environment)
+        self._settle_sampling(args, environment)
+
+    def _settle_sampling(self, args: ProcessGRPOConfig, environment: Environment | None) -> None:
+        """Have whoever samples do what the run asks of sampling. Raises ConfigError where it cannot."""
         if args.stop:
             self._check_sampler("stop")
             if self.use_vllm:  # which ends a completion at the token that completes the text, as the group sampler does
@@ -792,7 +796,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
     @property
     def can_leave_rows_out(self) -> bool:
-        """Whether loss and gradient are the same without the rows whose advantages are all 0.
+        """Return whether loss and gradient are the same without the rows whose advantages are all 0.
 
         Where the loss is a weighted sum of A_t times something, such a row adds 0 to it and to its gradient; what is
         left is the rows' number or tokens in the divisor, put right by a factor. Where a row adds something else (a

@@ -1,4 +1,4 @@
-"""What is shown in pages, notebooks and terminals: the token heatmap, curves, and the nouns' own views.
+"""Drawings for pages, notebooks and terminals: the token heatmap, curves, and the nouns' own views.
 
 ``register`` tells IPython how the nouns show themselves; ``import workbench`` does that where IPython is running.
 Classes are named and looked up when one of their objects is shown, so that nothing is loaded before it is needed and no

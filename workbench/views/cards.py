@@ -71,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What makes its own HTML, and the parts that a terminal shows in its place."""
+    """An object that makes its own HTML, and the parts that a terminal shows in its place."""
 
     draw: Callable[[], str]
     words: tuple[Part, ...] = ()

@@ -118,7 +118,7 @@ class Line:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it was measured only now and then, if its places are training steps."""
+        """Return whether it was measured only now and then, if its places are training steps."""
         return len(self.x) > 1 and (self.x[-1] - self.x[0]) / (len(self.x) - 1) >= 2
 
     def payload(self, place: int, steps: bool) -> TracePayload:
@@ -172,7 +172,7 @@ class Chart:
         }
 
     def columns(self) -> list[tuple[str, dict[float, float]]]:
-        """What a table of it holds: each line's values by x, and the ends of its band."""
+        """Return what a table of it holds: each line's values by x, and the ends of its band."""
         parts = [
             (name, line.x, values)
             for line in self.lines

@@ -235,7 +235,7 @@ def other_credits(credit: Credit) -> dict[str, Credit]:
 
 
 def source_of(credit: Credit, other: Credit | None = None) -> list[tuple[str, str]]:
-    """Where a drawing or a file of a credit comes from: prompt, policy, step pattern, rewards, scheme and version."""
+    """Say where a drawing or a file of a credit comes from: prompt, policy, pattern, rewards, scheme and version."""
     scored = credit.scored
     prompt, sampling = prompt_text(scored.group.prompt).strip(), scored.group.sampling
     how = [f"{name} {sampling[name]:g}" for name in ("temperature", "seed") if name in sampling]
@@ -280,7 +280,7 @@ def no_spread_payload(credit: Credit) -> NoSpreadPayload | None:
 
 
 def even_shares(credit: Credit, losses: Sequence[str] = DRAWN_LOSSES) -> dict[str, list[float]]:
-    """What each loss multiplies each completion's advantages with, where 1 is an even share of the group's tokens."""
+    """Return each loss's factor of each completion's advantages; 1 is an even share of the group's tokens."""
     tokens = sum(rollout.sampled_length for rollout in credit.scored.group.rollouts)
     return {loss: [round(c * tokens, 6) for c in group_normalisers(credit, loss)] for loss in losses}
 
@@ -371,7 +371,7 @@ def _culprits(credit: Credit, i: int) -> Iterator[int | None]:
 
 
 def why_payload(credit: Credit, rollout: int, token: int) -> WhyPayload:
-    """Why one token has its advantage. Raises IndexError when there is no such token."""
+    """Say why one token has its advantage. Raises IndexError when there is no such token."""
     explanation = credit.explain(rollout, token)
     return {
         "first": token,
@@ -528,7 +528,7 @@ class DrawnLoss:
 
     @classmethod
     def on_policy(cls, credit: Credit, settings: LossSettings | None = None) -> DrawnLoss:
-        """As a first pass with the group as the whole batch would have it."""
+        """Return the loss of a first pass with the group as the whole batch."""
         settings = settings or LossSettings()
         limit = settings.max_completion_length
         return cls(

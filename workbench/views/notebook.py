@@ -1,4 +1,4 @@
-"""What only a notebook has: a run that is watched while it goes, comparisons, progress, and a link into the page.
+"""The parts that only a notebook has: a run watched while it goes, comparisons, progress, a link into the page.
 
 A watched run is read from its directory in a thread, so the kernel stays free for other cells; what a cell shows is
 replaced through IPython's display handles and stays in the notebook when the run is over. The stop button is an
@@ -168,7 +168,7 @@ class Watch:
 
 
 def watch(run: Run, *panels: str, every: float = 0.5) -> Watch:
-    """What a notebook cell shows of a run while it goes: curves, state, a stop button.
+    """Return what a notebook cell shows of a run while it goes: curves, state, a stop button.
 
     ``panels`` are keys of ``metrics.PANELS``, those of ``WATCHED`` by default.
     """
@@ -199,7 +199,7 @@ class RunComparison:
 
     @classmethod
     def of(cls, compared: Iterable[Run | MethodStages]) -> RunComparison:
-        """Of runs, or of methods' stages, that are there already, finished or not."""
+        """Return the comparison of runs, or of methods' stages, that are there already, finished or not."""
         there, rows = tuple(compared), list[ComparedRun | ComparedMethod]()
         for one in there:
             if isinstance(one, MethodStages):
@@ -377,7 +377,7 @@ def open_in_page(value: Credit | ScoredGroup | Group, workspace: Path | str | No
 
 
 def _how_it_differs(scored: ScoredGroup) -> tuple[dict[str, str], str]:
-    """What a link says to have the group split as it is, and what has to be set on the page by hand."""
+    """Return what a link says to have the group split as it is, and what has to be set on the page by hand."""
 
     task = load_task(_PAGES_TASK)
     differs, switches = [], {name: on for name, on in scored.pattern.items() if name not in ("regex", "kind") and on}

@@ -1,4 +1,4 @@
-"""What the heatmap's scripts are sent, as typed dictionaries; their own types are made of them at lint time."""
+"""The messages to the heatmap's scripts, as typed dictionaries; their own types are made of them at lint time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CreditedPayload(TypedDict):
 
 
 class MeasurePayload(TypedDict):
-    """What a watched row's tokens are coloured by; see ``schema.TokenMeasure``."""
+    """A quantity that a watched row's tokens are coloured by; see ``schema.TokenMeasure``."""
 
     key: str
     label: str
@@ -131,7 +131,7 @@ class LossPayload(TypedDict):
 
 
 class SeenPayload(TypedDict):
-    """What a pass saw of a rollout; None where it was left out, or the ratio is taken to its own numbers. ``bonus`` is
+    """A rollout as a pass saw it; None where it was left out, or the ratio is taken to its own numbers. ``bonus`` is
     what an entropy bonus adds to the loss."""
 
     logprobs: Sequence[float] | None
@@ -163,7 +163,7 @@ class TurnPayload(TypedDict):
 
 
 class RolloutPayload(TypedDict):
-    """What was sampled, and where it is scored the fields of ``CreditedPayload``; a watched text has a ``name``.
+    """A rollout, and where it is scored the fields of ``CreditedPayload``; a watched text has a ``name``.
 
     ``copyOf`` is the first rollout that an exact copy is one of (0-based), ``remark`` what a card says after the
     verdict, ``under`` the advantage of each step's last token under other schemes.
@@ -191,7 +191,7 @@ class RolloutPayload(TypedDict):
 
 
 class NoSpreadPayload(TypedDict):
-    """Why every advantage is 0, and the labels of the remedies."""
+    """The reason that every advantage is 0, and the labels of the remedies."""
 
     reason: str
     advice: str

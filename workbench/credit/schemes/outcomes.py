@@ -171,7 +171,7 @@ def turn_credit(
     gamma: Gamma = 0.9,
     process_weight: ProcessWeight = 1.0,
 ) -> Part | tuple[Part, ...]:
-    """What each step gained is shared with the steps that led to it; a step gets its share beyond the answer's mean.
+    """Share what each step gained with the steps that led to it; a step gets its share beyond the answer's mean.
 
     A step gains D_k = r_k - r of the scored step before it, the first 0; c_k = sum over j >= k of gamma^(j-k) D_j / Z_j
     with Z_j = sum over d < j of gamma^d (steps from 1), so that each gain is given out once. Then

@@ -1,4 +1,4 @@
-"""What a credit scheme is: a function of a batch, the parts that it returns, and what it needs of a group.
+"""The form of a credit scheme: a function of a batch, the parts that it returns, and what it needs of a group.
 
 The keyword arguments of a scheme's function are its options, beside those that every scheme has (``SHARED``); checks
 and the page's form are made from them. Laying parts out in tokens and explaining them is the parts' own business
@@ -32,7 +32,7 @@ Value = bool | float | str | None
 
 @dataclass(frozen=True)
 class Range:
-    """What a number means and between which bounds (both included) it lies."""
+    """A number's meaning and its bounds, both included."""
 
     help: str
     low: float
@@ -68,7 +68,7 @@ class Option:
         return float(value)
 
     def from_text(self, text: str) -> Value:
-        """What text from a shell or a file means as this option's kind; text that means nothing comes back as it is."""
+        """Read text from a shell or a file as this option's kind; text that means nothing comes back as it is."""
         if self.kind == "switch":
             return {"true": True, "false": False}.get(text.lower(), text)
         if self.kind == "number":
@@ -180,7 +180,7 @@ class Part:
         )
 
     def _offsets(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Where each completion's entries lie, (B + 1,)."""
+        """Return where each completion's entries lie, (B + 1,)."""
         if self.carry == "all":
             return np.arange(batch.completions + 1)
         return batch.token_offsets if self.unit == "token" else batch.offsets

@@ -1,4 +1,4 @@
-"""What the public kinds of process reward models read, and after which token each step's score stands.
+"""The public kinds of process reward models: the text that each reads, and the token that each step's score is at.
 
 =========== ============================================================================ =========================
 format      what the model reads                                                         a step's score
@@ -70,7 +70,7 @@ class Format:
 def read_steps(
     tokenizer: Any, form: Format, prompt: Prompt, steps: Sequence[str], separator: str | None = None
 ) -> list[Reading] | None:
-    """What the model reads of one completion; None if the tokenizer merges a separator with the text around it."""
+    """Return what the model reads of a completion; None if the tokenizer merges a separator with the text around it."""
     separator = form.separator if separator is None else separator
     mark = separator.strip()
     beside = r"[^\W\d_]" if mark.isalpha() else r"(?!)" if re.search(r"\w", mark) else r"\S"
@@ -184,7 +184,7 @@ FORMATS: dict[ModelFormat, Format] = {
 
 
 def model_path(path: str) -> str:
-    """Where a reward model is: its folder, or the Hub id itself. Raises RewardError for a folder that cannot be one."""
+    """Return a reward model's folder, or its Hub id as it is. Raises RewardError for a folder that cannot be one."""
     path = checkpoint_or(path)
     folder = local_path(path)
     if folder is None:

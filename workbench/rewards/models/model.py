@@ -133,7 +133,7 @@ def _read_reference(where: str, model: Any) -> Any:
 
 
 def _ends(model: Any, where: str) -> bool:
-    """Whether a classifier learnt from plain text with an end token: its configuration says so, or TRL's model card.
+    """Return whether a classifier learnt from plain text with an end token, by its configuration or TRL's model card.
 
     A model trained here has the setting. ``RewardTrainer`` saves a card with its tag and always adds the token.
     """
@@ -298,7 +298,7 @@ def step_batch(readings: Sequence[Reading], pad: int, device: Any = "cpu") -> di
 
 @dataclass(frozen=True)
 class StepHead:
-    """How two logits a step, wrong and right, are read off a model in ``form``, whether it is trained or scores.
+    """Reads two logits a step, wrong and right, off a model in ``form``, both in training and in scoring.
 
     ``signs``: the ids of "+" and "-", of a format that asks a language model. ``accepts``: what its forward takes.
     ``reference``: the frozen model whose likelihood an implicit reward model is compared with, and ``beta`` its weight.
@@ -444,7 +444,7 @@ class ProcessModel(_Scorer):
     @cached_property
     @torch.inference_mode()
     def is_causal(self) -> bool:  # type: ignore[override]
-        """Whether a later token leaves the logits of an earlier one alone, tried on two short rows."""
+        """Return whether a later token leaves the logits of an earlier one alone, tried on two short rows."""
         low, high = 0, self.model.get_input_embeddings().num_embeddings - 1
         rows = torch.tensor([[low, high, low, low], [low, high, low, high]], device=self.model.device)
         logits = logits_of(self.model(input_ids=rows, attention_mask=torch.ones_like(rows)))
@@ -594,12 +594,12 @@ def module_function(module: Any) -> Callable[..., list[Score]]:
 
 @cache
 def shared_models() -> LocalModels:
-    """Those of whoever brings none of their own."""
+    """Return the models that callers without their own share."""
     return LocalModels()
 
 
 def changed(path: str) -> float:
-    """When a folder's files last changed; 0 for a Hub id."""
+    """Return when a folder's files last changed; 0 for a Hub id."""
     folder, newest = Path(path).expanduser(), 0.0
     for file in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(OSError):  # a run that saves replaces its files

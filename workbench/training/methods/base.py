@@ -1,4 +1,4 @@
-"""What a training method gives the workbench: its section, its trainer, and what its page shows.
+"""The form of a training method: its section, its trainer, and what its page shows.
 
 Light at import: pages and commands read sections and metrics without loading torch or trl.
 """
@@ -33,7 +33,7 @@ Trainer: TypeAlias = "Resumable"
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told of what a trainer does: of groups it samples, where a method samples any, and of every event."""
+    """The functions that a trainer tells of groups that it samples, where its method does, and of every event."""
 
     on_rollouts: OnCredit | None = None
     """Gets the groups that are trained on."""
@@ -260,12 +260,12 @@ class StoredSection(MethodSection):
 
     @property
     def unit(self) -> str:
-        """What a row is called, in the plural."""
+        """Return what a row is called, in the plural."""
         return self.kind
 
     @property
     def why_left_out(self) -> str:
-        """What is wrong with rows that the run leaves out."""
+        """Return what is wrong with rows that the run leaves out."""
         return f"they do not fit method.max_length, {self.max_length:,} tokens"
 
     def check(self, config: SharedConfig) -> None:
