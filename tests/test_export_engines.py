@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -148,12 +150,37 @@ def test_a_zero_a_missing_score_and_no_step_stay_apart(as_written):
     code = (
         "import core; scored = core.Scored([(3, 4), (5, 5)], [0.0, None], 0.0, None, {}); "
         "row = core.encode(7, scored); marked = [t for t, x in enumerate(row) if x]; "
-        "print(core.decode(row) == (7, scored), marked, sum(row) < 1e-25)"
+        "print(core.decode(row) == (7, scored), marked, sum(row) < 1e-25); "
+        "filled = core.advantages([row, [0.0] * 8, row], ['a', 'pad', 'a']); print(filled.shape, filled.any())"
     )
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT + code], cwd=as_written["verl"], capture_output=True, text=True
     )
-    assert done.stdout == "True [2, 4, 5, 7] True\n", done.stderr
+    assert done.stdout == "True [2, 4, 5, 7] True\n(3, 8) False\n", done.stderr
+
+
+def test_the_tinker_script_trains_on_a_server_and_sends_what_the_run_would(tmp_path, tiny):
+    """Two steps on ``tests/protocol``, which holds a second implementation of the protocol's losses."""
+    method = {"sampling": {"num_generations": 4, "max_completion_length": 48}, "credit": {"scheme": "outcome"}}
+    folder, server = exported(tmp_path, tiny, "tinker", **method), tmp_path / "server"
+    server.mkdir()
+    code = (
+        "import sys, numpy as np; sys.path[:0] = ['.', sys.argv[1]]; import train, tinker; train.main(sys.argv[2]); "
+        "[_, data] = tinker.ServiceClient.last.training.sent; "
+        "rows = [row.loss_fn_inputs['advantages'].data for row in data]; "
+        "print(len(rows), all(row[0] == 0 for row in rows), any(any(row) for row in rows))"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent / "protocol"), f"file://{server}"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [
+        "step 1",
+        "step 2",
+        "tinker",
+        "8 True True",
+    ]
+    assert (server / "final").exists()
 
 
 def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, tiny):

@@ -168,13 +168,14 @@ def _settings(config: SharedConfig, method: GRPOSection, credits: Sequence[Credi
     if target == "tinker":
         optimiser, engine = config.optimiser, config.engine
         high = method.epsilon if method.epsilon_high is None else method.epsilon_high
+        tokenizer = "policy" if config.policy.path in EMBEDDED else policy_path(config.policy.path)
         settings |= {
-            "tokenizer": "policy" if config.policy.path in EMBEDDED else policy_path(config.policy.path),
+            "tokenizer": tokenizer,
             "template_kwargs": dict(config.prompt.template_kwargs),
             "training": {
                 "url": engine.url,
                 "key_env": engine.key_env,
-                "base_model": engine.base_model or config.policy.path,
+                "base_model": engine.base_model or tokenizer,
                 "rank": engine.rank if engine.is_remote or config.policy.lora is None else config.policy.lora.r,
                 "seed": config.seed,
                 "steps": config.run.steps,

@@ -56,7 +56,8 @@ def main(url):
     from transformers import AutoTokenizer
 
     types = tinker.types
-    tokenizer = AutoTokenizer.from_pretrained(SETTINGS["tokenizer"])
+    beside = core.HERE / SETTINGS["tokenizer"]
+    tokenizer = AutoTokenizer.from_pretrained(beside if beside.exists() else SETTINGS["tokenizer"])
     rows = [json.loads(line) for line in (core.HERE / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     service = tinker.ServiceClient(base_url=url, api_key=os.environ.get(TRAINING["key_env"], "tml-none"))
     training = service.create_lora_training_client(
@@ -70,7 +71,10 @@ def main(url):
         asked = [rows[(first + i) % len(rows)] for i in range(count)]
         sampler = training.save_weights_and_get_sampling_client()
         sent, total = generation(types, sampler, tokenizer, asked, step)
-        data = [types.Datum(types.ModelInput.from_ints(ids), as_tensors(types, values)) for ids, values in sent]
+        data = [
+            types.Datum(model_input=types.ModelInput.from_ints(ids), loss_fn_inputs=as_tensors(types, values))
+            for ids, values in sent
+        ]
         for _ in range(TRAINING["num_iterations"]):
             training.forward_backward(data, loss, limits if loss == "ppo" else None).result()
             adam = {name: TRAINING[name] for name in ("beta1", "beta2", "eps", "weight_decay", "grad_clip_norm")}
