@@ -26,6 +26,7 @@ import numpy as np
 
 import workbench as wb
 from workbench.checks.alarms import LOSS_GAP
+from workbench.credit import LossType
 from workbench.engines import exchange
 from workbench.engines.export import export_run
 from workbench.errors import EngineError, RunError
@@ -37,6 +38,8 @@ from workbench.runs import Run
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venv-engines"
 PORT = 8123
+LOSSES: tuple[LossType, ...] = ("dapo", "grpo", "dr_grpo")
+"""Losses that verl divides in a way of its own each."""
 BACKEND = {
     "max_lora_adapters": 8,
     "max_lora_rank": 64,
@@ -173,14 +176,17 @@ def rows(run: Run, file: Path) -> Part:
 def verl(run: Run, folder: Path) -> Part:
     """Export the run to verl and check it there, through verl's own functions, for each way to divide its loss."""
     began, config, credits = time.monotonic(), run.config(), run.rollouts(run.rollout_steps()[-1])
-    lines: dict[str, str] = {}
-    for config.grpo.loss_type in ("dapo", "grpo", "dr_grpo"):
+    largest: dict[str, float] = {}
+    for config.grpo.loss_type in LOSSES:
         target = folder / config.grpo.loss_type
         export_run(config, credits, target, "verl")
         command = [str(ENVIRONMENT / "bin" / "python"), "check.py"]
         done = subprocess.run(command, cwd=target, capture_output=True, text=True, check=False)
         if done.returncode:
             raise EngineError(f"verl, {config.grpo.loss_type}: {done.stdout}{done.stderr[-2000:]}")
-        lines |= {line.partition(")  ")[2]: line.split()[1] for line in done.stdout.splitlines() if " of verl " in line}
-    found = f"{len(credits)} groups: the largest difference is " + ", ".join(f"{n} for {w}" for w, n in lines.items())
+        for line in (line for line in done.stdout.splitlines() if " of verl " in line):
+            what, difference = line.partition(")  ")[2], float(line.split()[1])
+            largest[what] = max(difference, largest.get(what, 0.0))
+    said = ", ".join(f"{difference:.2g} for {what}" for what, difference in largest.items())
+    found = f"{len(credits)} groups under {', '.join(LOSSES)}: the largest difference is {said}"
     return Part("the exported run in verl", round(time.monotonic() - began, 1), found)
