@@ -89,7 +89,8 @@ def test_a_wheel_depends_on_ranges_that_hold_what_was_tested(wheel: Path) -> Non
 def test_every_package_that_is_imported_is_declared() -> None:
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     declared = {line.partition("==")[0].lower() for line in lines if not line.startswith("#")}
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.glob("workbench/**/*.py")]
+    modules = {*ROOT.glob("workbench/**/*.py")} - {*ROOT.glob("workbench/engines/exported/*.py")}  # run elsewhere
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in modules]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
