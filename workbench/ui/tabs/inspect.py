@@ -243,15 +243,8 @@ class InspectEvents:
 
 def wire_inspect(form: Form, services: Services) -> InspectEvents:
     """Give every widget of the tab its events."""
-    # Scoring is one event with many triggers, so that the answers to two changes cannot overtake each other. What
-    # changes no control (a row removed, a new group) changes this state instead; the page hears of a changed state only
-    # from an event that was queued.
-    again, sample_now = gr.State(""), gr.State("")
-
-    def then_score(event: Any) -> None:
-        event.then(lambda: secrets.token_hex(8), None, again, concurrency_limit=None, **PRIVATE)
-
-    _wire_scoring(form, services, again)
+    sample_now = gr.State("")
+    then_score = _wire_scoring(form, services)
     _wire_remedies(form, services, then_score)
     wire_rewards(form, services)
     _wire_examples(form, then_score)
@@ -268,7 +261,7 @@ def wire_inspect(form: Form, services: Services) -> InspectEvents:
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
+def _wire_scoring(form: Form, services: Services) -> ThenScore:
     rewards = form.rewards
 
     def score(request: gr.Request, held: Tab) -> Updates:
@@ -306,10 +299,9 @@ def _wire_scoring(form: Form, services: Services, again: gr.State) -> None:
         form.drawing, form.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
         form.formula, form.prompting, rewards.watch, rewards.said, form.share.kept,
     ]  # fmt: skip
-    again.change(score, form.inputs, outputs, **LAST)
-
     _wire_fields(form, services, score, outputs)
     _wire_pattern(form, services, score, outputs)
+    return lambda event: event.then(score, form.inputs, outputs, queue=False, **PRIVATE)
 
 
 def _prompting_value(draft: PageState) -> str:
