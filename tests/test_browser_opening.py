@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -140,25 +141,25 @@ def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
         expect(page.locator(REGEX)).to_have_value("mine")
 
 
-HOLD_ROWS = """const asked = window.fetch;
+HOLD = """const asked = window.fetch;
 window.fetch = async (...asking) => {
   const answer = await asked(...asking);
-  if (window.holds && (await answer.clone().text()).includes("is_builtin")) {
-    window.holds = false;
+  if (window.holds && (await answer.clone().text()).includes(window.holds)) {
+    window.holds = "";
     await new Promise((then) => { window.arrive = then; });
   }
   return answer;
 };"""
-"""While it ``holds``, a list of rewards that the app sends is on its way until ``arrive()``."""
+"""An answer of the app's with the text that it ``holds`` is on its way until ``arrive()``."""
 
 
 def test_what_is_changed_in_rows_while_the_list_is_replaced_stays(browser: Browser, app: App) -> None:
     """A row that stays is as it was typed; what replaces the weight of the answer replaces that alone."""
-    with visit(browser, app.url, apart=True, script=HOLD_ROWS) as page:
+    with visit(browser, app.url, apart=True, script=HOLD) as page:
         expect_rollouts(page, 8)
         add_own_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
         expect(page.locator("#reward-note-2")).to_contain_text("each step")
-        page.evaluate("window.holds = true")
+        page.evaluate("window.holds = 'is_builtin'")
         page.get_by_role("button", name="Count it too").click()
         page.wait_for_function("Boolean(window.arrive)")
         page.locator("#reward-on-0 input").uncheck()
@@ -170,6 +171,31 @@ def test_what_is_changed_in_rows_while_the_list_is_replaced_stays(browser: Brows
         expect(page.locator("#reward-on-2")).to_contain_text("another")
         expect(page.locator("#reward-weight-2 input")).to_have_value("0.5")
         expect(page.locator("#reward-code .cm-content")).to_contain_text("def another")
+        what_is_typed_while_fields_are_replaced_stays_and_undoes_no_other(page)
+
+
+def what_is_typed_while_fields_are_replaced_stays_and_undoes_no_other(page: Page) -> None:
+    """The page sends all fields of the form, of which it has yet to show those that are replaced."""
+    size, temperature = page.locator("#generations input"), page.locator("#temperature input")
+    size.fill("4")
+    thinking = page.locator("#leave-out-thinking input")
+    thinking.check()
+    page.wait_for_url(re.compile("num_generations.*leave_out|leave_out.*num_generations"))
+    show_more(page)
+    page.evaluate("window.holds = 'Reset to defaults'; window.arrive = null")
+    page.locator("#start-over").click()
+    page.wait_for_function("Boolean(window.arrive)")
+    with page.expect_response(lambda answer: is_event(answer.request)):
+        temperature.fill("0.3")
+    page.evaluate("window.arrive()")
+    expect(size).to_have_value("8")
+    page.wait_for_url(re.compile("temperature%22%3A0.3"))
+    assert not re.search("num_generations|leave_out", page.url)
+    page.reload()
+    expect_rollouts(page, 8)
+    expect(size).to_have_value("8")
+    expect(temperature).to_have_value("0.3")
+    expect(thinking).not_to_be_checked()
 
 
 def what_is_typed_into_a_part_that_just_opened_stays(page: Page) -> None:
