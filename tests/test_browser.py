@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browsing import (
     App,
@@ -20,6 +20,7 @@ from tests.browsing import (
     visit,
     write_reward,
 )
+from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
 
 pytestmark = pytest.mark.browser
@@ -303,12 +304,17 @@ def test_from_the_open_page_to_a_live_run_and_back(browser: Browser, app: App, w
     with visit(browser, app.url, apart=True) as page:
         page.locator("#train-on-this").click()
         expect(page.locator("#inherited")).to_contain_text("step_correctness, answer_correctness")
+        held: list[Route] = []  # an earlier change is not answered yet: Start sends what was typed since
+        page.route("**/gradio_api/run/predict*", lambda route: route.continue_() if held else held.append(route))
         page.locator("#steps input").fill("500")
+        page.wait_for_function("document.querySelector('#steps input').value === '500'")
         page.locator("#method-prompts-per-step input").fill("2")
         page.locator("#run-name input, #run-name textarea").fill("live")
         page.locator("#start").click()
         state = page.locator("#run-state")
         expect(state).to_have_text("running")
+        held[0].continue_()
+        assert RunConfig.from_yaml((workspace / "runs" / "live" / "run.yaml").read_text()).run.steps == 500
         expect(page.locator(".curve[data-panel=rewards] .main-svg").first).to_be_visible()
         expect_rollouts(page, 8, "#run-heatmap")
         expect(page.locator(".curve[data-panel=length] output").first).to_have_text(re.compile(r"\d"))

@@ -83,12 +83,12 @@ def test_what_a_form_sends_undoes_neither_a_replacement_nor_a_later_change() -> 
     first = tab.draft
     tab.put(first, first.with_value(field, 0.5))
     now = {field: first.value(field), other: 5}  # typed before the page has shown the replacement
-    assert tab.set_all("form", 3, 0, now)
+    assert tab.set_all(3, 0, now)
     assert (tab.draft.value(field), tab.draft.value(other)) == (0.5, 5)
-    assert not tab.set_all("form", 2, 0, now | {other: 4})  # sent before, and overtaken
-    assert tab.set_all("form", 4, 0, now | {other: first.value(other)})  # typed back
+    assert not tab.set_all(2, 0, now | {other: 4})  # sent before, and overtaken
+    assert tab.set_all(4, 0, now | {other: first.value(other)})  # typed back
     assert tab.draft.value(other) == first.value(other)
-    assert tab.set_all("form", 5, 1, now)  # the page has shown 0.5: its field was set to what it was before
+    assert tab.set_all(5, 1, now)  # the page has shown 0.5: its field was set to what it was before
     assert (tab.draft.value(field), tab.draft.value(other)) == (first.value(field), 5)
 
 
@@ -104,9 +104,9 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     tab = Tab(draft_of())
     tab.choose("method.name", method)
     values = {leaf.name: shown(leaf, draft.value(leaf.name)) for _, part in form_of(method) for leaf in part}
-    assert tab.set_all("run", 1, tab.replaced, values)
+    assert tab.set_all(1, tab.replaced, values)
     assert tab.draft.config() == config
-    assert not tab.set_all("run", 2, tab.replaced, values)  # the second time it is no news
+    assert not tab.set_all(2, tab.replaced, values)  # the second time it is no news
     for memory, query in (({"page": dump(draft, "")}, {}), ({}, link_of(draft, ""))):
         restored = restore(json.dumps(memory) if memory else "", query, store)
         assert restored is not None

@@ -612,23 +612,24 @@ class Tab:
 
         return self.change(changed, replaces=True)
 
-    def set_all(self, form: str, turn: int, seen: int, values: Mapping[str, Any]) -> bool:
-        """Set what the fields of a form hold, by path, and say whether anything is news.
+    def set_all(self, turn: int, seen: int, values: Mapping[str, Any]) -> bool:
+        """Set what fields hold, by path, and say whether anything is news.
 
-        ``turn`` counts the form's changes: one that a later one overtook changes nothing. ``seen`` is what the page had
-        shown of ``replaced``: a field that it has not touched since does not undo a later replacement.
+        ``turn`` counts what the page sends: a value that a later one overtook changes nothing. ``seen`` is what the
+        page had shown of ``replaced``: a field that it has not touched since does not undo a later replacement.
         """
         with self._lock:
-            if turn < self._turns.get(form, 0):
-                return False
-            self._turns[form], before = turn, self._draft
+            before = self._draft
             self._unseen = {number: draft for number, draft in self._unseen.items() if number >= seen}
             shows = self._unseen.get(seen, before)
-            news = {path: value for path, value in values.items() if is_news(shows, path, value)}
-            for path, value in news.items():
-                self._draft = self._own(self._draft.with_value(path, value))
-                if seen in self._unseen:
-                    self._unseen[seen] = self._unseen[seen].with_value(path, value)
+            for path, value in values.items():
+                if turn < self._turns.get(path, 0):
+                    continue
+                self._turns[path] = turn
+                if is_news(shows, path, value):
+                    self._draft = self._own(self._draft.with_value(path, value))
+                    if seen in self._unseen:
+                        self._unseen[seen] = self._unseen[seen].with_value(path, value)
             return before != self._draft
 
     def set_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from inspect import isgeneratorfunction
 from types import SimpleNamespace
 from typing import Any, get_origin
 
@@ -31,6 +32,7 @@ from workbench.ui.handlers.fields import (
     COMPARE,
     CREDIT,
     DATA,
+    KIND,
     METHOD,
     REGEX,
     RUN_SCHEME,
@@ -262,12 +264,36 @@ def on_change(form: Form, paths: Iterable[str], answer: Answer, outputs: Iterabl
     fields = [form.bound[path] for path in paths]
 
     def changed(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Any:
-        before, (turn, seen) = tab.draft, json.loads(sent)
-        is_news = tab.set_all(paths[0], int(turn), int(seen), dict(zip(paths, values, strict=True)))
-        return answer(request, tab, before) if is_news else gr.skip()
+        before = tab.draft
+        return answer(request, tab, before) if take(tab, sent, paths, values) else gr.skip()
 
     events = [changes(field) for field in fields]
     gr.on(events, changed, [form.draft, form.seen, *fields], list(dict.fromkeys(outputs)), js=COUNT, **LAST)
+
+
+def take(tab: Tab, sent: str, paths: Sequence[str], values: Sequence[Any]) -> bool:
+    """Take over what fields hold, as ``COUNT`` has the page send it."""
+    turn, seen = json.loads(sent)
+    return tab.set_all(int(turn), int(seen), dict(zip(paths, values, strict=True)))
+
+
+def sending(form: Form, function: Callable[[gr.Request, Tab], Any]) -> dict[str, Any]:
+    """Have an event send what all fields hold, before ``function`` reads the tab.
+
+    What was typed a moment ago may wait until the answer to an earlier change is there.
+    """
+    paths = [path for path in form.bound if path not in (KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme")]
+
+    def answered(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Any:
+        take(tab, sent, paths, values)
+        return function(request, tab)
+
+    def streamed(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Iterator[Any]:
+        take(tab, sent, paths, values)
+        yield from function(request, tab)
+
+    inputs = [form.draft, form.seen, *(form.bound[path] for path in paths)]
+    return {"fn": streamed if isgeneratorfunction(function) else answered, "inputs": inputs, "js": COUNT}
 
 
 COUNT = """(tab, seen, ...values) => {
@@ -421,15 +447,15 @@ def build_share(services: Services) -> SimpleNamespace:
 
 
 def wire_share(form: Form, services: Services) -> None:
-    def code(*held: Any) -> str:
-        draft = read(*held)
+    def code(request: gr.Request, tab: Tab) -> str:
+        draft = read(tab)
         try:
             assert draft.group is not None
             return json.dumps({"code": inspect_code(draft, services.groups.keep(draft.group))})
         except WorkbenchError as error:
             return json.dumps({"problem": redact(f"There is no code for this yet: {error}")})
 
-    form.share.notebook.click(code, form.inputs, form.share.code, queue=False, **PRIVATE)
+    form.share.notebook.click(**sending(form, code), outputs=form.share.code, queue=False, **PRIVATE)
 
 
 def kept_value(services: Services, draft: PageState, **marks: Any) -> str:

@@ -86,6 +86,7 @@ from workbench.ui.tabs.form import (
     on_change,
     read,
     scheme_view,
+    sending,
     served,
     shown,
     start_and_cancel,
@@ -578,9 +579,8 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
     outputs = [form.drawing, form.sample_note, form.sample, form.cancel, *form.outputs]
     sampled = gr.on(
         [form.sample.click, sample_now.change],
-        run,
-        form.inputs,
-        outputs,
+        **sending(form, run),
+        outputs=outputs,
         concurrency_limit=4,
         concurrency_id="sampling",
         **PRIVATE,

@@ -35,6 +35,7 @@ from workbench.ui.tabs.form import (
     note,
     note_value,
     read,
+    sending,
     served,
     shown,
     start_and_cancel,
@@ -149,10 +150,10 @@ def wire_findings(
 ) -> None:
     """Let the button ``look``, and cancel it among ``works``."""
 
-    def run(request: gr.Request, *held: Any) -> Iterator[list[Any]]:
-        for view in look(read(*held), services, request.session_hash or ""):
+    def run(request: gr.Request, tab: Tab) -> Iterator[list[Any]]:
+        for view in look(read(tab), services, request.session_hash or ""):
             yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
 
     outputs = [widgets.findings, widgets.note, widgets.go, widgets.cancel]
-    widgets.go.click(run, form.inputs, outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+    widgets.go.click(**sending(form, run), outputs=outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
     wire_cancel(widgets.cancel, works, services.judges)

@@ -47,6 +47,7 @@ from workbench.ui.tabs.form import (
     note_value,
     on_change,
     read,
+    sending,
     served,
     shown,
     start_label,
@@ -182,18 +183,17 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
     """``shows`` are the events after which the tab may be looked at."""
     widgets, kept = form.train, form.share.kept
 
-    def start(*held: Any) -> list[Any]:
-        draft = read(*held)
+    def start(request: gr.Request, tab: Tab) -> list[Any]:
+        draft = read(tab)
         run, problem = run_setup.start_run(draft, services)
         findings = "" if run else gr.skip()  # the run takes their place
         return [_live_value(run), form_note_value(problem), findings]
 
     outputs = [widgets.live, widgets.start_note, widgets.preflight.findings]
-    widgets.start.click(start, form.inputs, outputs, concurrency_limit=1, **PRIVATE)
+    widgets.start.click(**sending(form, start), outputs=outputs, concurrency_limit=1, **PRIVATE)
 
-    widgets.notebook.click(
-        lambda tab: run_setup.notebook(read(tab), services), form.inputs, widgets.code, queue=False, **PRIVATE
-    )
+    code = sending(form, lambda request, tab: run_setup.notebook(read(tab), services))
+    widgets.notebook.click(**code, outputs=widgets.code, queue=False, **PRIVATE)
     wire_findings(widgets.preflight, form, services, run_preflight, services.preflight)
 
     def describe(request: gr.Request, tab: Tab) -> Updates:
