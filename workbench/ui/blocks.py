@@ -136,6 +136,23 @@ def _subclasses(kind: Any) -> Iterator[Any]:
         yield from _subclasses(below)
 
 
+class _Session(SessionState):  # type: ignore[misc]  # Gradio says nothing of its types
+    """A tab's session without a second copy of all that the tab shows, which Gradio keeps for deep links of its own.
+
+    A large drawing, 12 MB of JSON, would be held until the tab is forgotten.
+    """
+
+    def __init__(self, blocks: gr.Blocks) -> None:
+        super().__init__(blocks)
+        self.config_values.clear()
+
+    def _update_config(self, key: int) -> None:
+        pass
+
+    def _update_value_in_config(self, key: int, value: Any) -> None:
+        pass
+
+
 class Sessions(StateHolder):  # type: ignore[misc]
     """Gradio's sessions, few of closed tabs, and one for all calls that name none."""
 
@@ -162,6 +179,8 @@ class Sessions(StateHolder):  # type: ignore[misc]
         with self.lock:
             if session_id in self._closed:
                 self._closed.move_to_end(session_id)
+            if session_id not in self.session_data:
+                self.session_data[session_id] = _Session(self.blocks)
         return super().__getitem__(session_id)
 
     def close(self, session_id: str) -> None:
