@@ -129,7 +129,7 @@ class Door:
             await answer(scope, receive, with_headers)
 
     async def _answer(self, request: HTTPConnection) -> Response | None:
-        """What to answer instead of the page, if anything."""
+        """Return what to answer instead of the page, if anything."""
         origin = request.headers.get("origin")
         parts = urlsplit(origin or "")
         is_here = parts.netloc.lower() == request.headers.get("host", "").lower()

@@ -237,7 +237,7 @@ def close(page: gr.Blocks) -> None:
 
 
 def _then_close(build: Callable[..., Any]) -> Callable[..., Any]:
-    """What builds a part of the page anew, closed each time."""
+    """Return what builds a part of the page anew, closed each time."""
 
     @wraps(build)
     def built(*arguments: Any) -> None:

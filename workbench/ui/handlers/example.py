@@ -295,7 +295,7 @@ def _counts(splits: Sequence[Split], each: str = "") -> str:
 
 
 def _ends(group: Group, splits: Sequence[Split]) -> tuple[str, str]:
-    """How the first and the last step begin, of the first answer that the pattern matches in."""
+    """Return how the first and the last step begin, of the first answer that the pattern matches in."""
     rollout, cut = next(pair for pair in zip(group.rollouts, splits, strict=True) if pair[1].matched)
     ends = []
     for step in (cut.steps[0], cut.steps[-1]):

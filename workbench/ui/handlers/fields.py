@@ -98,7 +98,7 @@ Part = tuple[str, list[Leaf]]
 
 
 def pattern_form() -> list[Part]:
-    """What a step pattern has beside its regex and its kind, which stand first."""
+    """Return what a step pattern has beside its regex and its kind, which stand first."""
     return [("", [leaf for leaf in _of("method.pattern", StepPattern) if leaf.name not in (REGEX, KIND)])]
 
 
@@ -119,7 +119,7 @@ def isolation_form() -> list[Part]:
 
 
 def task_form() -> list[Part]:
-    """What says how the task's rows are read."""
+    """Return what says how the task's rows are read."""
     return [("", [leaf for leaf in _shared() if leaf.name.removeprefix("task.") in READING])]
 
 
@@ -130,7 +130,7 @@ def method_field(method: str) -> Leaf:
 
 
 def method_form(method: str) -> list[Part]:
-    """What only a method has: the settings that matter most, then all others; of GRPO, the engine, too."""
+    """Return what only a method has: the settings that matter most, then all others; of GRPO, the engine, too."""
     own = {leaf.name: leaf for leaf in own_leaves(method)}
     first = [own.pop(f"{method}.{name}") for name in METHODS[method].settings] or [own.pop(name) for name in list(own)]
     engine = [leaf for leaf in _shared() if leaf.name.startswith("engine.") and method == FIRST]
@@ -138,7 +138,7 @@ def method_form(method: str) -> list[Part]:
 
 
 def run_form() -> tuple[list[Part], list[Part]]:
-    """What runs by all methods have: the fields before the method's own, and those after them."""
+    """Return what runs by all methods have: the fields before the method's own, and those after them."""
     shared = {leaf.name: leaf for leaf in _shared()}
     choices = Literal.__getitem__((AS_INSPECT, *SCHEMES))
     about = "How step rewards become token advantages in this run."
@@ -157,7 +157,7 @@ DATA = ("task.data", "task.data_columns")
 
 
 def is_used(path: str, method: str) -> bool:
-    """Whether a field of ``run_form`` means something to a method."""
+    """Return whether a field of ``run_form`` means something to a method."""
     section = METHODS[method].section
     if path in DATA:
         return section.kind is not None
@@ -241,7 +241,7 @@ def label_of(leaf: Leaf) -> str:
 
 
 def help_of(leaf: Leaf) -> str:
-    """What a field means, its range and its default."""
+    """Return what a field means, its range and its default."""
     plain = leaf.default in (None, {}, "") or isinstance(leaf.default, list)
     said = filter(None, (leaf.limits, "" if plain else f"default {in_words(leaf.default)}"))
     more = "; ".join(said)
@@ -249,7 +249,7 @@ def help_of(leaf: Leaf) -> str:
 
 
 def choices_of(leaf: Leaf) -> list[Any]:
-    """What there is to choose from; nothing where anything can be typed."""
+    """Return what there is to choose from; nothing where anything can be typed."""
     if isinstance(listed := SPECIAL.get(leaf.name, {}).get("choices"), list):
         return listed
     kind = get_args(leaf.kind)[0] if get_origin(leaf.kind) is list else leaf.kind
@@ -258,7 +258,7 @@ def choices_of(leaf: Leaf) -> list[Any]:
 
 
 def shown(leaf: Leaf, value: Any) -> Any:
-    """What a field's widget holds of a configuration's value: lists a line an entry, tables as name=value."""
+    """Return what a field's widget holds of a configuration's value: lists a line an entry, tables as name=value."""
     if isinstance(value, Mapping):
         return as_text(value)
     if isinstance(value, list | tuple) and not choices_of(leaf):
@@ -285,7 +285,7 @@ def every_leaf() -> Mapping[str, Leaf]:
 
 
 def fits(path: str, value: Any) -> bool:
-    """Whether a value that was kept is of a kind that the field can hold, in range or not."""
+    """Return whether a value that was kept is of a kind that the field can hold, in range or not."""
     leaf = every_leaf().get(path)
     if leaf is None or value is None or value != value or value in (float("inf"), -float("inf")):
         return leaf is not None and value is None
@@ -315,7 +315,7 @@ def _shared() -> tuple[Leaf, ...]:
 
 
 def own_leaves(method: str) -> Iterator[Leaf]:
-    """What a method's section has beside its name and the parts that Inspect edits."""
+    """Return what a method's section has beside its name and the parts that Inspect edits."""
     own = (leaf for leaf in leaves(METHODS[method].section) if leaf.name.partition(".")[0] not in ("name", *INSPECTED))
     return (replace(leaf, name=f"{method}.{leaf.name}") for leaf in sorted(own, key=lambda leaf: leaf.name == "trl"))
 
@@ -326,7 +326,7 @@ def own_settings(section: MethodSection) -> dict[str, Any]:
 
 
 def shared_settings(config: SharedConfig) -> dict[str, Any]:
-    """What a configuration has beside its method; settings of an adapter stand there without one, too.
+    """Return what a configuration has beside its method; settings of an adapter stand there without one, too.
 
     A task's tables of columns are texts, as in their fields.
     """
@@ -339,7 +339,7 @@ def shared_settings(config: SharedConfig) -> dict[str, Any]:
 
 
 def takes(method: str, part: str) -> bool:
-    """Whether a method's section has a part that Inspect edits."""
+    """Return whether a method's section has a part that Inspect edits."""
     return part in METHODS[method].section.model_fields
 
 
@@ -394,7 +394,7 @@ def credit_config(section: Section, path: str = "method.credit") -> CreditConfig
 
 
 def read_section(stored: Mapping[str, Any]) -> Section | None:
-    """What was kept of a section, as far as there are such a scheme and such options; None without a scheme."""
+    """Return what was kept of a section, as far as there are such a scheme and such options; None without a scheme."""
     scheme = stored.get("scheme")
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         return None
@@ -411,14 +411,14 @@ def _fits(option: Option, value: Any) -> bool:
 
 
 def shown_values(section: Section | None) -> dict[str, Any]:
-    """What each option's field shows, by name: what is set, or the scheme's default."""
+    """Return what each option's field shows, by name: what is set, or the scheme's default."""
     if section is None:
         return {}
     return {name: section.get(name, option.default) for name, option in options_of(section["scheme"]).items()}
 
 
 def changed(section: Section) -> dict[str, Any]:
-    """What differs from the scheme's defaults, by name."""
+    """Return what differs from the scheme's defaults, by name."""
     options = options_of(section["scheme"])
     return {name: value for name, value in shown_values(section).items() if value != options[name].default}
 

@@ -56,7 +56,7 @@ client.view_api()  # the five functions, with their arguments"""
 
 
 def guide(token_file: str, url: str) -> GuidePayload:
-    """What Help shows whatever is on screen."""
+    """Return what Help shows whatever is on screen."""
     return {
         "schemes": [
             {

@@ -294,7 +294,7 @@ def find_rewards(imported: Imported, advantages: LoggedAdvantages | None = None)
 
 
 def columns_of(imported: Imported) -> set[str]:
-    """What the data says beside prompts and completions, by name."""
+    """Return what the data says beside prompts and completions, by name."""
     if imported.facts.columns:
         return set(imported.facts.columns)
     return {

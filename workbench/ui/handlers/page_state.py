@@ -94,7 +94,7 @@ class Estimated:
     outcome: RewardConfig
 
     def fits(self, group: Group | None, pattern: StepPattern) -> bool:
-        """Whether they are still those of the group on screen, cut by this pattern."""
+        """Return whether they are still those of the group on screen, cut by this pattern."""
         same = group is not None and (group.prompt, group.rollouts) == (self.group.prompt, self.group.rollouts)
         return same and self.values.pattern == pattern
 
@@ -160,7 +160,7 @@ class RewardRow:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether its weight changes by the step of training; a schedule that cannot be read is a text."""
+        """Return whether its weight changes by the step of training; a schedule that cannot be read is a text."""
         return isinstance(self.fields.get("schedule", ""), list) and self.fields["schedule"] != []
 
     @property
@@ -171,7 +171,7 @@ class RewardRow:
 
     @property
     def for_run(self) -> bool:
-        """Whether a run can have it; step values only of built-in outcome rewards, which the run can ask too."""
+        """Return whether a run can have it; step values only of built-in outcome rewards, which the run can ask too."""
         return self.in_run and (self.estimated is None or self.estimated.outcome.is_builtin)
 
     @property
@@ -180,12 +180,12 @@ class RewardRow:
 
     @property
     def is_builtin(self) -> bool:
-        """Whether the name alone says what it is."""
+        """Return whether the name alone says what it is."""
         return self.has_editor and self.fields.get("code") is None
 
     @property
     def code(self) -> str:
-        """What the editor holds."""
+        """Return what the editor holds."""
         if not self.has_editor:
             return ""
         code: str | None = self.fields.get("code")
@@ -275,7 +275,7 @@ class RewardRow:
 
 
 def set_fields(config: RewardConfig) -> dict[str, Any]:
-    """What a reward is, without what is so by default; its kind always."""
+    """Return what a reward is, without what is so by default; its kind always."""
     return {"name": config.name, "kind": config.kind} | config.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -386,7 +386,7 @@ class PageState(BaseModel):
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
 
     def value(self, path: str) -> Any:
-        """What is held of a field, by its path; None of an option that the scheme lacks. Raises KeyError."""
+        """Return what is held of a field, by its path; None of an option that the scheme lacks. Raises KeyError."""
         section, _, name = path.rpartition(".")
         if section in (CREDIT, COMPARE):
             credit = self.credit if section == CREDIT else self.compare
@@ -505,7 +505,7 @@ class PageState(BaseModel):
 
     @property
     def isolates(self) -> bool:
-        """Whether own code is isolated."""
+        """Return whether own code is isolated."""
         return bool(get(self.tree, ISOLATE))
 
     def pattern(self) -> StepPattern:
@@ -530,7 +530,7 @@ class PageState(BaseModel):
         return sampling, int(seed)
 
     def prompting(self) -> PromptSection:
-        """How a prompt is put to the policy. Raises ConfigError with the field's path."""
+        """Return how a prompt is put to the policy. Raises ConfigError with the field's path."""
         return PromptSection.parse(self.tree["prompt"], "prompt")
 
     def environment(self) -> EnvironmentSection | None:
@@ -658,7 +658,7 @@ class Tab:
 
 
 def is_news(draft: PageState, path: str, value: Any) -> bool:
-    """Whether a field holds another value than the one that it shows of a draft."""
+    """Return whether a field holds another value than the one that it shows of a draft."""
     held = draft.value(path)
     if path.startswith((f"{CREDIT}.", f"{COMPARE}.")):
         return held is not None and value != held

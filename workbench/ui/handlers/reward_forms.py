@@ -200,7 +200,7 @@ def part_of(row: RewardRow) -> str:
 
 
 def form_values(part: str, row: RewardRow | None) -> dict[str, Any]:
-    """What a part's form shows of a row, or of the reward that it would add."""
+    """Return what a part's form shows of a row, or of the reward that it would add."""
     if row is None:
         return {**{name: leaf.default for name, leaf in form_leaves(part).items()}, **NEW.get(part, {})}
     values = getattr(row.unweighted(), part).model_dump() | {"kind": row.kind, "in_run": row.in_run}
@@ -387,7 +387,7 @@ def values_row(rows: Rows) -> RewardRow | None:
 
 
 def values_facts(row: RewardRow) -> list[tuple[str, str]]:
-    """What a row of Monte-Carlo values shows, as (label, value)."""
+    """Return what a row of Monte-Carlo values shows, as (label, value)."""
     how = row.monte_carlo
     assert how is not None
     score = "what it adds to the value before it" if how.progress else "its value"

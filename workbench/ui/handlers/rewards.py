@@ -197,7 +197,7 @@ def keep_written(rows: Rows, before: Rows) -> tuple[tuple[RewardRow, ...], str]:
 
 
 def _function(row: RewardRow) -> dict[str, Any]:
-    """What a row is whatever it weighs; an editor may drop the last line break of its code."""
+    """Return what a row is whatever it weighs; an editor may drop the last line break of its code."""
     return {name: value for name, value in row.fields.items() if name != "weight"} | {"code": row.code.strip()}
 
 
@@ -215,7 +215,7 @@ def demo_rows() -> tuple[RewardRow, ...]:
 
 
 def row_label(row: RewardRow) -> str:
-    """What a row is called: the function's name as its code defines it, and what it is if it is no code."""
+    """Return what a row is called: the function's name as its code defines it, and what it is if it is no code."""
     if row.monte_carlo is not None:
         what = "Monte-Carlo progress" if row.monte_carlo.progress else "Monte-Carlo"
         return f"{what} (k={row.monte_carlo.continuations})"
@@ -352,7 +352,7 @@ def _told_apart(scored: ScoredGroup, name: str) -> str:
 
 
 def _gave(function: Watched, is_judge: bool) -> str:
-    """What a function gave, in a few words: how many it calls right if it says so, or else its mean."""
+    """Return what a function gave, in a few words: how many it calls right if it says so, or else its mean."""
     scores = function.scores
     if scores.mean is None or scores.zeros is None:
         return "no score"

@@ -197,7 +197,7 @@ def poll(
     smoothing: float = 0.0,
     groups: Collection[str] = (),
 ) -> News:
-    """What is new in a run.
+    """Return what is new in a run.
 
     New is what came since ``cursor`` (bytes of metrics), ``after`` and ``after_watched`` (the last steps known to have
     rollouts, and watched ones). ``smoothing`` is that of ``curves.run_charts``; ``groups`` are the folded groups of
@@ -244,7 +244,7 @@ def _told(run: Run, measured: tuple[int, ...], started: float | None, known: Kep
 
 @lru_cache(maxsize=64)
 def _problems(run: Run, measured: tuple[int, ...], started: float | None) -> int:
-    """How many held-out problems a measure of accuracy is of; 0 where that is not known."""
+    """Return how many held-out problems a measure of accuracy is of; 0 where that is not known."""
     try:
         stored = len(run.dir.answers.read(measured[-1])) if measured else 0
     except RunError:
@@ -337,7 +337,7 @@ def describe(run: Run) -> Described:
 
 
 def answer(do: Callable[[], str]) -> Answer:
-    """What ``do`` says of what it did, or why it could not."""
+    """Return what ``do`` says of what it did, or why it could not."""
     try:
         return {"message": do(), "level": "info"}
     except WorkbenchError as error:
@@ -537,7 +537,7 @@ def figures(run: Run) -> Figures:
 
 
 def _version(run: Run) -> tuple[int, int, int]:
-    """What of a log's file changes when it is written to, or another takes its place."""
+    """Return what of a log's file changes when it is written to, or another takes its place."""
     try:
         stat = (run.path / "metrics.jsonl").stat()
     except OSError as error:
@@ -552,7 +552,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def kept(run: Run) -> Iterator[KeptRun]:
-    """What is kept of a run, up to date and still while the block reads it.
+    """Return what is kept of a run, up to date and still while the block reads it.
 
     Raises RunError for a log that cannot be read.
     """

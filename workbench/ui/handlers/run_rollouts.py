@@ -115,7 +115,7 @@ def _answered(
 def why(
     workspace: Path, run: str, step: int, group: int, rollout: int, token: int, watched: bool = False
 ) -> WhyPayload | None:
-    """Why a token of a stored group has its advantage; None where there is no such token or group."""
+    """Say why a token of a stored group has its advantage; None where there is no such token or group."""
     try:
         credits = stored_credits(open_run(run, workspace), step, watched)
     except WorkbenchError:
@@ -368,7 +368,7 @@ class Sides(TypedDict):
 
 @validate_call(config=CHECKED)
 def side_by_side(services: Services, runs: Sequence[str], index: int) -> Sides:
-    """What two runs answered the same watched prompt last."""
+    """Return what two runs answered the same watched prompt last."""
     try:
         first, second = (open_run(name, services.workspace) for name in runs)
         steps = []

@@ -29,7 +29,7 @@ from workbench.views.heatmap import to_json
 
 
 def inherited(draft: PageState) -> list[tuple[str, str]]:
-    """What Train takes over from Inspect, as (label, value): what the method chosen has of it."""
+    """Return what Train takes over from Inspect, as (label, value): what the method chosen has of it."""
     rewards = [_reward_line(row) for row in draft.rows if row.on]
     sampling = draft.tree["method"]["sampling"]
     size, length, temperature = (sampling[name] for name in ("num_generations", "max_completion_length", "temperature"))
@@ -49,7 +49,7 @@ def inherited(draft: PageState) -> list[tuple[str, str]]:
 
 
 def samples(draft: PageState) -> bool:
-    """Whether a run of the method chosen trains on groups that it samples."""
+    """Return whether a run of the method chosen trains on groups that it samples."""
     return METHODS[draft.method].has_rollouts
 
 
@@ -64,7 +64,7 @@ def planned_charts(draft: PageState) -> list[tuple[str, str]]:
 
 
 def rows_found(draft: PageState) -> Note | None:
-    """How many rows the method chosen would train on, or why there are none; None for one that samples."""
+    """Return how many rows the method chosen would train on, or why there are none; None for one that samples."""
     kind = METHODS[draft.method].section.kind
     if kind is None:
         return None
@@ -83,7 +83,7 @@ def rows_found(draft: PageState) -> Note | None:
 
 
 def estimated(draft: PageState, services: Services) -> list[tuple[str, str]]:
-    """What the run that Start would start will take; nothing while a field is not as it should be."""
+    """Return what the run that Start would start will take; nothing while a field is not as it should be."""
     try:
         config = draft.config()
     except WorkbenchError:  # Start says what is wrong
@@ -121,7 +121,7 @@ def start_run(draft: PageState, services: Services) -> tuple[str | None, Note | 
 
 
 def notebook(draft: PageState, services: Services) -> str:
-    """What Start would start as Python, or why there is none, as the page's script takes it."""
+    """Return what Start would start as Python, or why there is none, as the page's script takes it."""
     usual = default_workspace().resolve() == services.workspace
     try:
         return to_json({"code": train_code(draft.config(), None if usual else services.workspace)})
@@ -230,7 +230,7 @@ def _rate_warning(config: RunConfig, parameters: int | None) -> str | None:
 
 
 def _batch(config: RunConfig) -> str:
-    """What a step's batch holds, in words."""
+    """Return what a step's batch holds, in words."""
     rows = config.method.rows_per_step
     return (
         counted(rows, "completion") if config.method.kind is None else f"{rows} {config.method.kind.replace('_', ' ')}"

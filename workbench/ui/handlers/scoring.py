@@ -81,7 +81,7 @@ class View:
 
     @classmethod
     def of_error(cls, error: WorkbenchError, drawing: str = "") -> View:
-        """Why a work came to nothing."""
+        """Say why a work came to nothing."""
         level = "info" if isinstance(error, Cancelled) else "error"
         note = Note(str(error), level=level, line=getattr(error, "line", None))
         return cls(note, None if isinstance(error, Busy) else False, drawing)
@@ -253,7 +253,7 @@ def rewards_on_screen(draft: PageState, group: Group, models: Any = None) -> lis
 
 
 def stale(row: RewardRow, draft: PageState) -> str:
-    """Why a row's Monte-Carlo values are not those of the group on screen; "" where they are, or it holds none."""
+    """Say why a row's Monte-Carlo values are not those of the group on screen; "" where they are, or it holds none."""
     if row.monte_carlo is None:
         return ""
     if row.estimated is None:
@@ -304,7 +304,7 @@ def mismatch(draft: PageState, group: Group) -> str:
 
 
 def explain_token(credit: Credit | None, rollout: int, token: int) -> WhyPayload | None:
-    """Why a token of the drawn credit has its advantage; None where there is no such token."""
+    """Say why a token of the drawn credit has its advantage; None where there is no such token."""
     if credit is None or not 0 <= rollout < len(credit.scored.group) or credit.scheme == LOGGED:
         return None
     try:
@@ -421,7 +421,7 @@ def _about(group: Group) -> str:
 
 
 def isolation_note(worker: Sandbox) -> Note | None:
-    """What of the isolation of reward code this system lacks, if code is isolated."""
+    """Return what of the isolation of reward code this system lacks, if code is isolated."""
     if not worker.isolate:
         return None
     try:

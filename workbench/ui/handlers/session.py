@@ -107,7 +107,7 @@ class Services:
 
     @property
     def pattern_worker(self) -> Sandbox:
-        """Where the patterns of stored runs match: no tab's own, and no reward runs in it."""
+        """Return where the patterns of stored runs match: no tab's own, and no reward runs in it."""
         return self._rewards.of(_RUNS)
 
     def warm(self) -> None:
@@ -118,7 +118,7 @@ class Services:
                 self._warming.start()
 
     def credit(self, tab: str, *, second: bool = False) -> Credit | None:
-        """What a tab has drawn last, or the second scheme's credit of it."""
+        """Return what a tab has drawn last, or the second scheme's credit of it."""
         return self.drawn.get(tab, (None, None))[1 if second else 0]
 
     def leave(self, tab: str) -> None:
@@ -211,7 +211,7 @@ class Works:
             return tab in self._running
 
     def cancel(self, tab: str) -> bool:
-        """Whether there was something to cancel."""
+        """Return whether there was something to cancel."""
         with self._lock:
             cancel = self._running.get(tab)
         if cancel is None:
@@ -287,7 +287,7 @@ class BackgroundWork(Generic[P, T]):
         return heard
 
     def result(self) -> T:
-        """What the work returned, once it is over. Raises the WorkbenchError that it raised, or Cancelled."""
+        """Return what the work returned, once it is over. Raises the WorkbenchError that it raised, or Cancelled."""
         self._thread.join()
         if self.cancel.is_set():
             raise Cancelled(self._cancelled)
@@ -299,7 +299,7 @@ class BackgroundWork(Generic[P, T]):
 
 
 def progress_text(event: dict[str, Any]) -> str:
-    """What an event of the model worker says."""
+    """Return what an event of the model worker says."""
     if "texts" in event:
         tokens, took = event["tokens"], event["seconds"]
         rate = f", {tokens / took:.0f} a second" if took > 0.2 else ""

@@ -168,7 +168,7 @@ class _Restoring:
         self.problems: list[str] = []
 
     def page_of(self, link: Mapping[str, str]) -> dict[str, Any]:
-        """What a link says, as a tab would have kept it: nothing that the page would not offer by itself."""
+        """Return what a link says, as a tab would have kept it: nothing that the page would not offer by itself."""
         settings = _json(link.get("settings", ""))
         rows, known = settings.pop("rewards", None), dict(tree_leaves(self.draft.tree))
         preset = PRESETS.get(link.get("preset", ""))
@@ -424,7 +424,7 @@ def train_code(config: RunConfig, workspace: Path | None = None) -> str:
 
 
 def can_sample_again(group: Group) -> bool:
-    """Whether the group remembers its policy and everything it was sampled with."""
+    """Return whether the group remembers its policy and everything it was sampled with."""
     known = group.sampling
     return (
         bool(group.policy)

@@ -209,12 +209,12 @@ class Form(SimpleNamespace):
 
     @property
     def inputs(self) -> list[Any]:
-        """What ``form.read`` takes."""
+        """Return what ``form.read`` takes."""
         return [self.draft]
 
     @property
     def outputs(self) -> list[Any]:
-        """What ``form.shown`` may set."""
+        """Return what ``form.shown`` may set."""
         example = [self.task, self.example, self.columns, self.preset, self.task_preview]
         columns = [*self.methods.values(), *self.schemes.values()]
         return [
@@ -319,7 +319,7 @@ def scheme_view(form: Form, prefix: str, draft: PageState) -> Updates:
 
 
 def method_view(form: Form, method: str) -> Updates:
-    """What is there of a method: its own fields, and those of all that mean something to it."""
+    """Return what is there of a method: its own fields, and those of all that mean something to it."""
     about = help_of(method_field(method))
     updates: Updates = {column: gr.update(visible=name == method) for name, column in form.methods.items()}
     updates |= {form.bound[path]: gr.update(visible=is_used(path, method)) for path in (*DATA, RUN_SCHEME)}
@@ -364,7 +364,7 @@ def read(tab: Tab) -> PageState:
 
 
 def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") -> Updates:
-    """What to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
+    """Return what to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
     The tab holds ``after`` then, with what was typed since ``before``. ``undo`` says what was replaced or removed,
     beside a button that brings ``before`` back.

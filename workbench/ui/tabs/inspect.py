@@ -218,7 +218,7 @@ def _build_scheme(form: Form, prefix: str) -> None:
 
 
 def policies_offered(services: Services, path: str) -> dict[str, Any]:
-    """What a field that names a policy offers: those that came along, and those of the workspace's runs."""
+    """Return what a field that names a policy offers: those that came along, and those of the workspace's runs."""
     if path not in POLICIES:
         return {}
     names = policy_choices(services.workspace)
@@ -314,7 +314,7 @@ def _prompting_value(draft: PageState) -> str:
 
 
 def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
-    """What a change of each field does: nearly always, the group is scored anew."""
+    """Return what a change of each field does: nearly always, the group is scored anew."""
     rewards = form.rewards
 
     def answer(request: gr.Request, held: Tab, before: PageState) -> Updates:
@@ -423,7 +423,7 @@ PUT_REGEX = """(answer, now) => {
 
 
 def _pattern_value(draft: PageState, view: ScoringView) -> str:
-    """What the pattern finds or what is wrong with it, and the button that lists the presets."""
+    """Return what the pattern finds or what is wrong with it, and the button that lists the presets."""
     return note_value(
         pattern_note(draft, view), action=ENDS if _is_separator(draft) else "Try all presets on these answers"
     )
@@ -594,7 +594,7 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
 
 
 def opening_outputs(form: Form) -> list[Any]:
-    """What ``opening`` sets."""
+    """Return what ``opening`` sets."""
     share, rewards = form.share, form.rewards
     drawn = [form.drawing, form.strip, form.pattern_note, form.credit_note, rewards.watch, rewards.said]
     return [*drawn, share.kept, share.problem, form.isolation_note, *form.outputs]
