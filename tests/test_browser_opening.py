@@ -142,8 +142,11 @@ def what_is_typed_after_the_fields_before_were_left_stays(page: Page) -> None:
 
 
 HOLD = """const asked = window.fetch;
+window.pending = 0;
 window.fetch = async (...asking) => {
-  const answer = await asked(...asking);
+  const isEvent = String(asking[0]?.url ?? asking[0]).includes("run/predict");
+  window.pending += isEvent;
+  const answer = await asked(...asking).finally(() => window.pending -= isEvent);
   if (window.holds && (await answer.clone().text()).includes(window.holds)) {
     window.holds = "";
     await new Promise((then) => { window.arrive = then; });
@@ -151,6 +154,9 @@ window.fetch = async (...asking) => {
   return answer;
 };"""
 """An answer of the app's with the text that it ``holds`` is on its way until ``arrive()``."""
+CALM = """() => new Promise((then) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => then(window.pending === 0))))"""
+"""Every answer is there and drawn: no button is drawn anew under the pointer."""
 
 
 def test_what_is_changed_in_rows_while_the_list_is_replaced_stays(browser: Browser, app: App) -> None:
@@ -159,7 +165,8 @@ def test_what_is_changed_in_rows_while_the_list_is_replaced_stays(browser: Brows
         expect_rollouts(page, 8)
         add_own_reward(page, "def same(prompt, step, **columns):\n    return 1.0\n")
         expect(page.locator("#reward-note-2")).to_contain_text("each step")
-        page.evaluate("window.holds = 'is_builtin'")
+        page.wait_for_function(CALM)
+        page.evaluate(r"window.holds = 'outcome_weight\\\": 1'")
         page.get_by_role("button", name="Count it too").click()
         page.wait_for_function("Boolean(window.arrive)")
         page.locator("#reward-on-0 input").uncheck()

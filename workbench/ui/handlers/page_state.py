@@ -569,6 +569,8 @@ class Tab:
         """How often an event set fields otherwise than by typing; the page says which of these it has shown."""
         self.undo: PageState | None = None
         """What was held before fields were replaced last."""
+        self.unanswered: dict[str, PageState] = {}
+        """What was held before a button took over a field's value, whose own event is still to come, by path."""
         self.task_asked = ""
         """The task that somebody typed last, which may be one that cannot be read yet."""
         self.editing = ""
@@ -612,25 +614,26 @@ class Tab:
 
         return self.change(changed, replaces=True)
 
-    def set_all(self, turn: int, seen: int, values: Mapping[str, Any]) -> bool:
-        """Set what fields hold, by path, and say whether anything is news.
+    def set_all(self, turn: int, seen: int, values: Mapping[str, Any]) -> set[str]:
+        """Set what fields hold, by path, and return the paths of those that are news.
 
         ``turn`` counts what the page sends: a value that a later one overtook changes nothing. ``seen`` is what the
         page had shown of ``replaced``: a field that it has not touched since does not undo a later replacement.
         """
         with self._lock:
-            before = self._draft
+            news = set()
             self._unseen = {number: draft for number, draft in self._unseen.items() if number >= seen}
-            shows = self._unseen.get(seen, before)
+            shows = self._unseen.get(seen, self._draft)
             for path, value in values.items():
                 if turn < self._turns.get(path, 0):
                     continue
                 self._turns[path] = turn
                 if is_news(shows, path, value):
+                    news.add(path)
                     self._draft = self._own(self._draft.with_value(path, value))
                     if seen in self._unseen:
                         self._unseen[seen] = self._unseen[seen].with_value(path, value)
-            return before != self._draft
+            return news
 
     def set_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> None:
         """Set the list of rewards as the page holds it; one that a later one overtook on its way changes nothing.

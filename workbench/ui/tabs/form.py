@@ -264,15 +264,17 @@ def on_change(form: Form, paths: Iterable[str], answer: Answer, outputs: Iterabl
     fields = [form.bound[path] for path in paths]
 
     def changed(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Any:
-        before = tab.draft
-        return answer(request, tab, before) if take(tab, sent, paths, values) else gr.skip()
+        taken = [tab.unanswered.pop(path) for path in paths if path in tab.unanswered]
+        before = taken[0] if taken else tab.draft
+        news = take(tab, sent, paths, values)
+        return answer(request, tab, before) if news or taken else gr.skip()
 
     events = [changes(field) for field in fields]
     gr.on(events, changed, [form.draft, form.seen, *fields], list(dict.fromkeys(outputs)), js=COUNT, **LAST)
 
 
-def take(tab: Tab, sent: str, paths: Sequence[str], values: Sequence[Any]) -> bool:
-    """Take over what fields hold, as ``COUNT`` has the page send it."""
+def take(tab: Tab, sent: str, paths: Sequence[str], values: Sequence[Any]) -> set[str]:
+    """Take over what fields hold, as ``COUNT`` has the page send it, and return the paths of those that are news."""
     turn, seen = json.loads(sent)
     return tab.set_all(int(turn), int(seen), dict(zip(paths, values, strict=True)))
 
@@ -280,16 +282,20 @@ def take(tab: Tab, sent: str, paths: Sequence[str], values: Sequence[Any]) -> bo
 def sending(form: Form, function: Callable[[gr.Request, Tab], Any]) -> dict[str, Any]:
     """Have an event send what all fields hold, before ``function`` reads the tab.
 
-    What was typed a moment ago may wait until the answer to an earlier change is there.
+    What was typed a moment ago may wait until the answer to an earlier change is there; its own event answers then.
     """
     paths = [path for path in form.bound if path not in (KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme")]
 
+    def take_all(tab: Tab, sent: str, values: Sequence[Any]) -> None:
+        before = tab.draft
+        tab.unanswered = dict.fromkeys(take(tab, sent, paths, values), before) | tab.unanswered
+
     def answered(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Any:
-        take(tab, sent, paths, values)
+        take_all(tab, sent, values)
         return function(request, tab)
 
     def streamed(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Iterator[Any]:
-        take(tab, sent, paths, values)
+        take_all(tab, sent, values)
         yield from function(request, tab)
 
     inputs = [form.draft, form.seen, *(form.bound[path] for path in paths)]

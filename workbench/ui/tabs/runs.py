@@ -187,9 +187,9 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
         draft = read(tab)
         run, problem = run_setup.start_run(draft, services)
         findings = "" if run else gr.skip()  # the run takes their place
-        return [_live_value(run), form_note_value(problem), findings]
+        return [_live_value(run), form_note_value(problem), findings, kept_value(services, draft)]
 
-    outputs = [widgets.live, widgets.start_note, widgets.preflight.findings]
+    outputs = [widgets.live, widgets.start_note, widgets.preflight.findings, kept]
     widgets.start.click(**sending(form, start), outputs=outputs, concurrency_limit=1, **PRIVATE)
 
     code = sending(form, lambda request, tab: run_setup.notebook(read(tab), services))
