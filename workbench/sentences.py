@@ -348,7 +348,7 @@ def _right_steps_down(group: _Group) -> list[str]:
 
 
 def _push(group: _Group) -> str:
-    """Return what training would do: the share of tokens each way, and where it is strongest."""
+    """Say what training would do: the share of tokens each way, and where it is strongest."""
     values = [a for row in group.tokens for a in row]
     whole = all(_is_same(row) for row in group.tokens)
     said: list[str] = []
@@ -506,7 +506,7 @@ def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
 
 
 def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlation: float | None) -> Sentence:
-    """Return what a second scheme does to a group: the share of tokens whose sign it turns, and in which rollout most.
+    """Say what a second scheme does to a group: the share of tokens whose sign it turns, and in which rollout most.
 
     ``flipped`` counts those tokens by rollout, of ``tokens`` in all; ``correlation`` is over all tokens.
     """
@@ -643,7 +643,7 @@ def _of_steps(
 
 
 def _compared(terms: Sequence[Term], who: str, mean: str) -> str:
-    """Return what steps came to beside what they were compared with, where right and wrong do not say it."""
+    """Say what steps came to beside what they were compared with, where right and wrong do not say it."""
     term, many = terms[0], len(terms) > 1
     than = "0" if term.mean is None else f"the {mean} of {quantity(term.mean)}"
     above = f"{'above' if term.value > 0 else 'below'} {than}"
@@ -655,7 +655,7 @@ def _compared(terms: Sequence[Term], who: str, mean: str) -> str:
 
 
 def _peers(credit: Credit, own: int | None) -> str:
-    """Return what a step that is right or wrong was compared with, in counts, where nothing else decides."""
+    """Say what a step that is right or wrong was compared with, in counts, where nothing else decides."""
     counted = credit.in_loss
     if (
         own is None
@@ -712,13 +712,13 @@ def about_run(
 
 
 def about_measures(measures: Mapping[str, Sequence[float]]) -> list[Sentence]:
-    """Return where the measures of a run without held-out problems went, those that moved beyond their noise."""
+    """Say where the measures of a run without held-out problems went, those that moved beyond their noise."""
     moved = [text for name, values in measures.items() if (text := course(name, values))]
     return [_sentence(f"{_and(moved)}.")] if moved else []
 
 
 def course(name: str, values: Sequence[float], share: bool = False) -> str:
-    """Return where a measure went, by the means of its first and last values: "entropy fell from 0.9 to 0.3".
+    """Say where a measure went, by the means of its first and last values: "entropy fell from 0.9 to 0.3".
 
     "" for one that stayed within the noise of its first values, or has too few.
     """
@@ -751,7 +751,7 @@ def _when(curve: Sequence[tuple[int, float]], end: float, problems: int, sure: b
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Return how likely a difference at least as large is by chance, two-sided: the exact test on discordant pairs.
+    """Return how probable a difference at least as large is by chance, two-sided: the exact test of discordant pairs.
 
     McNemar (Psychometrika 12, 1947); the exact form is the sign test on ``gained + lost`` pairs.
     """
@@ -777,7 +777,7 @@ def paired_interval(gained: int, lost: int, pairs: int) -> tuple[float, float]:
 def about_probes(
     scheme: str, edits: int, paying: Sequence[tuple[str, int, float, float]], resisting: int, schemes: int
 ) -> Sentence:
-    """Return which of ``edits`` that add no content a scheme pays for, and how many of all schemes resist all of them.
+    """Say which of ``edits`` that add no content a scheme pays for, and how many of all schemes resist all of them.
 
     ``paying`` are (name, rollout, advantage before, advantage after) where each gains most, rollouts from 0.
     """
@@ -801,7 +801,7 @@ def about_opened(
     unused: Sequence[str] = (),
     tokens: str = "",
 ) -> Sentence:
-    """Return what was read of a file of rollouts.
+    """Say what was read of a file of rollouts.
 
     ``source`` is what the file is called ("a TRL log"), ``advantages`` how its own ones follow from its rewards and how
     far they are off at most, ``unused`` names columns that nothing uses, and ``tokens`` a tokenizer.
@@ -818,7 +818,7 @@ def about_opened(
 
 
 def about_logged(difference: float, flipped: Sequence[int], tokens: int) -> Sentence:
-    """Return how the advantages that a file logged compare with those drawn: by ``difference`` at most, and as
+    """Say how the advantages that a file logged compare with those drawn: by ``difference`` at most, and as
     ``about_comparison`` has them."""
     if difference <= AS_LOGGED:
         return _sentence(f"the file's own advantages are the same, equal within {_bound(difference)}.")

@@ -402,7 +402,7 @@ def _phantoms(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 
 def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:
-    """Return who is pushed against the verdict, where a reward, or labels, say what is right."""
+    """Count who is pushed against the verdict, where a reward, or labels, say what is right."""
     for kind in WRONGED:
         every = [one for credit in credits for one in credit.judged()]
         judged = [one for one in every if (one.step is not None) is (kind == "steps")]
@@ -424,7 +424,7 @@ def _verdicts(credits: Sequence[Credit]) -> Iterable[Finding]:
 
 
 def _rewards(credits: Sequence[Credit]) -> Iterable[Finding]:
-    """Return what each function's scores are, and whether they tell the answers of a group apart."""
+    """Look at each function's scores, and whether they tell the answers of a group apart."""
     scored = [credit.in_loss if any(credit.counted) else credit.scored for credit in credits]
     told = tell_apart(scored)
     drowns = not credits[0].options.get("each_reward")
@@ -550,5 +550,5 @@ def _pearson(tables: Sequence[Table]) -> tuple[float | None, float]:
 
 
 def _centre(table: Table) -> Table:
-    """Return what a group's values are above its mean; 0 for values that differ by rounding alone."""
+    """Return how far a group's values lie above its mean; 0 for values that differ by rounding alone."""
     return np.where(differ(table.min(axis=0), table.max(axis=0)), table - table.mean(axis=0), 0.0)

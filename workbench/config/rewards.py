@@ -218,7 +218,7 @@ class RewardConfig(Section):
 
     @property
     def _parts(self) -> tuple[object, ...]:
-        """Return what there is one of at most."""
+        """Return the fields of which one at most is set; without any, the name says what it is."""
         return self.code, self.model, self.judge, self.monte_carlo, self.belief
 
     @model_validator(mode="before")

@@ -315,7 +315,7 @@ def _shared() -> tuple[Leaf, ...]:
 
 
 def own_leaves(method: str) -> Iterator[Leaf]:
-    """Return what a method's section has beside its name and the parts that Inspect edits."""
+    """Yield what a method's section has beside its name and the parts that Inspect edits."""
     own = (leaf for leaf in leaves(METHODS[method].section) if leaf.name.partition(".")[0] not in ("name", *INSPECTED))
     return (replace(leaf, name=f"{method}.{leaf.name}") for leaf in sorted(own, key=lambda leaf: leaf.name == "trl"))
 

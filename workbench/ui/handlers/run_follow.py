@@ -552,7 +552,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def kept(run: Run) -> Iterator[KeptRun]:
-    """Return what is kept of a run, up to date and still while the block reads it.
+    """Give what is kept of a run, up to date and still while the block reads it.
 
     Raises RunError for a log that cannot be read.
     """

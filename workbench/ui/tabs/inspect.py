@@ -314,7 +314,7 @@ def _prompting_value(draft: PageState) -> str:
 
 
 def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
-    """Return what a change of each field does: nearly always, the group is scored anew."""
+    """Wire the fields: nearly every change has the group scored anew."""
     rewards = form.rewards
 
     def answer(request: gr.Request, held: Tab, before: PageState) -> Updates:
@@ -423,7 +423,7 @@ PUT_REGEX = """(answer, now) => {
 
 
 def _pattern_value(draft: PageState, view: ScoringView) -> str:
-    """Return what the pattern finds or what is wrong with it, and the button that lists the presets."""
+    """Say what the pattern finds or what is wrong with it, beside the button that lists the presets."""
     return note_value(
         pattern_note(draft, view), action=ENDS if _is_separator(draft) else "Try all presets on these answers"
     )
