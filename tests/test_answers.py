@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workbench.answers import final_answer, is_right, reasoning_and_answer
 from workbench.rewards import BUILTINS
+from workbench.rewards.answers import final_answer, is_right, reasoning_and_answer
 
 
 def score(name: str, text: str, **columns: Any) -> float | None:

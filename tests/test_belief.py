@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, Qwen2C
 from tests.configs import short_run
 from tests.drafts import draft_of
 from tests.in_this_process import trained
-from workbench.answers import answer_introduction
 from workbench.checks.probes import probe
 from workbench.cli import main
 from workbench.config import RewardConfig, SamplingConfig
@@ -27,6 +26,7 @@ from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group
 from workbench.rewards import Sandbox, load_reward, score_group
+from workbench.rewards.answers import answer_introduction
 from workbench.rewards.watch import CallTimes
 from workbench.rundir import RunDir
 from workbench.schema import Group, Rollout

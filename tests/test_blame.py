@@ -12,10 +12,10 @@ import pytest
 from benchmarks import blame
 from benchmarks.__main__ import main
 from benchmarks.planted import KINDS, Truth, check_culprits, pattern_of, planted_groups, write
-from workbench.answers import goes_wrong_at
 from workbench.assets import BLAME
 from workbench.credit import SCHEMES, assign_credit, credit_group
 from workbench.rewards import score_group
+from workbench.rewards.answers import goes_wrong_at
 from workbench.ui.handlers.scoring import blame_said, which_scheme
 from workbench.views.heatmap import credit_payload
 

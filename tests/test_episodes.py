@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from workbench.config import EnvironmentSection, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_groups
-from workbench.environments import load_environment
 from workbench.errors import ConfigError, EpisodeError
 from workbench.policies import sampler
 from workbench.policies.decoding import decoders
 from workbench.policies.prompts import Episodes, Observations, encode_prompt
 from workbench.policies.sampler import Sampled, sample_group, sample_rows, to_rollout, with_reference
 from workbench.rewards import score_group, split_group
+from workbench.rewards.environments import load_environment
 from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Example, Group, Rollout
 from workbench.steps import StepPattern

@@ -21,10 +21,10 @@ import pytest
 from tests.drafts import draft_of, own_row
 from workbench.config import RewardConfig
 from workbench.errors import RewardError, RewardTimeout
-from workbench.rewards import Sandbox, load_reward, sandbox, score_completions
+from workbench.rewards import Sandbox, load_reward, score_completions
 from workbench.rewards import __main__ as limits
 from workbench.rewards.protocol import Batch
-from workbench.sandbox import isolate
+from workbench.sandbox import client, isolate
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.scoring import isolation_note, rescore
@@ -124,7 +124,7 @@ def test_no_secret_of_this_process_reaches_the_code(monkeypatch: pytest.MonkeyPa
         assert run(fresh, body.format("os.environ.values()")) == 0.0
     kept = {"LANG": "C", "KEYBOARD": "de", "PYTHONPATH": "/here", "TOKENIZERS_PARALLELISM": "false"}
     secrets = {"HF_TOKEN": "x", "OPENAI_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "x"}
-    assert sandbox.without_secrets(kept | secrets) == kept
+    assert client.without_secrets(kept | secrets) == kept
 
 
 def test_its_temporary_folder_goes_with_it() -> None:

@@ -12,7 +12,7 @@ from sympy import sympify
 
 from workbench.data import load_groups
 from workbench.rewards.builtin.steps import calculator_notes, sums_hold
-from workbench.sums import check_equations
+from workbench.rewards.sums import check_equations
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from workbench.config import EnvironmentSection
-from workbench.environments import Environment, load_environment
 from workbench.errors import EpisodeError
 from workbench.rewards import Sandbox
+from workbench.rewards.environments import Environment, load_environment
 from workbench.schema import Rollout, Turn
 
 CODE = """

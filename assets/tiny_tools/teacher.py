@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from workbench.data.calculator import HIGHEST, call_text, draw_chain
 from workbench.data.chain_arithmetic import SYMBOL, Chain, apply, is_held_out
-from workbench.environments import Calculator
+from workbench.rewards.environments import Calculator
 
 
 @dataclass(frozen=True)

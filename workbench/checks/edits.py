@@ -18,8 +18,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from workbench.environments import ENVIRONMENTS
 from workbench.errors import PatternError
+from workbench.rewards.environments import ENVIRONMENTS
 from workbench.schema import Group, Rollout, Step, StepScores, prompt_text
 from workbench.steps import PatternKind, Split, turn_texts
 

@@ -24,7 +24,7 @@ from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards.builtin.steps import given_labels
 from workbench.rewards.reward import Models, Reward, load_reward, score_completions
-from workbench.rewards.sandbox import Sandbox
+from workbench.sandbox.client import Sandbox
 from workbench.schema import Group, RewardKind, StepScores, counted
 from workbench.steps import PRESETS, StepPattern, step_texts
 

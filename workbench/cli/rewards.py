@@ -19,8 +19,8 @@ from workbench.errors import ConfigError, RewardCodeError, cut
 from workbench.places import is_of_run
 from workbench.rewards import find_builtin
 from workbench.rewards.models.formats import guess_format
-from workbench.rewards.sandbox import shared_sandbox
 from workbench.rewards.source import reward_functions, reward_in_file
+from workbench.sandbox.client import shared_sandbox
 
 
 def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.answers import golds_of, read_number
 from workbench.assets import GSM8K
 from workbench.config import PromptSection, RewardConfig, TaskSection
 from workbench.config.task import DRAWN, joined
@@ -41,6 +40,7 @@ from workbench.data.kinds import (
 from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows, row_of
 from workbench.errors import TaskError, did_you_mean, shown
 from workbench.places import SHIPPED_ONLY, local_path
+from workbench.rewards.answers import golds_of, read_number
 from workbench.rewards.builtin import BUILTINS
 from workbench.schema import EXTRACTED, Example, counted
 from workbench.steps import PRESETS, StepPattern

@@ -32,12 +32,12 @@ from transformers import (
 )
 
 from workbench.config import EnvironmentSection, PromptSection, SamplingConfig
-from workbench.environments import TextEnvironment, load_environment
 from workbench.errors import PolicyError
 from workbench.policies.decoding import Decoder, decoders_of
 from workbench.policies.load import Policy, context_length
 from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record
-from workbench.rewards.sandbox import shared_sandbox
+from workbench.rewards.environments import TextEnvironment, load_environment
+from workbench.sandbox.client import shared_sandbox
 from workbench.schema import Example, Group, Prompt, Rollout, Turn
 from workbench.steps import token_texts
 

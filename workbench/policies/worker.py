@@ -20,8 +20,8 @@ from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group, with_reference
 from workbench.rewards.models.model import LocalModels, changed
-from workbench.rewards.sandbox import shared_sandbox
 from workbench.sandbox.child import Emitter, heartbeat, serve
+from workbench.sandbox.client import shared_sandbox
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
 from workbench.weights import give_memory_back, is_out_of_memory

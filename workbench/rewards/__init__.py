@@ -15,7 +15,7 @@ from workbench.rewards.reward import (
     split_group,
     texts_after_thinking,
 )
-from workbench.rewards.sandbox import Sandbox, SandboxPool
+from workbench.sandbox.client import Sandbox, SandboxPool
 
 __all__ = [
     "ARGUMENTS",

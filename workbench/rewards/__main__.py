@@ -1,11 +1,10 @@
 """The sandbox's process: patterns, reward functions and environments, within limits.
 
-``python -m workbench.rewards TEMPORARY [--isolated] [FOLDER …]``, started by ``sandbox``, which is the other side. A
+``python -m workbench.rewards TEMPORARY [--isolated] [FOLDER …]`` is started by ``sandbox.client``, the other side. A
 request names the code or the pattern each time, so a process that was replaced needs telling nothing; code that was
 loaded before is not run again. What a function returned is checked here, and nowhere else.
 
-The limits are for accidents: a loop that eats memory, a file without an end. Files, the network and other processes are
-there as in a notebook, unless the process is isolated (``workbench.sandbox.isolate``).
+The process has ``sandbox.limits``, and may be isolated.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 # What rewards commonly need, so that a call need not wait for it. Larger libraries are imported when the code loads.
 import collections  # noqa: F401
 import dataclasses  # noqa: F401
-import errno
 import faulthandler
 import fractions  # noqa: F401
 import hashlib
@@ -23,13 +21,11 @@ import math  # noqa: F401
 import os
 import random  # noqa: F401
 import re  # noqa: F401
-import resource
 import statistics  # noqa: F401
 import sys
-import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,9 +34,9 @@ from typing import Any
 
 import numpy  # noqa: F401
 
-from workbench.environments import Reply, answer_turn, begin_episode, check_class
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
-from workbench.rewards.logged import Log, mark_prints
+from workbench.rewards.environments import Reply, answer_turn, begin_episode, check_class
+from workbench.rewards.logged import Log
 from workbench.rewards.protocol import (
     Batch,
     as_reward,
@@ -50,68 +46,20 @@ from workbench.rewards.protocol import (
     raised,
     read_signature,
 )
-from workbench.rewards.sandbox import FILENAME, LOADED
 from workbench.rewards.source import syntax_said
-from workbench.sandbox.child import Emitter, serve
-from workbench.sandbox.isolate import isolate, what_is_off
+from workbench.sandbox.child import Emitter, mark_prints, serve
+from workbench.sandbox.client import FILENAME, LOADED
+from workbench.sandbox.isolate import what_is_off
+from workbench.sandbox.limits import restrict, what_ran_out
 from workbench.schema import RewardKind
 from workbench.schema.rollouts import state_of
 from workbench.steps import StepPattern, split_leniently, split_preview
 
-MEMORY = 4 << 30
-"""Bytes of memory that may be allocated; libraries that are only mapped do not count."""
-FILE = 64 << 20
-"""Bytes of one file that may be written."""
-DESCRIPTORS = 256
 MOST_THREADS = 32
 """Threads that may be left when a call is over; a pool that code keeps is fine, a flood of them is not."""
 MISSING: list[str] = []
 """The limits, and layers of isolation, that this system lacks."""
 _MODULE = "reward_code"
-_PACKAGE = Path(__file__).resolve().parents[1]
-_SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
-
-
-def restrict(temporary: Path, importable: Sequence[str], *, isolated: bool) -> list[str]:
-    """Limit this process for good; return a sentence for each limit or layer that the system lacks.
-
-    ``temporary`` is its folder for temporary files. Code may import from ``importable`` folders, and from the folder
-    that the process was started in unless it is ``isolated``; it then works in ``temporary``.
-    """
-    folders = [*importable] if isolated else [*importable, os.getcwd()]
-    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
-    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-    limits = {
-        "memory": (resource.RLIMIT_DATA, MEMORY),
-        "file size": (resource.RLIMIT_FSIZE, FILE),
-        "open files": (resource.RLIMIT_NOFILE, DESCRIPTORS),
-        "core files": (resource.RLIMIT_CORE, 0),
-    }
-    refused = []
-    for name, (limit, most) in limits.items():
-        hard = resource.getrlimit(limit)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        try:
-            resource.setrlimit(limit, (most, most))
-        except (ValueError, OSError):
-            refused.append(name)
-    missing = [f"no limit of {', '.join(refused)}: this system takes none"] if refused else []
-    if isolated:
-        os.environ["HOME"] = str(temporary)
-        os.chdir(temporary)
-        # What the interpreter needs to import: its folders and this package, but not the folder this package is in.
-        places = [*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
-        readable = [_PACKAGE, *(Path(os.path.realpath(place)) for place in places)]
-        missing += isolate((path for path in readable if path != _PACKAGE.parent and path.exists()), temporary)
-    return missing
-
-
-def what_ran_out(error: BaseException | None) -> str | None:
-    """Return which limit ``error`` hit, None where it is another error."""
-    if isinstance(error, MemoryError):
-        return f"the limit is {MEMORY >> 30} GB"
-    files = {errno.EFBIG: f"a file may have {FILE >> 20} MB", errno.EMFILE: f"{DESCRIPTORS} files may be open"}
-    return files.get(error.errno or 0) if isinstance(error, OSError) else None
 
 
 def handle(request: dict[str, Any], emit: Emitter) -> dict[str, Any]:

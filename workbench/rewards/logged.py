@@ -9,8 +9,6 @@ step; one that is called for each step logs that step's value. Outside training 
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -22,24 +20,6 @@ LONGEST_TEXT = 2000
 """Characters of a logged value that are kept."""
 Extra = Mapping[str, Any]
 """What one function logged of one completion, by column: a value, or a tuple with one a step."""
-
-
-def mark_prints(rollout: int) -> None:
-    """Write into what this process prints that what follows is printed for this rollout (``read_prints``)."""
-    os.write(1, b"\x1e%d\n" % rollout)
-
-
-_MARK = re.compile(r"\x1e(\d+)\n|(?=\n… \d+ bytes left out …\n)")
-
-
-def read_prints(output: str) -> dict[int | None, str]:
-    """Return what was printed for each rollout by its number, under None what was for no one of them."""
-    first, *others = _MARK.split(output)
-    prints: dict[int | None, str] = {None: first}
-    for rollout, text in zip(others[::2], others[1::2], strict=True):
-        place = None if rollout is None else int(rollout)
-        prints[place] = prints.get(place, "") + text
-    return {place: text for place, text in prints.items() if text}
 
 
 def preview_state(max_steps: int = 1) -> SimpleNamespace:

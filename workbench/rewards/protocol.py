@@ -28,6 +28,7 @@ nothing of processes.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import re
 import threading
@@ -38,10 +39,11 @@ from functools import cache, partial, wraps
 from traceback import walk_tb
 from typing import Any, Literal
 
-from workbench.answers import texts_of
 from workbench.errors import RewardCodeError, RewardError, RewardValueError
+from workbench.rewards.answers import texts_of
 from workbench.rewards.logged import ARGUMENTS, Log, as_list, preview_state
 from workbench.rewards.others import as_messages, as_texts, called_as_there, rubric_reward, tool_of, with_answers
+from workbench.sandbox.child import is_json
 from workbench.schema import RewardKind
 
 Form = Literal["outcome", "step", "steps"]
@@ -62,6 +64,7 @@ _GIVEN: dict[Form, frozenset[str]] = {
     "step": _OF_TRL | _OF_STEPS.keys() | {"prompt", "step"},
     "steps": _OF_TRL | _OF_STEPS.keys() | {"prompts", "completions", "steps", "completion_ids"},
 }
+_LOG_ROWS = 50  # of a trainer's history that the sandbox is sent
 _BY_THE_CALLER = frozenset({"step_ends", "environments"})
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -91,6 +94,18 @@ class Batch:
     def state(self) -> Any:
         """Return what a function gets as ``trainer_state``."""
         return preview_state() if self.trainer_state is None else self.trainer_state
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """Return what the sandbox is sent: its fields, without columns and fields of the state that are not JSON."""
+        state: Any = self.trainer_state
+        if state is not None:
+            fields = dataclasses.fields(state) if dataclasses.is_dataclass(state) else ()
+            values = {field.name: getattr(state, field.name) for field in fields} or dict(vars(state))
+            values["log_history"] = list(values.get("log_history") or ())[-_LOG_ROWS:]
+            state = {name: value for name, value in values.items() if is_json(value)}
+        columns = {name: values for name, values in self.columns.items() if is_json(values)}
+        return vars(self) | {"columns": columns, "trainer_state": state, "log": None, "step_ends": None}
 
     def of_steps(self, name: str) -> list[list[Any]]:
         """``turn``, ``observation`` or ``text_before`` of each step."""

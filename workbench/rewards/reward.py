@@ -20,13 +20,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
-from workbench.answers import without_thinking
 from workbench.config import ModelConfig, Reduction, RewardConfig
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
+from workbench.rewards.answers import without_thinking
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.judges import judge_function, shared_judges
-from workbench.rewards.logged import Log, read_prints
+from workbench.rewards.logged import Log
 from workbench.rewards.protocol import (
     Batch,
     Score,
@@ -38,7 +38,8 @@ from workbench.rewards.protocol import (
     kind_of,
     read_signature,
 )
-from workbench.rewards.sandbox import Sandbox, SandboxFunction, shared_sandbox
+from workbench.sandbox.child import read_prints
+from workbench.sandbox.client import Sandbox, SandboxFunction, shared_sandbox
 from workbench.schema import Group, Prompt, RewardKind, RewardSummary, Rollout, ScoredGroup, StepScores
 from workbench.steps import (
     Split,
@@ -90,9 +91,18 @@ class Reward:
 
         What a function of this process prints is not caught. Raises RewardError and the errors under it.
         """
-        if isinstance(self.function, SandboxFunction):
-            return self.function.sandbox.score(self.function.code, self.name, batch, self.kind)
-        return call_reward(self.name, self.function, batch), ""
+        if not isinstance(self.function, SandboxFunction):
+            return call_reward(self.name, self.function, batch), ""
+        sent = batch.as_json
+        try:
+            reply, printed = self.function.sandbox.score(self.function.code, self.name, sent, self.kind)
+        except RewardError as error:
+            missed = [name for name in batch.columns if name not in sent["columns"] and name in str(error)]
+            if missed:
+                error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
+            raise
+        vars(batch.log).update(reply["logged"])
+        return reply["scores"], printed
 
 
 def load_reward(

@@ -308,6 +308,24 @@ class _Output:
         return (self._kept[:half] + left_out + self._kept[half:]).decode("utf-8", "replace")
 
 
+def mark_prints(rollout: int) -> None:
+    """Write into what this process prints that what follows is printed for this rollout (``read_prints``)."""
+    os.write(1, b"\x1e%d\n" % rollout)
+
+
+_MARK = re.compile(r"\x1e(\d+)\n|(?=\n… \d+ bytes left out …\n)")
+
+
+def read_prints(output: str) -> dict[int | None, str]:
+    """Return what was printed for each rollout by its number, under None what was for no one of them."""
+    first, *others = _MARK.split(output)
+    prints: dict[int | None, str] = {None: first}
+    for rollout, text in zip(others[::2], others[1::2], strict=True):
+        place = None if rollout is None else int(rollout)
+        prints[place] = prints.get(place, "") + text
+    return {place: text for place, text in prints.items() if text}
+
+
 def _pack(message: Mapping[str, Any]) -> bytes:
     """Raises ValueError or TypeError for what JSON cannot hold. ``json.loads`` reads lone surrogates back."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

@@ -22,12 +22,12 @@ from pydantic import TypeAdapter, ValidationError
 from workbench.assets import EMBEDDED
 from workbench.config import OTHER_NAMES, MethodSection, PolicySection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_task, prompted
-from workbench.environments import Environment, load_environment
 from workbench.errors import ConfigError, did_you_mean, shown
 from workbench.policies.belief import policy_reward
 from workbench.policies.load import Policy, load_policy, local_adapter, pick_device, prepared, read_lora
 from workbench.policies.prompts import Observations, check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.rewards import ErrorBudget, Reward, Sandbox, columns_left_out, load_reward
+from workbench.rewards.environments import Environment, load_environment
 from workbench.rewards.models.model import LocalModels
 from workbench.schema import Prompt, TokenMeasure
 from workbench.training.config import ProcessGRPOConfig

@@ -23,13 +23,13 @@ from trl.models import unwrap_model_for_generation
 
 from workbench.config import SamplingConfig, SharedConfig
 from workbench.data import Task
-from workbench.environments import Environment
 from workbench.errors import ConfigError, EpisodeError, RewardError, WorkbenchError
 from workbench.policies.decoding import NotOfThisShape, decoding_of, sampling_copy
 from workbench.policies.load import Policy, context_length, eos_token_ids
 from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions, settle
+from workbench.rewards.environments import Environment
 from workbench.schema import (
     Example,
     Group,

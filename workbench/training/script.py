@@ -17,7 +17,6 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
-from workbench import answers, sums
 from workbench.assets import EMBEDDED
 from workbench.config import Sharding, SharedConfig, write_yaml
 from workbench.credit import SHARED
@@ -25,7 +24,7 @@ from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
 from workbench.policies.find import is_adapter, policy_path
 from workbench.policies.prompts import known_chat_template
-from workbench.rewards import find_builtin
+from workbench.rewards import answers, find_builtin, sums
 from workbench.rewards.source import chosen_function
 from workbench.training.bundle import bundle
 from workbench.training.methods.base import SampledSection
@@ -345,10 +344,10 @@ def reward_modules(config: SharedConfig) -> dict[str, str]:
                 raise ConfigError(
                     f"reward {reward.name!r}: its code imports workbench.{module}, which is not there; leave it out"
                 )
-            path, about = f"workbench.{module}", f"The workbench's {module}.py, for the rewards that import it."
+            path, name = f"workbench.{module}", module.removeprefix("rewards.")
             own = (one for one in vars(_READERS[module]).values() if getattr(one, "__module__", "") == path)
-            files[f"rewards/{module}.py"] = bundle(about, *own)
-        files[f"rewards/reward_{number}.py"] = _OURS.sub(r"from rewards.\1 import", code)
+            files[f"rewards/{name}.py"] = bundle(f"The workbench's {name}.py, for the rewards that import it.", *own)
+        files[f"rewards/reward_{number}.py"] = code.replace("from workbench.rewards.", "from rewards.")
         imports.append(f"from rewards.reward_{number} import {function.name} as reward_{number}")
         names.append((f"reward_{number}", reward.name))
     named = "\n".join(f"{variable}.__name__ = {name!r}" for variable, name in names)
@@ -359,7 +358,7 @@ def reward_modules(config: SharedConfig) -> dict[str, str]:
 
 
 _OURS = re.compile(r"\bfrom workbench\.([\w.]+) import")
-_READERS = {"answers": answers, "sums": sums}
+_READERS = {"rewards.answers": answers, "rewards.sums": sums}
 """Modules that built-in rewards import where they run."""
 
 

@@ -49,13 +49,13 @@ from trl.trainer.utils import is_async_callable, nanstd
 
 from workbench.config import SamplingConfig
 from workbench.credit import SCHEMES, credit_groups
-from workbench.environments import Environment
 from workbench.errors import ConfigError
 from workbench.metrics import group_metrics
 from workbench.policies.belief import find_importances, with_importances
 from workbench.policies.load import Policy
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ARGUMENTS, ErrorBudget, Reward, Sandbox, load_reward
+from workbench.rewards.environments import Environment
 from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, Example, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig

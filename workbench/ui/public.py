@@ -35,8 +35,8 @@ from workbench.policies.client import ModelWorker
 from workbench.policies.step_values import StepValues
 from workbench.rewards import BUILTINS, Sandbox
 from workbench.rewards.judges import Judges
-from workbench.rewards.sandbox import SandboxFunction
 from workbench.runs import Run, list_runs
+from workbench.sandbox.client import SandboxFunction
 from workbench.schema import Example, Group, RewardKind
 from workbench.steps import StepPattern
 from workbench.ui.downloads import FOLDER

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.answers import goes_wrong_at
 from workbench.credit import (
     GAE,
     LENS_LOSSES,
@@ -43,6 +42,7 @@ from workbench.credit import (
 )
 from workbench.credit.assign import FORMULA as GAE_FORMULA
 from workbench.errors import CreditError
+from workbench.rewards.answers import goes_wrong_at
 from workbench.schema import (
     ASSISTANT,
     Credit,

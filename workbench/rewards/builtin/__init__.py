@@ -4,8 +4,8 @@
 
 A built-in stands alone: its source, shown in the page's editor, runs when pasted anywhere where the workbench is
 installed. So imports and helpers live inside the functions, annotations use only names that are always there, and of
-the workbench only ``workbench.answers`` and ``workbench.sums`` are imported. Their signatures are those of a user's own
-functions (see ``protocol``); keyword-only parameters with a default are options.
+the workbench only ``workbench.rewards.answers`` and ``workbench.rewards.sums`` are imported. Their signatures are those
+of a user's own functions (see ``protocol``); keyword-only parameters with a default are options.
 
 The functions of ``trl.rewards`` are built-ins, too, as ``trl:accuracy_reward``. TRL is not imported here: the few lines
 that do are written as text and run in the sandbox, in a preview and in a run alike; loading ``trl.rewards`` there

@@ -36,7 +36,7 @@ def gsm8k_answer(
     The column may be the bare number or a whole worked answer. How the number is written and a unit behind it do not
     matter. A row without an answer that is a number has no score.
     """
-    from workbench.answers import final_answer, golds_of, is_right, log_extracted, read_number, spoken_texts
+    from workbench.rewards.answers import final_answer, golds_of, is_right, log_extracted, read_number, spoken_texts
 
     claims = [final_answer(text, "gsm8k") for text in spoken_texts(completions, columns)]
     log_extracted(columns, claims)
@@ -55,7 +55,7 @@ def gsm8k_correctness(
 
     Numbers are compared as numbers: 1,200 and $1200.0 are equal. A row without an answer has no score.
     """
-    from workbench.answers import cleaned, is_right, log_extracted, spoken_texts
+    from workbench.rewards.answers import cleaned, is_right, log_extracted, spoken_texts
 
     claims: list[str | None] = []
     for text in spoken_texts(completions, columns):
@@ -72,7 +72,7 @@ def gsm8k_integer(
     """0.5 if the text of the one `<answer>` tag is an integer (a sign and commas are allowed), else 0."""
     import re
 
-    from workbench.answers import texts_of
+    from workbench.rewards.answers import texts_of
 
     scores: list[float | None] = []
     for text in texts_of(completions):
@@ -86,7 +86,7 @@ def gsm8k_strict_format(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
     """0.5 for the four tags, each once and on a line of its own, with text between them and none around, else 0."""
-    from workbench.answers import is_filled, texts_of
+    from workbench.rewards.answers import is_filled, texts_of
 
     tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
     form = r"<reasoning>\n(.*)\n</reasoning>\n<answer>\n(.*)\n</answer>\n?"
@@ -100,7 +100,7 @@ def gsm8k_soft_format(
 
     Line breaks do not matter and text may follow, which `gsm8k_xml_count` charges for.
     """
-    from workbench.answers import is_filled, texts_of
+    from workbench.rewards.answers import is_filled, texts_of
 
     tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
     form = r"\s*<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>.*"
@@ -114,7 +114,7 @@ def gsm8k_xml_count(
 
     The charge is 0.001 for each of the two answer tags that scored, as in the recipe; one closing newline is free.
     """
-    from workbench.answers import texts_of
+    from workbench.rewards.answers import texts_of
 
     scores: list[float | None] = []
     for text in texts_of(completions):
@@ -134,7 +134,7 @@ def qwen3_format_exact(
 
     Space around is free. The tag that opens the working out may be left out: it is often part of the prompt.
     """
-    from workbench.answers import is_filled, texts_of
+    from workbench.rewards.answers import is_filled, texts_of
 
     start, tags = "<start_working_out>", ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
     form = rf"\s*(?:{start})?((?:(?!{start}).)*)<end_working_out>\s*<SOLUTION>(.*)</SOLUTION>\s*"
@@ -145,7 +145,7 @@ def qwen3_format_approximate(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
     """0.5 for each of the last three tags that is there exactly once, −1 for each that is not: −3 to 1.5."""
-    from workbench.answers import texts_of
+    from workbench.rewards.answers import texts_of
 
     tags = ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
     return [sum(0.5 if text.count(tag) == 1 else -1.0 for tag in tags) for text in texts_of(completions)]
@@ -162,7 +162,7 @@ def qwen3_answer(
     −4.5 for a solution that should be a number and is none, −2 where there is not exactly one solution in its tags. A
     row without an answer has no score.
     """
-    from workbench.answers import is_same, log_extracted, read_number, spoken_texts
+    from workbench.rewards.answers import is_same, log_extracted, read_number, spoken_texts
 
     def score(answer: str, right: str) -> float:
         if answer == right:
@@ -209,7 +209,7 @@ def countdown_equation(
     """
     import re
 
-    from workbench.answers import final_answer, log_extracted, spoken_texts, work_out
+    from workbench.rewards.answers import final_answer, log_extracted, spoken_texts, work_out
 
     def reaches(claim: str, target: float, numbers: list[int]) -> bool:
         used = [int(number) for number in re.findall("[0-9]+", claim)]
@@ -243,16 +243,16 @@ def math_equality(
 ) -> list[float | None]:
     """1 if the completion's final answer is mathematically equal to the column `answer`, else 0, by math-verify.
 
-    The final answer is read as `workbench.answers` has it; without any it is the last number or formula. Numbers with
-    their units, options and words are compared as there. Of a list of right answers any counts. One that math-verify
-    cannot read gives no score except to the same text, and one whose LaTeX breaks off gives none. An answer whose
-    reading or comparing takes more than `seconds` of processor time is not equal.
+    The final answer is read as `workbench.rewards.answers` has it; without any it is the last number or formula.
+    Numbers with their units, options and words are compared as there. Of a list of right answers any counts. One that
+    math-verify cannot read gives no score except to the same text, and one whose LaTeX breaks off gives none. An answer
+    whose reading or comparing takes more than `seconds` of processor time is not equal.
     """
     from functools import partial
 
     from math_verify.errors import TimeoutException
 
-    from workbench.answers import (
+    from workbench.rewards.answers import (
         breaks_off,
         call_limited,
         compare,

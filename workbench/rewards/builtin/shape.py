@@ -11,7 +11,7 @@ def length_target(
     **columns: object,
 ) -> list[float | None]:
     """Minus the distance of the completion's length in characters from the target: −|target − length|."""
-    from workbench.answers import texts_of
+    from workbench.rewards.answers import texts_of
 
     return [-abs(float(target_length) - len(text)) for text in texts_of(completions)]
 
@@ -39,7 +39,7 @@ def repetition(
     **columns: object,
 ) -> list[float | None]:
     """`max_penalty` times the share of the completion's word n-grams that are repeats of an earlier one."""
-    from workbench.answers import texts_of
+    from workbench.rewards.answers import texts_of
 
     scores: list[float | None] = []
     for text in texts_of(completions):
@@ -56,7 +56,7 @@ def think_format(
 
     `<think>` may stand at the start or be left out, because chat templates put it into the prompt.
     """
-    from workbench.answers import is_filled, texts_of
+    from workbench.rewards.answers import is_filled, texts_of
 
     form = r"\s*(?:<think>)?((?:(?!<think>).)*)</think>((?:(?!<think>).)*)"
     return [1.0 * is_filled(text, form, ["</think>"]) for text in texts_of(completions)]

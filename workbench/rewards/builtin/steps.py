@@ -16,7 +16,7 @@ def step_correctness(prompt, step, text_before, start, operations, **columns):
     has no score. `text_before` is the answer's text before this step,
     `start` and `operations` are those of the prompt.
     """
-    from workbench.answers import read_chain, work_out
+    from workbench.rewards.answers import read_chain, work_out
 
     lines = read_chain(text_before, step, start, operations)
     if not lines:
@@ -34,11 +34,11 @@ def step_correctness(prompt, step, text_before, start, operations, **columns):
 def answer_correctness(prompts, completions, answer, **columns):
     """1 if the completion's final answer equals the column `answer`, else 0. A row without an answer has no score.
 
-    `workbench.answers` reads the final answer: behind the last `Answer:` or `####`, in `<answer>` tags or \\boxed{}, or
-    else behind "the answer is" or in bold. It compares numbers as numbers (1,200 and $1200.0 are equal); of a list of
-    answers any is right.
+    `workbench.rewards.answers` reads the final answer: behind the last `Answer:` or `####`, in `<answer>` tags or
+    \\boxed{}, or else behind "the answer is" or in bold. It compares numbers as numbers (1,200 and $1200.0 are equal);
+    of a list of answers any is right.
     """
-    from workbench.answers import final_answer, is_right, log_extracted, spoken_texts
+    from workbench.rewards.answers import final_answer, is_right, log_extracted, spoken_texts
 
     claims = [final_answer(text) for text in spoken_texts(completions, columns)]
     log_extracted(columns, claims)  # shown where a token is explained
@@ -53,7 +53,14 @@ def answer_follows(
 
     Else 0. No score where there is no answer that is a number, or no result before it.
     """
-    from workbench.answers import last_result, log_extracted, read_number, reasoning_and_answer, spoken_texts, texts_of
+    from workbench.rewards.answers import (
+        last_result,
+        log_extracted,
+        read_number,
+        reasoning_and_answer,
+        spoken_texts,
+        texts_of,
+    )
 
     scores: list[float | None] = []
     said = spoken_texts(completions, columns)
@@ -69,7 +76,7 @@ def tag_format(
     prompts: list[object], completions: list[str | list[dict[str, str]]], **columns: object
 ) -> list[float | None]:
     """0.5 for exactly `<reasoning>…</reasoning><answer>…</answer>`, each tag once and none of them empty, else 0."""
-    from workbench.answers import is_filled, texts_of
+    from workbench.rewards.answers import is_filled, texts_of
 
     tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
     form = r"\s*<reasoning>(.*)</reasoning>\s*<answer>(.*)</answer>\s*"
@@ -90,7 +97,7 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
     """
     import re
 
-    from workbench.sums import are_equal
+    from workbench.rewards.sums import are_equal
 
     def check(note: str) -> bool:
         plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))|\$", "", note)
@@ -107,10 +114,10 @@ def calculator_notes(prompt: object, step: str, **columns: object) -> float | No
 def sums_hold(prompt: object, step: str, **columns: object) -> float | None:
     """The share of the step's equations that hold, like `3 boxes × $402 = $1,206`; None if it has none.
 
-    `workbench.sums` reads them in prose, with units, commas, percent, \\frac and chains `a + b = c = d`. A result with
-    decimals may be rounded; what has an unknown in it is no equation.
+    `workbench.rewards.sums` reads them in prose, with units, commas, percent, \\frac and chains `a + b = c = d`. A
+    result with decimals may be rounded; what has an unknown in it is no equation.
     """
-    from workbench.sums import check_equations
+    from workbench.rewards.sums import check_equations
 
     held = check_equations(step)
     return sum(held) / len(held) if held else None
@@ -125,7 +132,7 @@ def call_parses(prompt: object, step: str, **columns: object) -> float | None:
     import json
     import re
 
-    from workbench.answers import work_out_call
+    from workbench.rewards.answers import work_out_call
 
     can_be_read: list[bool] = []
     for text in re.findall(r"(?m)^[ \t]*call:(.*)$", step):

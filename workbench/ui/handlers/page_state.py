@@ -41,8 +41,8 @@ from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards import BUILTINS, find_builtin
-from workbench.rewards.sandbox import DEADLINE
 from workbench.rewards.source import functions_in, kind_in, reward_functions
+from workbench.sandbox.client import DEADLINE
 from workbench.schema import Group, Prompt, RewardKind
 from workbench.steps import PatternKind, StepPattern
 from workbench.ui.handlers.fields import (

@@ -16,10 +16,10 @@ from workbench.checks import Finding, preflight_of
 from workbench.config import PromptSection, RewardConfig
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
 from workbench.data.hand_labels import HandLabels
-from workbench.environments import ENVIRONMENTS
 from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, RewardTimeout, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, Sandbox, score_split, split_group
+from workbench.rewards.environments import ENVIRONMENTS
 from workbench.rewards.logged import preview_state
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group

@@ -1,7 +1,7 @@
 """The sandbox, where people's code and patterns run: one child process, with a deadline for each call.
 
-The trust model is Jupyter's: your own code on your own machine. The child (``__main__``) can be killed and has limits,
-so that a hang, a crash or a memory bomb costs one call. With ``isolate`` it has neither network nor files of yours
+The trust model is Jupyter's: your own code on your own machine. The child can be killed and has limits, so that a hang,
+a crash or a memory bomb costs one call. With ``isolate`` it has neither network nor files of yours
 (``sandbox.isolate``); what of that this system lacks is in ``Sandbox.missing_layers()``.
 """
 
@@ -33,10 +33,7 @@ from workbench.errors import (
     RewardTimeout,
     WorkbenchError,
 )
-from workbench.rewards.judges import Judges
-from workbench.rewards.logged import read_prints
-from workbench.rewards.protocol import Batch
-from workbench.sandbox.child import Child, child_environment, is_json
+from workbench.sandbox.child import Child, child_environment, read_prints
 from workbench.schema import RewardKind, Step
 from workbench.steps import PREVIEW_TIMEOUT, TIMEOUT, Split, StepPattern, unsplit
 
@@ -59,7 +56,6 @@ _HANG = re.compile(r"Timeout \([\d:.]+\)!\n")
 
 _SECRET = re.compile(r"SECRET|PASSW|CREDENTIAL|APIKEY|(^|_)(TOKEN|KEY|AUTH)S?($|_)", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")
-_LOG_ROWS = 50  # of a trainer's history that the process is sent
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -72,8 +68,8 @@ class Sandbox(AbstractContextManager["Sandbox"]):
 
     Safe between threads, which wait for each other. ``deadline`` is for a call of a reward, ``loading`` for its code's
     imports and top level, ``pattern_margin`` what a pattern gets over its own time limits. ``output`` is what the last
-    call printed, at most 64 KB of it. With ``isolate`` the code has neither network nor files. Judges among the rewards
-    are asked through ``judges``, by default those that this process shares.
+    call printed, at most 64 KB of it. With ``isolate`` the code has neither network nor files. ``judges`` are those
+    through which ``rewards.load_reward`` asks the judges among the rewards, None for those that this process shares.
     """
 
     def __init__(
@@ -82,7 +78,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         *,
         loading: float = LOADING,
         pattern_margin: float = PATTERN_MARGIN,
-        judges: Judges | None = None,
+        judges: Any = None,
         isolate: bool = False,
     ) -> None:
         self.deadline, self.loading = deadline, loading
@@ -283,31 +279,21 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         if len(self._loaded) > LOADED:
             self._loaded.popitem(last=False)
 
-    def score(self, code: str, name: str, batch: Batch, kind: RewardKind | None = None) -> tuple[Any, str]:
-        """Return one score a completion, or a list with one a step of each, and what the code printed.
+    def score(
+        self, code: str, name: str, batch: Mapping[str, Any], kind: RewardKind | None = None
+    ) -> tuple[dict[str, Any], str]:
+        """Return the ``scores`` of a batch, what the code ``logged``, and what it printed.
 
         Raises RewardError and the errors under it.
         """
-        state: Any = batch.trainer_state
-        if state is not None:  # its plain fields, and the last rows of its history
-            fields = dataclasses.fields(state) if dataclasses.is_dataclass(state) else ()
-            values = {field.name: getattr(state, field.name) for field in fields} or dict(vars(state))
-            values["log_history"] = list(values.get("log_history") or ())[-_LOG_ROWS:]
-            state = {name: value for name, value in values.items() if is_json(value)}
-        columns = {name: values for name, values in batch.columns.items() if is_json(values)}
-        sent = vars(batch) | {"columns": columns, "trainer_state": state, "log": None, "step_ends": None}
         with self._lock:
             self.function(code, name, kind=kind)  # loads it if the process is another one by now
             try:
-                request = {"do": "score", "code": code, "name": name, "kind": kind, "batch": sent}
-                reply, printed = self._run(request, self.deadline, "reward")
+                request = {"do": "score", "code": code, "name": name, "kind": kind, "batch": batch}
+                return self._run(request, self.deadline, "reward")
             except RewardError as error:
                 error.prints = read_prints(self.output)
-                if missed := [name for name in batch.columns if name not in columns and name in str(error)]:
-                    error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
                 raise
-        vars(batch.log).update(reply["logged"])
-        return reply["scores"], printed
 
     def _run(self, request: dict[str, Any], limit: float, what: str) -> tuple[dict[str, Any], str]:
         name = request["name"]
@@ -319,7 +305,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
     def environment(
         self, code: str, name: str, request: Mapping[str, Any], deadline: float
     ) -> tuple[dict[str, Any], str]:
-        """Return the reply of the environment that ``code`` defines (``__main__``), and what it printed.
+        """Return the reply of the environment that ``code`` defines (``rewards.__main__``), and what it printed.
 
         Raises EpisodeError, whose ``printed`` is what the code printed.
         """

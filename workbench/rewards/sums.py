@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from workbench.answers import in_plain_digits, work_out
+from workbench.rewards.answers import in_plain_digits, work_out
 
 LONGEST_SIDE = 200
 """Characters of a side; an equation with a longer one is not read."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from workbench.answers import work_out_call
 from workbench.config import EnvironmentSection
 from workbench.errors import ConfigError, EpisodeError, did_you_mean, shown
+from workbench.rewards.answers import work_out_call
 from workbench.sandbox.child import is_json
 from workbench.schema import Prompt, prompt_text, state_of
 
