@@ -226,6 +226,6 @@ def test_a_run_whose_credit_would_be_another_there_is_refused(tmp_path, method, 
 def test_a_bundle_refuses_what_it_would_leave_behind():
     from workbench.rewards.builtin.steps import step_correctness
 
-    with pytest.raises(ConfigError, match=r"it imports workbench\.answers where it runs"):
+    with pytest.raises(ConfigError, match=r"it imports workbench\.rewards\.answers where it runs"):
         bundle("A reward.", step_correctness)
     assert "import workbench" not in bundle("An aligner.", wb.align_steps)
