@@ -39,15 +39,15 @@ from benchmarks.schemes import OUTCOME, first_group, judge_run, sees_labels, ste
 from benchmarks.trained import Where, say
 from workbench.assets import BLAME
 from workbench.checks import probe
-from workbench.config import RewardConfig, SamplingConfig
-from workbench.config.run import RunConfig
+from workbench.config import SamplingConfig
 from workbench.credit import SCHEMES, credit_groups
 from workbench.policies.belief import beliefs
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.step_values import StepValues
-from workbench.rewards import score_group
+from workbench.rewards import RewardConfig, score_group
 from workbench.schema import RewardSummary, ScoredGroup
+from workbench.training.methods import RunConfig
 
 GROUPS = 40
 """Of each task."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
+from workbench.training.methods import RunConfig
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -21,12 +21,12 @@ from transformers import ContinuousBatchingConfig, GenerationConfig, Qwen2Config
 from benchmarks import Measure
 from benchmarks.step import ours, stock
 from workbench.config import SamplingConfig
-from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.errors import TaskError
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_rows
+from workbench.training.methods import RunConfig
 
 SIZES = {
     "0.5B": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14},

@@ -21,9 +21,9 @@ import psutil
 import workbench as wb
 from benchmarks.ui import chromium_page, served
 from workbench.assets import recipes
-from workbench.config import RewardConfig
 from workbench.errors import PolicyError, RunError
 from workbench.places import WORKSPACE
+from workbench.rewards import RewardConfig
 from workbench.rewards.models.formats import guess_format
 from workbench.runs import Run
 from workbench.runs.export import export_model

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import psutil
 
 from benchmarks import Measure
-from workbench.config import RewardConfig
 from workbench.errors import RewardError
-from workbench.rewards import Sandbox, load_reward
+from workbench.rewards import RewardConfig, Sandbox, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.steps import StepPattern, split_preview
 from workbench.ui.handlers.example import first_draft

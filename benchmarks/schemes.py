@@ -25,16 +25,16 @@ from benchmarks.trained import Rows, Where, last_mean, mean, say
 from workbench.assets import FIRST_GROUP
 from workbench.checks import probe
 from workbench.checks.difficulty import auc
-from workbench.config import ModelConfig, RewardConfig
-from workbench.config.run import RunConfig
+from workbench.config import ModelConfig
 from workbench.credit import SCHEMES, compare_credits, credit_group
 from workbench.data import load_task
 from workbench.data.made import planted_errors
 from workbench.places import default_workspace
-from workbench.rewards import score_group
+from workbench.rewards import RewardConfig, score_group
 from workbench.rewards.source import with_wrong_labels
 from workbench.runs import Run, label_steps, list_runs, train_to_end
 from workbench.schema import Group, ScoredGroup
+from workbench.training.methods import RunConfig
 
 FIRST = ("outcome", "process", "step", "mean_suffix", "first_error", "prpo", "turn_credit", "papo")
 """Measured before the others."""

@@ -20,11 +20,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks import Measure
 from benchmarks.sampler import random_policy
-from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.training.building import load_trained_policy, lora_config, trainer_arguments
 from workbench.training.config import ProcessGRPOConfig
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 
 STEPS = 4
 RUN = {"steps": STEPS, "eval_steps": 0, "save_steps": 0, "watch_prompts": 0, "device": "cpu"}

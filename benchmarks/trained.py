@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import runs
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError
+from workbench.training.methods import RunConfig
 
 Rows = Sequence[Mapping[str, Any]]
 

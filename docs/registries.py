@@ -17,14 +17,14 @@ from benchmarks import blame
 from benchmarks.schemes import RunResult, agreement, probes_that_pay, sees_labels, stored_results
 from benchmarks.trained import mean
 from workbench.checks import ALARMS, EDITS, TURN_EDITS
+from workbench.checks.metrics import METRICS, SYMBOLS
 from workbench.checks.probes import split_step_demo
 from workbench.config import Section
-from workbench.config.run import METHODS, RunConfig
 from workbench.credit import LOSS_TYPES, NORMALISATIONS, SCHEMES, credit_group, length_normalisers
 from workbench.data.formats import FORMATS
-from workbench.metrics import METRICS, SYMBOLS
 from workbench.rewards import BUILTINS, score_group
 from workbench.steps import PRESETS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.views.curves import Chart, Line, figure
 from workbench.views.heatmap import heatmap
 
@@ -53,7 +53,7 @@ REFERENCE = {
     """,
     "Runs": """
         train open_run list_runs
-        workbench.runs:Run(status,summary,wait,stop,resume,metrics,figure,rollouts,rollouts_frame,rollout_steps,watch,follow,log_tail)
+        workbench.views.notebook:Run(status,summary,wait,stop,resume,metrics,figure,rollouts,rollouts_frame,rollout_steps,watch,follow,log_tail)
         compare RunComparison(of,frame,by_scheme,by_method,figure)
         workbench.runs:ComparedRun workbench.runs:ComparedMethod
         default_workspace train_to_end make_pairs make_demonstrations label_steps mix_rows

@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.cli import runs
 from workbench.cli.arguments import read_arguments
-from workbench.config.run import RunConfig
+from workbench.training.methods import RunConfig
 
 
 def config_of(*flags: str) -> RunConfig:

@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 
-from workbench.config.run import RunConfig
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.metrics import resumed
+from workbench.training.methods import RunConfig
 
 _PAUSE = "import signal  # of a fake run\nwhile True: signal.pause()"
 _BASE, _LATER = 0.3, {"process": (0.5, 0.7, 0.8), "outcome": (0.4, 0.5, 0.6), "sum": (0.4, 0.4, 0.4)}

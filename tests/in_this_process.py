@@ -11,10 +11,10 @@ from typing import Any
 from transformers.utils import logging
 
 from tests.stored_runs import config_of
-from workbench.config.run import METHODS, RunConfig
 from workbench.process.train import Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import Run
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.configs import merged
-from workbench.config.run import RunConfig
 from workbench.runs import Run
+from workbench.training.methods import RunConfig
 
 _TIMES = re.compile(r"time|seconds|memory")  # columns that no two runs share
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
 from workbench.runs import Run
+from workbench.training.methods import RunConfig
 
 
 def config_of(run: RunDir) -> RunConfig:

@@ -21,10 +21,10 @@ from starlette.testclient import TestClient
 
 from tests.browsing import App
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, worked_credit
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
 from workbench.policies.client import ModelWorker
 from workbench.rundir import RunDir
+from workbench.training.methods import RunConfig
 from workbench.ui import api, blocks
 from workbench.ui import app as page
 from workbench.ui.door import workspace_token

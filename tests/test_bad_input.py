@@ -15,11 +15,9 @@ from typing import Any
 
 import pytest
 
-from workbench import page_link
 from workbench.cli.groups import read_group
 from workbench.config import SharedConfig, leaves
 from workbench.config.reading import decoded, read_text
-from workbench.config.run import METHODS, RunConfig
 from workbench.credit import assign_credit
 from workbench.data import load_task
 from workbench.data.hand_labels import HandLabels
@@ -32,9 +30,11 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs
 from workbench.runs.upkeep import About, about
 from workbench.schema import Group
+from workbench.training.methods import METHODS, RunConfig
 from workbench.ui import api
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.runs import write_zip
+from workbench.views import page_link
 from workbench.weights import WeightsError
 
 LONGEST = 3_000  # characters of a message

@@ -16,7 +16,7 @@ from tests.drafts import draft_of
 from tests.in_this_process import trained
 from workbench.checks.probes import probe
 from workbench.cli import main
-from workbench.config import RewardConfig, SamplingConfig
+from workbench.config import SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.errors import ConfigError, RewardCodeError, RewardError
@@ -25,7 +25,7 @@ from workbench.policies.client import ModelWorker
 from workbench.policies.load import Policy
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group
-from workbench.rewards import Sandbox, load_reward, score_group
+from workbench.rewards import RewardConfig, Sandbox, load_reward, score_group
 from workbench.rewards.answers import answer_introduction
 from workbench.rewards.watch import CallTimes
 from workbench.rundir import RunDir

@@ -20,8 +20,8 @@ from tests.browsing import (
     visit,
     write_reward,
 )
-from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
+from workbench.training.methods import RunConfig
 
 pytestmark = pytest.mark.browser
 

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browsing import SECONDS, App, add_reward, close_editor, expect_reward, open_config, visit
 from tests.judge_server import serving, steps_answer
-from workbench.config import RewardConfig
-from workbench.config.run import RunConfig
+from workbench.rewards import RewardConfig
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.scoring import TRUST_MODEL
 
 pytestmark = pytest.mark.browser

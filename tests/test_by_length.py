@@ -8,9 +8,8 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from workbench.config.run import RunConfig
 from workbench.training import trainer as by_length
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.trainer import parts_by_length
 
 

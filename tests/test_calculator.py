@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.tiny_tools.teacher import lessons, noisy_episode
-from workbench.config.run import fill_from_task
 from workbench.data import load_task
 from workbench.data.calculator import chain
 from workbench.data.chain_arithmetic import is_held_out
 from workbench.rewards.answers import work_out_call
 from workbench.rewards.environments import ERROR, Calculator
+from workbench.training.methods import fill_from_task
 
 # -- the environment -----------------------------------------------------------------------------------------------
 

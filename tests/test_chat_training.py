@@ -11,14 +11,13 @@ import torch
 
 from tests.stored_runs import config_of
 from workbench.assets import EMBEDDED
-from workbench.config.run import RunConfig
 from workbench.credit import credit_groups
 from workbench.policies.load import load_policy
 from workbench.policies.sampler import sample_group
 from workbench.rewards import score_group
 from workbench.rundir import RunDir
 from workbench.schema import Example
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 
 pytestmark = pytest.mark.training

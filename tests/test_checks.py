@@ -12,10 +12,10 @@ import pytest
 from tests.credits import worked_credit
 from workbench.checks import EDITS, alarms, preflight, preflight_of, probe, split_step_demo
 from workbench.checks.edits import FILLER, INSERTED, Change, Target, splice
+from workbench.checks.metrics import group_metrics
 from workbench.config import CreditConfig
 from workbench.credit import SCHEMES, assign_credit, credit_groups
 from workbench.errors import CreditError
-from workbench.metrics import group_metrics
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern, split_preview, split_steps

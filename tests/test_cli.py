@@ -18,12 +18,12 @@ from workbench import runs
 from workbench.cli import COMMANDS as OF_SHELL
 from workbench.cli import main, show
 from workbench.cli.arguments import near_flag
-from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, Normalise, Range, Scheme
 from workbench.errors import ConfigError, did_you_mean
 from workbench.rundir import RunDir
 from workbench.runs import Run, list_runs
 from workbench.schema import Group, Rollout
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers import fields as credit_form
 
 COMMANDS = ("app", "sample", "score", "train", "runs", "iterative", "compare")

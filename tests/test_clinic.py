@@ -20,8 +20,7 @@ from workbench.checks.clinic import (
     written,
 )
 from workbench.cli import main
-from workbench.config import RewardConfig
-from workbench.rewards import Reward, Sandbox
+from workbench.rewards import Reward, RewardConfig, Sandbox
 from workbench.rewards.builtin import BUILTINS
 from workbench.schema import Group, Rollout
 

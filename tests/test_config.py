@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import is_section
 from workbench.errors import ConfigError
+from workbench.training.methods import METHODS, RunConfig
 
 
 def test_words_become_one_name():
@@ -198,7 +198,7 @@ def test_a_secret_in_a_configuration_is_kept_nowhere():
 
 def test_configuration_loads_neither_torch_nor_trl_nor_gradio():
     heavy = "{'torch', 'transformers', 'trl', 'gradio', 'pandas', 'datasets'}"
-    code = f"import sys, workbench, workbench.config.run; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, workbench, workbench.training.methods; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

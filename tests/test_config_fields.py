@@ -14,10 +14,10 @@ import workbench
 from tests.configs import config_of
 from tests.drafts import draft_of
 from workbench.config import SharedConfig, leaves
-from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import Leaf
 from workbench.steps import StepPattern
 from workbench.training.building import trainer_arguments
+from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers.fields import paths_of, pattern_form, with_path
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import inspect_code, link_of, restore

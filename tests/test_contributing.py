@@ -129,7 +129,8 @@ def test_a_new_curve_is_computed_explained_and_drawn(tree: Path) -> None:
 import json
 from pathlib import Path
 import workbench as wb
-from workbench.metrics import PANELS, group_metrics
+from workbench.checks.metrics import group_metrics
+from workbench.views.panels import PANELS
 
 group = wb.Group.from_json(json.loads(Path("assets/first-group.json").read_text()))
 scored = wb.score_group(group, wb.load_task("chain-arithmetic").pattern, rewards=["step_correctness"])

@@ -16,16 +16,16 @@ import trl
 from trl import GRPOTrainer
 
 from workbench.checks import ALL_EDITS
+from workbench.checks.metrics import METRICS
 from workbench.cli import COMMANDS
 from workbench.cli.arguments import near_flag, read_arguments
 from workbench.config import Section
-from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import leaves
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError
-from workbench.metrics import METRICS
 from workbench.rewards import BUILTINS
 from workbench.training.config import ProcessGRPOConfig
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.ppo import ProcessPPOConfig
 from workbench.training.trainer import ProcessGRPOTrainer
 

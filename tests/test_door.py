@@ -20,10 +20,10 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from workbench.errors import WorkbenchError
-from workbench.page_link import check_port_of, free_port, page_link
 from workbench.ui import app as page
 from workbench.ui import door
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, read_login, workspace_token
+from workbench.views.page_link import check_port_of, free_port, page_link
 
 HOST = "127.0.0.1:7860"
 HERE = f"http://{HOST}"

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tests.credits import make_credit, make_rollout
-from workbench.config.run import RunConfig
 from workbench.credit import (
     NORMALISATIONS,
     SCHEMES,
@@ -21,6 +20,7 @@ from workbench.credit import (
     loss_weights,
 )
 from workbench.schema import Credit, Group, Rollout, ScoredGroup
+from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
 from workbench.views.heatmap import heatmap

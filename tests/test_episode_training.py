@@ -11,10 +11,10 @@ import torch
 
 from tests.resumes import CLERK
 from tests.stored_runs import config_of
-from workbench.config.run import RunConfig
 from workbench.errors import EpisodeError
 from workbench.rundir import RunDir
 from workbench.schema import Credit, Rollout
+from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
 from workbench.training.trainer import ProcessGRPOTrainer

@@ -17,7 +17,6 @@ from tests.stored_runs import store
 from workbench import runs
 from workbench.assets import load_example
 from workbench.cli import main
-from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.data.kinds import Pair
 from workbench.data.made import provenance_of
@@ -28,6 +27,7 @@ from workbench.runs.check import checked
 from workbench.runs.compare import ComparedMethod
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
 
 OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
 

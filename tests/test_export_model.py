@@ -11,11 +11,11 @@ import torch
 
 from tests.in_this_process import trained
 from workbench import cli
-from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.policies.load import load_policy
 from workbench.runs import Run
 from workbench.runs.export import export_model
+from workbench.training.methods import RunConfig
 
 ON_CPU = {"steps": 1, "eval_steps": 0, "watch_prompts": 0, "save_steps": 1, "device": "cpu"}
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from tests.credits import make_credit, make_rollout, worked_credit
-from workbench.config.run import METHODS
-from workbench.metrics import LARGE, METRICS, PANELS, panels_of
+from workbench.checks.metrics import METRICS
+from workbench.training.methods import METHODS
 from workbench.views.cards import FOLDER
 from workbench.views.curves import Chart, Line, Seeds, columns_of, figure, folds, overlay_charts, run_charts
 from workbench.views.heatmap import credit_payload, group_payload, to_json, why_payload
+from workbench.views.panels import LARGE, PANELS, panels_of
 
 NASTY = [
     "<img src=x onerror=alert(1)>",

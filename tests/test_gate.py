@@ -13,19 +13,19 @@ import torch
 import workbench as wb
 from tests.credits import make_rollout
 from workbench.checks import alarms, preflight_of
+from workbench.checks.metrics import group_metrics
 from workbench.config import CreditConfig
-from workbench.config.run import RunConfig
 from workbench.credit import SCHEMES, assign_credit, credit_group, group_normalisers, why_no_spread
 from workbench.engines.exchange import compare, recompute, rows_of
 from workbench.errors import ConfigError, CreditError
-from workbench.metrics import group_metrics
 from workbench.schema import Credit, Group, RewardSummary, ScoredGroup, Step, StepScores
-from workbench.sentences import about_explanation, about_group, group_facts
+from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
 from workbench.training.script import why_not_alone
 from workbench.ui.handlers.example import first_draft
 from workbench.ui.handlers.scoring import remedied
+from workbench.views.sentences import about_explanation, about_group, group_facts
 
 LENGTHS = (86, 127, 79, 108)
 

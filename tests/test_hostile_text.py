@@ -17,9 +17,9 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browsing import App, add_own_reward, expect_rollouts, visit
 from tests.credits import make_credit, make_rollout
 from tests.hostile import ALL, ONE_LINE, PAYLOADS, WATCH, check
-from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
 from workbench.schema import Credit, RewardSummary, Turn
+from workbench.training.methods import RunConfig
 from workbench.views.heatmap import heatmap
 
 pytestmark = pytest.mark.browser

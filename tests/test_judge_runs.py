@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.judge_server import serving, steps_answer
-from workbench.config.run import RunConfig
 from workbench.rewards.judges import Judges
 from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Credit
+from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
 

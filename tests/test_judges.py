@@ -16,10 +16,9 @@ import pytest
 
 from tests.drafts import draft_of
 from tests.judge_server import Endpoint, serving, steps_answer
-from workbench.config import JudgeConfig, RewardConfig
-from workbench.config.run import RunConfig
+from workbench.config import JudgeConfig
 from workbench.errors import ConfigError, RewardError
-from workbench.rewards import Sandbox, score_group
+from workbench.rewards import RewardConfig, Sandbox, score_group
 from workbench.rewards.judges import (
     FILE,
     Judges,
@@ -33,6 +32,7 @@ from workbench.rewards.judges import (
 )
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.sharing import open_config
 
 KEY = "sk_judge_4711_secret"

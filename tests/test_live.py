@@ -16,11 +16,11 @@ from jupyter_client.manager import start_new_kernel
 import workbench as wb
 from tests.browsing import ROOT, visit
 from tests.credits import worked_credit
-from workbench import page_link
 from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.runs import start
 from workbench.ui.handlers.example import first_group
+from workbench.views import page_link
 from workbench.views.notebook import RunComparison, Watch, compare, open_in_page
 
 FAKE = "tests.fake_run"

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.config.run import RunConfig
 from workbench.data import Task
 from workbench.errors import ConfigError
 from workbench.policies.prompts import encode_prompt
 from workbench.schema import Example
 from workbench.training.generation import within_context
+from workbench.training.methods import RunConfig
 
 SHORT, LONG, ENDLESS = (Example("7 " * n) for n in (5, 50, 500))
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from workbench.config.run import RunConfig
 from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Credit
-from workbench.training.methods import grpo
+from workbench.training.methods import RunConfig, grpo
 from workbench.training.methods.base import Listeners
 from workbench.views.heatmap import credit_payload
 

@@ -13,7 +13,7 @@ from transformers import PretrainedConfig
 from transformers.cache_utils import DynamicCache
 
 from workbench.cli import main
-from workbench.config import RewardConfig, SamplingConfig
+from workbench.config import SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.policies import monte_carlo
@@ -22,7 +22,7 @@ from workbench.policies.monte_carlo import Prefix, monte_carlo_reward, sample_fr
 from workbench.policies.prompts import encode_prompt
 from workbench.policies.sampler import sample_group, sample_rows
 from workbench.policies.step_values import StepValues, estimate, label_rows
-from workbench.rewards import score_group
+from workbench.rewards import RewardConfig, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 

@@ -14,14 +14,14 @@ import torch
 
 from tests import reward_models
 from tests.in_this_process import numbers, train, trained, written
-from workbench.config import ModelConfig, PolicySection, RewardConfig
-from workbench.config.run import METHODS, RunConfig
+from workbench.config import ModelConfig, PolicySection
 from workbench.data import load_task
 from workbench.data.kinds import Pair
 from workbench.errors import ConfigError, PolicyError, TaskError
 from workbench.policies.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
+from workbench.rewards import RewardConfig
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.models.model import load_model, load_trained
 from workbench.rewards.reward import score_group
@@ -31,7 +31,7 @@ from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.training.building import measure_rows
-from workbench.training.methods import dpo, reward
+from workbench.training.methods import METHODS, RunConfig, dpo, reward
 from workbench.training.watching import pair_metrics
 
 SUMS = [(a, b) for a in range(2, 8) for b in range(3, 7)]

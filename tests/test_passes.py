@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from tests.stored_runs import config_of
-from workbench.config.run import RunConfig
 from workbench.credit import pass_losses
 from workbench.errors import CreditError, RunError
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import LossPass, LossSettings, RolloutPass
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 
 FLOAT32 = 1e-6

@@ -9,12 +9,13 @@ import threading
 
 import pytest
 
-from workbench.config import ModelConfig, RewardConfig, SamplingConfig
+from workbench.config import ModelConfig, SamplingConfig
 from workbench.data import load_task
 from workbench.errors import RewardCodeError, RewardError
 from workbench.policies.client import ModelWorker
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group
+from workbench.rewards import RewardConfig
 from workbench.schema import Example
 
 EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})

@@ -16,13 +16,12 @@ from transformers import TrainerCallback
 
 import workbench as wb
 from tests.stored_runs import config_of
-from workbench.config.run import RunConfig
+from workbench.checks.metrics import find_metric
 from workbench.credit import gae
 from workbench.errors import RunError
-from workbench.metrics import find_metric
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.ppo import build as build_trainer
 from workbench.training.ppo import ProcessPPOTrainer, value_losses

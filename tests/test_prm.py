@@ -16,7 +16,6 @@ from tests import reward_models
 from tests.in_this_process import numbers, train, written
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from workbench.config import ModelConfig
-from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_results
 from workbench.data.kinds import LabelledSteps, first_wrong
@@ -25,7 +24,7 @@ from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.model import ProcessModel, load_model
 from workbench.rundir import RunDir
 from workbench.training.labelled import UNKNOWN, step_losses, step_metrics, token_rows, until_first_error
-from workbench.training.methods import prm
+from workbench.training.methods import RunConfig, prm
 
 LABELS = ([1.0, 0.75, 0.0], [0.25], [1.0])
 

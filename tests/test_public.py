@@ -16,11 +16,12 @@ from starlette.testclient import TestClient
 from tests.drafts import draft_of
 from tests.stored_runs import store
 from workbench.cli.page import Place, place_of
-from workbench.config import JudgeConfig, RewardConfig, SamplingConfig
-from workbench.config.run import METHODS, RunConfig
+from workbench.config import JudgeConfig, SamplingConfig
 from workbench.errors import ConfigError, PolicyError, RewardError, RunError, TaskError
 from workbench.places import SHIPPED_ONLY
+from workbench.rewards import RewardConfig
 from workbench.schema import Example
+from workbench.training.methods import METHODS, RunConfig
 from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group, sample
 from workbench.ui.handlers.fields import tree_leaves, with_path

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workbench.config.reading import MAX_DEPTH, read_text, read_yaml
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
+from workbench.training.methods import RunConfig
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from tests.configs import merged
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from tests.waiting import wait_for
-from workbench.config.run import METHODS
-from workbench.metrics import find_metric
+from workbench.checks.metrics import find_metric
 from workbench.process.train import NotANumberError, Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import spawn
 from workbench.runs.processes import members
+from workbench.training.methods import METHODS
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer
 

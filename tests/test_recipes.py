@@ -11,12 +11,12 @@ from tests.in_this_process import trained
 from workbench import places
 from workbench.assets import recipes
 from workbench.cli.arguments import read_file
-from workbench.config.run import RunConfig, fill_from_task
 from workbench.data import group_of, load_task
 from workbench.policies.find import policy_path
 from workbench.rewards import Batch, load_reward, score_group
 from workbench.runs import Run, find_checkpoint, resolved
 from workbench.steps import PRESETS
+from workbench.training.methods import RunConfig, fill_from_task
 
 SMALL = (
     *("gsm8k", "short-stories", "qwen3-4b-format", "qwen3-4b", "text-to-sql-taught", "text-to-sql-judge"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.config.run import RunConfig
 from workbench.errors import redact, redact_known
 from workbench.rundir import RunDir
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.scoring import Note
 
 HF = "hf_" + "aB3" * 11

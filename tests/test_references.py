@@ -15,13 +15,13 @@ from tests.drafts import draft_of
 from tests.stored_runs import config_of, store
 from workbench.cli import main
 from workbench.config import ModelConfig
-from workbench.config.run import RunConfig
 from workbench.errors import PolicyError, RunError, WorkbenchError
-from workbench.places import check_language_model
+from workbench.policies.find import check_language_model
 from workbench.policies.load import load_policy
 from workbench.rewards.models.model import LocalModels
 from workbench.rundir.checkpoints import seal
 from workbench.runs import Run, resolved, start
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.reward_forms import run_as_reward
 
 FAKE = "tests.fake_run"

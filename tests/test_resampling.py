@@ -10,11 +10,11 @@ import torch
 from datasets import Dataset
 from trl import GRPOTrainer
 
-from workbench.config.run import RunConfig
 from workbench.credit import LOSS_TYPES
 from workbench.errors import ConfigError
 from workbench.policies.sampler import Sampled
 from workbench.training.generation import Share
+from workbench.training.methods import RunConfig
 from workbench.training.methods.grpo import build as build_trainer
 from workbench.training.trainer import ProcessGRPOTrainer
 

@@ -20,13 +20,12 @@ from tests.configs import merged
 from tests.ranks import running_on_ranks
 from tests.resumes import CONFIGURATIONS, configuration, difference
 from tests.stored_runs import config_of
-from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.process import train as process
 from workbench.process.train import Recorder, reason
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.trainer import ProcessGRPOTrainer
 

@@ -10,10 +10,10 @@ from tests.configs import merged, short_run
 from tests.in_this_process import trained
 from tests.stored_runs import config_of
 from workbench.config import ModelConfig
-from workbench.config.run import RunConfig
 from workbench.credit import assign_credit
 from workbench.rewards.models.model import LocalModels
 from workbench.rundir import RunDir
+from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer
 

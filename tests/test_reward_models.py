@@ -15,10 +15,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tests import reward_models
 from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from workbench.cli import main
-from workbench.config import ModelConfig, RewardConfig
+from workbench.config import ModelConfig
 from workbench.errors import RewardError
 from workbench.policies.client import ModelWorker
-from workbench.rewards import load_reward, score_group
+from workbench.rewards import RewardConfig, load_reward, score_group
 from workbench.rewards.models.formats import FORMATS, read_steps, sign_ids
 from workbench.rewards.models.model import LocalModels, classifier_ids
 from workbench.rewards.reward import reduced
@@ -283,7 +283,7 @@ def test_the_worker_scores_as_this_process_does_and_says_what_is_wrong(folders):
 def test_a_page_that_scores_with_models_held_elsewhere_loads_no_torch():
     code = """
 import sys
-from workbench.config import RewardConfig
+from workbench.rewards import RewardConfig
 from workbench.rewards import score_group
 from workbench.policies.client import ModelWorker
 from workbench.rewards.models.formats import guess_format

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig
 from workbench.errors import RewardError
-from workbench.rewards import Sandbox, load_reward, score_group
+from workbench.rewards import RewardConfig, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.schema import Group, RewardKind, Rollout
 from workbench.steps import StepPattern

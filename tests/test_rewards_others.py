@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from workbench.cli.rewards import named_rewards
-from workbench.config import RewardConfig
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardError, RewardValueError
-from workbench.rewards import Reward, load_reward, score_both, score_group
+from workbench.rewards import Reward, RewardConfig, load_reward, score_both, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rewards.source import kind_in, reward_functions
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
 
 VERL = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     right = solution_str.endswith(ground_truth)

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.drafts import draft_of, own_row
-from workbench.config import RewardConfig
-from workbench.rewards import Sandbox, score_group
+from workbench.rewards import RewardConfig, Sandbox, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.ui.handlers.scoring import rescore

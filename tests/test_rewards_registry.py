@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig
-from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.errors import RewardError
-from workbench.rewards import BUILTINS, Sandbox, load_reward, score_group
+from workbench.rewards import BUILTINS, RewardConfig, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rundir import RunDir
 from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.example import first_group
 from workbench.views.heatmap import credit_payload
 

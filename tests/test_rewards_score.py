@@ -12,13 +12,13 @@ import pytest
 
 from tests import reward_models
 from tests.judge_server import serving, steps_answer
-from workbench.config import ModelConfig, RewardConfig, SamplingConfig
+from workbench.config import ModelConfig, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.errors import RewardCodeError
 from workbench.policies.belief import policy_reward
 from workbench.policies.load import Policy
-from workbench.rewards import ErrorBudget, Reward, load_reward, score_both, score_completions, score_group
+from workbench.rewards import ErrorBudget, Reward, RewardConfig, load_reward, score_both, score_completions, score_group
 from workbench.rewards.builtin import BUILTINS
 from workbench.rewards.judges import Judges, judge_function
 from workbench.rewards.models.formats import FORMATS

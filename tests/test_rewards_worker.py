@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig
 from workbench.errors import RewardCodeError, RewardError, RewardTimeout, RewardValueError
-from workbench.rewards import Reward, Sandbox, load_reward
+from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward
 from workbench.rewards.protocol import Batch
 
 HEAD = "def reward(prompt, step, **columns):\n"

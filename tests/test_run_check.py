@@ -10,11 +10,11 @@ import pytest
 
 from workbench import cli, places, runs
 from workbench.assets import EMBEDDED
-from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.policies.find import policy_path
 from workbench.runs import check, devices
 from workbench.runs.check import checked
+from workbench.training.methods import RunConfig
 
 STEPS = {"name": "mine", "kind": "step", "code": "def mine(prompt, step, **columns):\n    return 1.0\n"}
 

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 from tests.credits import make_credit as scored_credit
 from tests.credits import make_rollout
-from workbench.config import RewardConfig
-from workbench.config.run import RunConfig
 from workbench.credit import credit_group
 from workbench.errors import RunError
+from workbench.rewards import RewardConfig
 from workbench.rundir import RunDir, checkpoints, metrics
 from workbench.schema import Credit, Group, RewardSummary, Rollout, ScoredGroup, Step, StepScores
+from workbench.training.methods import RunConfig
 
 
 @pytest.fixture

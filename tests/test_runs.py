@@ -19,12 +19,12 @@ import pytest
 
 from tests.configs import merged
 from workbench import runs
-from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.rundir import RunDir, RunStatus, checkpoints
 from workbench.rundir.metrics import resumed
 from workbench.runs import Run, compare, devices, entrypoint, list_runs, open_run, processes, spawn
 from workbench.runs.spawn import Standby
+from workbench.training.methods import RunConfig
 
 FAKE = "tests.fake_run"
 Start = Callable[..., Run]
@@ -176,7 +176,7 @@ def test_a_crash_nobody_watched_is_found_by_the_first_reader_and_written_once(tm
 
 def test_the_starter_killed_leaves_the_run_going_and_findable(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from workbench import runs; from workbench.config.run import RunConfig\n"
+        "import os, signal, sys; from workbench import runs; from workbench.training.methods import RunConfig\n"
         f"run = runs.start(RunConfig(name='a', task='obey'), sys.argv[1], module={FAKE!r})\n"
         "next(iter(run.follow())); os.kill(os.getpid(), signal.SIGKILL)"
     )

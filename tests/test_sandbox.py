@@ -19,9 +19,8 @@ import psutil
 import pytest
 
 from tests.drafts import draft_of, own_row
-from workbench.config import RewardConfig
 from workbench.errors import RewardError, RewardTimeout
-from workbench.rewards import Sandbox, load_reward, score_completions
+from workbench.rewards import RewardConfig, Sandbox, load_reward, score_completions
 from workbench.rewards import __main__ as limits
 from workbench.rewards.protocol import Batch
 from workbench.sandbox import client, isolate

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.configs import config_of
-from workbench.config import RewardConfig
 from workbench.config.rewards import weight_at
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
-from workbench.rewards import load_reward
+from workbench.rewards import RewardConfig, load_reward
 from workbench.schema import Credit
+from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build
 

@@ -17,8 +17,8 @@ from trl import GRPOTrainer
 
 from tests.in_this_process import trained
 from tests.ranks import on_ranks
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError
+from workbench.training.methods import RunConfig
 from workbench.training.script import accelerate_config, write_script
 
 pytestmark = pytest.mark.training

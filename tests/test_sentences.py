@@ -14,24 +14,22 @@ import pytest
 import workbench as wb
 from tests.credits import make_credit, make_rollout, worked_credit
 from workbench.checks import Finding, alarms, preflight_of
+from workbench.checks.metrics import group_metrics
 from workbench.credit import SCHEMES, compare_credits, gradient_shares, group_losses, loss_weights
-from workbench.metrics import group_metrics
 from workbench.schema import Credit, LossSettings, whole_percent
-from workbench.sentences import (
-    Sentence,
+from workbench.views.heatmap import credit_payload
+from workbench.views.run import about_run, mcnemar, paired_interval
+from workbench.views.sentences import (
     about_comparison,
     about_group,
     about_opened,
     about_probes,
-    about_run,
     about_token,
     about_wronged,
     find_surprises,
     group_facts,
-    mcnemar,
-    paired_interval,
 )
-from workbench.views.heatmap import credit_payload
+from workbench.views.wording import Sentence
 
 ASSETS = Path(__file__).parents[1] / "assets"
 PATTERN = wb.StepPattern(r"(?m)^\w+:", "starts")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.in_this_process import carry_out, numbers, trained, written
-from workbench.config.run import METHODS, RunConfig
+from workbench.checks.metrics import find_metric
 from workbench.data import load_task
 from workbench.data.kinds import Demonstration, LabelledSteps, Pair
 from workbench.errors import TaskError
-from workbench.metrics import find_metric
 from workbench.policies.load import load_policy
 from workbench.runs import Run
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.sft import token_rows
 from workbench.ui.handlers.run_follow import describe
 

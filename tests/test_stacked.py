@@ -12,7 +12,6 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
 from tests.in_this_process import carry_out, trained
-from workbench.config.run import RunConfig
 from workbench.places import ADAPTER
 from workbench.policies.load import Lora, Policy, load_policy, stacked
 from workbench.policies.sampler import sample_group, with_reference
@@ -20,7 +19,7 @@ from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.runs.export import card, export_model
 from workbench.schema import Example
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 
 TEXT = "Start with 7, add 5.\nStep 1: 7 + 5 = 12"
 MODULES = ("q_proj", "down_proj")

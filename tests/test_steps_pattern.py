@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.config.run import RunConfig
 from workbench.errors import PatternError, PatternSyntaxError, PatternTooSlow, TooManySteps
 from workbench.steps import PRESETS, StepPattern, split_preview, split_steps
+from workbench.training.methods import RunConfig
 
 
 def test_a_presets_name_alone_is_its_pattern() -> None:

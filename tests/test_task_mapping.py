@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from workbench.config import TaskSection
-from workbench.config.run import RunConfig
 from workbench.data import load_rows, load_task, read_rows, tasks
 from workbench.data.kinds import recognised, taken
 from workbench.data.read import Row
 from workbench.errors import ConfigError, TaskError
 from workbench.runs.check import checked
+from workbench.training.methods import RunConfig
 
 USER, ASSISTANT = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
 VERL = {

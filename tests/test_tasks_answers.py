@@ -10,13 +10,13 @@ import pytest
 from datasets import Dataset
 
 import workbench as wb
-from workbench.config.run import RunConfig
 from workbench.data import Task, preview_of
 from workbench.errors import TaskError, WorkbenchError
 from workbench.rewards import score_group
 from workbench.runs.check import checked
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
 
 OWN = [{"problem": f"{n} trays of 402?", "answer": str(402 * n)} for n in range(1, 13)]
 COUNTDOWN = {

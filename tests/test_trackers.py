@@ -13,9 +13,9 @@ import pytest
 from transformers import TrainerCallback, integrations
 
 from tests.credits import make_credit, make_rollout
-from workbench.config.run import RunConfig
 from workbench.process.train import track_run
 from workbench.rundir import RunDir
+from workbench.training.methods import RunConfig
 
 ROWS = [
     {"step": n, "time": 1.0 + n, "loss": 0.5 / n, "zero_spread_share": 0.9, "kl": math.nan, "note": "text"}

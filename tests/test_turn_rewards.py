@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.config import RewardConfig
-from workbench.rewards import Sandbox, load_reward
+from workbench.rewards import RewardConfig, Sandbox, load_reward
 from workbench.rewards.builtin.steps import call_needed, call_parses, observation_used, turns_penalty
 from workbench.rewards.reward import score_completions, score_split
 from workbench.schema import Group, Rollout, Step

@@ -14,13 +14,13 @@ from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import PATTERN, draft_of, own_row, with_values
 from tests.stored_runs import store
 from workbench.config import SamplingConfig
-from workbench.config.run import RunConfig
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.rundir.metrics import resumed
 from workbench.schema import Group, Step
 from workbench.steps import Split, pattern
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
 from workbench.ui.handlers import sharing as imports
 from workbench.ui.handlers.example import (

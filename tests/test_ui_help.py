@@ -7,9 +7,10 @@ import json
 import pytest
 
 from tests.credits import worked_credit
+from workbench.checks.metrics import METRICS, find_metric
 from workbench.credit import SCHEMES
-from workbench.metrics import METRICS, PANELS, find_metric
 from workbench.ui.handlers.help import guide, live_numbers
+from workbench.views.panels import PANELS
 
 
 def test_the_first_token_is_explained_where_none_is_pinned() -> None:

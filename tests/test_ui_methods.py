@@ -10,8 +10,8 @@ import pytest
 
 from tests.drafts import draft_of, with_values
 from workbench.config import leaves
-from workbench.config.run import METHODS, RunConfig
 from workbench.errors import ConfigError, RewardError
+from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.fields import (
     INSPECTED,

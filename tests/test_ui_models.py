@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from workbench.config import RewardConfig
 from workbench.config.rewards import RUBRIC
 from workbench.errors import ConfigError, RewardError
+from workbench.rewards import RewardConfig
 from workbench.ui.handlers.page_state import RewardRow, row_of
 from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, form_values, row_from
 from workbench.ui.handlers.session import Busy, Cancelled, Works

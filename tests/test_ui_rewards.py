@@ -14,8 +14,7 @@ import pytest
 
 from tests.drafts import draft_of, own_row
 from tests.waiting import wait_for
-from workbench.config import RewardConfig
-from workbench.rewards import BUILTINS, Sandbox
+from workbench.rewards import BUILTINS, RewardConfig, Sandbox
 from workbench.rewards.source import saved_rewards
 from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import rewards as handlers

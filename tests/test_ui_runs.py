@@ -21,11 +21,10 @@ from fastapi.testclient import TestClient
 from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from workbench.config import LoraConfig
-from workbench.config.run import RunConfig
 from workbench.errors import RunError
-from workbench.metrics import is_drawn
 from workbench.rundir.metrics import resumed
 from workbench.runs import discard, list_runs, open_run, trashed
+from workbench.training.methods import RunConfig
 from workbench.ui.door import Door
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers import run_follow, run_rollouts, runs
@@ -34,6 +33,7 @@ from workbench.ui.handlers.run_setup import Pace, estimate, measured_pace
 from workbench.ui.handlers.runs import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.session import Services
 from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
+from workbench.views.panels import is_drawn
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from tests.drafts import PATTERN, draft_of, own_row, with_values
-from workbench.config.run import RunConfig
 from workbench.credit import credit_group, loss_weights
 from workbench.data import load_task
 from workbench.rewards import Reward, Sandbox, score_group
 from workbench.runs import resolved
 from workbench.schema import Credit, Group
 from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.fields import credit_section, every_leaf

@@ -13,14 +13,14 @@ import pytest
 from pydantic import ValidationError
 
 from tests.drafts import draft_of, own_row, with_values
-from workbench.config import ModelConfig, RewardConfig
-from workbench.config.run import RunConfig
+from workbench.config import ModelConfig
 from workbench.errors import RewardError
 from workbench.policies.step_values import StepValues
-from workbench.rewards import Sandbox
+from workbench.rewards import RewardConfig, Sandbox
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
 from workbench.steps import pattern as pattern_module
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers import reward_forms as handlers
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.example import find_task

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.drafts import draft_of, with_values
-from workbench.config.run import RunConfig
 from workbench.errors import TaskError
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.example import choose_example, preview, read_as
 from workbench.ui.handlers.fields import credit_section
 from workbench.ui.handlers.page_state import PageState

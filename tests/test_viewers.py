@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import Error as PlaywrightError
 
 from tests.browsing import SECONDS, App, free_port, serve, with_token
-from workbench.config.run import RunConfig
 from workbench.rundir import RunDir
+from workbench.training.methods import RunConfig
 
 VIEWERS, ROWS = 20, 60
 

@@ -15,12 +15,12 @@ from tests import reward_models
 from tests.stored_runs import config_of, store
 from tests.test_pairs import SUMS, completion_logprobs, configuration, numbers, written
 from tests.watched import before_and_now
-from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
 from workbench.runs import Run
 from workbench.schema import WatchedRow
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.watching import completion
 from workbench.ui.handlers import run_follow, run_rollouts

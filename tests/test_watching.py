@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.stored_runs import config_of
-from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.rundir import RunDir
 from workbench.runs import Run
+from workbench.training.methods import RunConfig
 
 pytestmark = pytest.mark.training
 

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from workbench.config import LoraConfig, ModelConfig, PolicySection
-from workbench.config.run import RunConfig
 from workbench.policies.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
@@ -19,7 +18,7 @@ from workbench.rewards.models.model import load_model, load_trained
 from workbench.runs.check import checked
 from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.saving import on_full_weights
 
 ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}

@@ -16,9 +16,8 @@ import torch
 from transformers import TrainerCallback
 
 from tests.resumes import CLERK
-from workbench.config.run import RunConfig
 from workbench.schema import WatchedRow
-from workbench.training.methods import METHODS, dpo, prm
+from workbench.training.methods import METHODS, RunConfig, dpo, prm
 from workbench.training.methods.base import Listeners
 
 SCHEMES = ("process", "outcome, distinct", "outcome, redrawn", "process, played")

@@ -11,13 +11,10 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from workbench import hooks
-
 if TYPE_CHECKING:
     from workbench.checks.preflight import preflight
     from workbench.checks.probes import probe
     from workbench.checks.reward_check import check_reward
-    from workbench.config.run import RunConfig
     from workbench.credit import assign_credit, compare_credits, credit_group
     from workbench.data import group_of, load_groups, load_task
     from workbench.policies.belief import beliefs, with_importances
@@ -28,19 +25,26 @@ if TYPE_CHECKING:
     from workbench.runs import (
         default_workspace,
         label_steps,
-        list_runs,
         make_demonstrations,
         make_pairs,
         mix_rows,
-        open_run,
-        train,
-        train_to_end,
     )
     from workbench.schema import Credit, Example, Group, Rollout, ScoredGroup, Step, StepScores
     from workbench.steps import StepPattern, align_steps, split_steps, token_texts
+    from workbench.training.methods import RunConfig
     from workbench.views import show
     from workbench.views.heatmap import heatmap
-    from workbench.views.notebook import Progress, RunComparison, compare, open_in_page, watch
+    from workbench.views.notebook import (
+        Progress,
+        RunComparison,
+        compare,
+        list_runs,
+        open_in_page,
+        open_run,
+        train,
+        train_to_end,
+        watch,
+    )
 
 __all__ = [
     "Credit",
@@ -102,13 +106,16 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 _MODULES = {
-    "workbench.config.run": ("RunConfig",),
+    "workbench.training.methods": ("RunConfig",),
     "workbench.checks.preflight": ("preflight",),
     "workbench.checks.probes": ("probe",),
     "workbench.credit": ("assign_credit", "compare_credits", "credit_group"),
     "workbench.views": ("show",),
     "workbench.views.heatmap": ("heatmap",),
-    "workbench.views.notebook": ("Progress", "RunComparison", "compare", "open_in_page", "watch"),
+    "workbench.views.notebook": (
+        *("Progress", "RunComparison", "compare", "list_runs", "open_in_page", "open_run", "train", "train_to_end"),
+        "watch",
+    ),
     "workbench.policies.belief": ("beliefs", "with_importances"),
     "workbench.policies.load": ("load_policy",),
     "workbench.policies.monte_carlo": ("step_values",),
@@ -116,10 +123,7 @@ _MODULES = {
     "workbench.rewards": ("Reward", "score_both", "score_group"),
     "workbench.checks.reward_check": ("check_reward",),
     "workbench.data": ("group_of", "load_groups", "load_task"),
-    "workbench.runs": (
-        *("default_workspace", "label_steps", "list_runs", "make_demonstrations", "make_pairs", "mix_rows"),
-        *("open_run", "train", "train_to_end"),
-    ),
+    "workbench.runs": ("default_workspace", "label_steps", "make_demonstrations", "make_pairs", "mix_rows"),
     "workbench.schema": ("Credit", "Example", "Group", "Rollout", "ScoredGroup", "Step", "StepScores"),
     "workbench.steps": ("StepPattern", "align_steps", "split_steps", "token_texts"),
 }
@@ -134,11 +138,6 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-hooks.watch = lambda run, *panels, every: import_module("workbench.views.notebook").watch(run, *panels, every=every)
-hooks.find_checkpoint = lambda reference: import_module("workbench.runs").find_checkpoint(reference)
-hooks.reward_kind = lambda name, code: import_module("workbench.rewards.source").kind_of_reward(name, code)
-
-
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext workbench``; where IPython runs already, importing the package does the same."""
     import_module("workbench.views").register(shell)
@@ -150,4 +149,3 @@ def __dir__() -> list[str]:
 
 if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
     load_ipython_extension(_shell)
-hooks.reward_in_file = lambda text: import_module("workbench.rewards.source").reward_in_file(text)

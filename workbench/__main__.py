@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from workbench.errors import WorkbenchError
-from workbench.page_link import check_port_of
+from workbench.views.page_link import check_port_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:

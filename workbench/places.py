@@ -7,15 +7,13 @@ holds; of a Hub id nothing is known here, and the loaders say what is wrong with
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from workbench import hooks
-from workbench.errors import PolicyError, did_you_mean, shown
+from workbench.errors import did_you_mean, shown
 
 Repository = Literal["model", "dataset"]
 RUN = "run:"
@@ -47,17 +45,6 @@ def local_path(name: str) -> Path | None:
 def is_of_run(name: str | None) -> bool:
     """Return whether a name stands for a checkpoint of a run."""
     return name is not None and name.startswith(RUN)
-
-
-def checkpoint_or(name: str) -> str:
-    """The folder of a run's checkpoint where ``name`` stands for one of the default workspace; any other name as it is.
-
-    Raises RunError for a run or checkpoint that is not there.
-    """
-    if not is_of_run(name):
-        return name
-    assert hooks.find_checkpoint is not None  # the package's root has filled it in
-    return str(hooks.find_checkpoint(name))
 
 
 def absolute(name: str) -> str:
@@ -121,22 +108,3 @@ STEP_FORMAT, STEP_SEPARATOR, STEP_BETA = "step_format", "step_separator", "step_
 """Settings of a process reward model that was trained here, which say what it reads; public models have neither."""
 END_TOKEN = "end_token"
 """Setting of a classifier that was trained here: whether plain text ends with the end-of-sequence token."""
-_SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
-
-
-def check_language_model(path: str, *, may_judge: bool = False) -> None:
-    """Raises PolicyError for the folder of a classifier or reward model, which transformers would load and sample from.
-
-    ``may_judge``: a language model that was trained to judge steps by the signs it writes after them is one, too.
-    """
-    folder = local_path(checkpoint_or(path))
-    try:
-        config = {} if folder is None else json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):  # an adapter's folder, or one that does not load
-        return
-    advice = "give a language model as the policy, and this one as a reward (model.path of a reward, --reward-model)"
-    kind = str((config.get("architectures") or [""])[0])
-    if kind.endswith(_SCORERS):
-        raise PolicyError(f"policy {path!r} is a {kind}, which scores text and writes none; {advice}")
-    if not may_judge and (form := config.get(STEP_FORMAT)) is not None:
-        raise PolicyError(f"policy {path!r} is a process reward model of format {form!r}, which judges steps; {advice}")

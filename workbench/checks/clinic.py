@@ -29,11 +29,10 @@ import numpy as np
 from workbench.assets import ASSETS, FIRST_GROUP
 from workbench.checks.preflight import Finding, Level, worst_level
 from workbench.checks.probes import probe
-from workbench.config import RewardConfig
 from workbench.credit import credit_groups
 from workbench.errors import ConfigError, RewardTimeout, WorkbenchError, cut
 from workbench.files import read_json
-from workbench.rewards import Reward, Sandbox, load_reward, score_group
+from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import Batch
 from workbench.rewards.reward import Models
 from workbench.rewards.source import functions_in

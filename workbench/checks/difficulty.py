@@ -20,6 +20,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from workbench.data.made import right_of
 from workbench.errors import CreditError
 from workbench.schema import ScoredGroup
 
@@ -88,12 +89,6 @@ class Difficulty:
             "dead_share": {str(size): self.dead_share(size) for size in SIZES},
             "proposed_group_size": self.proposed,
         }
-
-
-def right_of(group: ScoredGroup, right_from: float) -> tuple[int, int]:
-    """Right answers of a group, and its answers with an outcome."""
-    outcomes = [outcome for outcome in group.outcomes or () if outcome is not None]
-    return sum(outcome >= right_from for outcome in outcomes), len(outcomes)
 
 
 def _log_beta(a: int, b: int) -> float:

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.checks.alarms import MOSTLY_UNSCORED, PHANTOM, WRONGED
-from workbench.config import CreditConfig, RewardConfig
+from workbench.config import CreditConfig
 from workbench.credit import credit_groups, why_no_spread
 from workbench.errors import ConfigError, CreditError, RewardError
-from workbench.rewards import Reward, Sandbox, load_reward, score_group
+from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
 from workbench.rewards.watch import DROWNED, correlation, tell_apart

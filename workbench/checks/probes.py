@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Target
-from workbench.config import RewardConfig
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
-from workbench.rewards import Reward, Sandbox, load_reward, score_completions, score_group
+from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_completions, score_group
 from workbench.rewards.reward import Models, settle
 from workbench.schema import Credit, Group, Rollout, ScoredGroup, StepScores, counted, signed
 from workbench.steps import Split, StepPattern, split_answers, split_preview

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.checks.difficulty import auc
-from workbench.config import RewardConfig
 from workbench.errors import ConfigError, RewardError, TaskError
+from workbench.rewards import RewardConfig
 from workbench.rewards.builtin.steps import given_labels
 from workbench.rewards.reward import Models, Reward, load_reward, score_completions
 from workbench.sandbox.client import Sandbox

@@ -23,9 +23,9 @@ from workbench import runs
 from workbench.cli.rewards import named_rewards, put_reward_settings
 from workbench.config import ModelFormat, Reduction, Section
 from workbench.config.reading import read_text, read_yaml
-from workbench.config.run import METHODS, SHORTHAND, RunConfig, fill_from_task
 from workbench.config.section import path_of
 from workbench.errors import ConfigError, cut, did_you_mean
+from workbench.training.methods import METHODS, SHORTHAND, RunConfig, fill_from_task
 
 Workspace = Annotated[Path | None, "folder that holds the runs; none for $WORKBENCH_WORKSPACE, else ./workspace"]
 AtLeastOne = Annotated[int, Field(ge=1)]

@@ -12,9 +12,9 @@ from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings
 from workbench.cli.groups import GroupFile, example_of, read_group, sampled_group
 from workbench.cli.rewards import set_sandbox
-from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.schema import Group
+from workbench.training.methods import RunConfig
 
 
 def preflight(

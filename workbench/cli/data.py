@@ -13,11 +13,11 @@ from pydantic_settings import CliPositionalArg
 from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import named_rewards, rewards_of_word, set_sandbox
-from workbench.config import RewardConfig
 from workbench.config.section import of_text
 from workbench.data import TASKS, labelled_groups, load_task, preview_of, read_groups
 from workbench.errors import ConfigError, TaskError, cut
 from workbench.files import encode
+from workbench.rewards import RewardConfig
 from workbench.schema.numbers import counted
 from workbench.steps import PRESETS
 from workbench.views.cards import table, visible

@@ -15,8 +15,7 @@ from workbench.checks import splitting_findings
 from workbench.checks.difficulty import auc
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.rewards import set_sandbox
-from workbench.config import LabelFormat, RewardConfig, SamplingConfig
-from workbench.config.run import RunConfig
+from workbench.config import LabelFormat, SamplingConfig
 from workbench.credit import compare_credits, credit_group
 from workbench.data import load_task
 from workbench.data.made import refuse_to_overwrite
@@ -24,9 +23,10 @@ from workbench.errors import ConfigError, TaskError, cut
 from workbench.policies.find import check_there
 from workbench.policies.prompts import plain_prompt_note, turn_end_note
 from workbench.policies.step_values import StepValues
-from workbench.rewards import Reward, score_both, score_group
+from workbench.rewards import Reward, RewardConfig, score_both, score_group
 from workbench.runs import making
 from workbench.schema import Example, Group, counted
+from workbench.training.methods import RunConfig
 from workbench.views.cards import number, table, visible
 from workbench.views.heatmap import heatmap
 

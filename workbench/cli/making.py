@@ -13,9 +13,9 @@ from workbench.checks import Difficulty
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
 from workbench.cli.groups import read_group
 from workbench.cli.rewards import set_sandbox
-from workbench.config.run import RunConfig
 from workbench.data.made import refuse_to_overwrite
 from workbench.runs import making
+from workbench.training.methods import RunConfig
 
 Out = Annotated[Path, "the JSONL file to write"]
 PerGroup = Annotated[AtLeastOne, "at most, of the answers to one prompt"]

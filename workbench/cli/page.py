@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 from workbench.cli.arguments import Result, Workspace
 from workbench.errors import ConfigError, shown
 from workbench.files import encode
-from workbench.page_link import PORT
 from workbench.places import WORKSPACE
+from workbench.views.page_link import PORT
 
 VARIABLE = "WORKBENCH_PUBLIC"
 FRAMED_BY = ("https://huggingface.co",)

@@ -14,13 +14,13 @@ from workbench import runs
 from workbench.config import ModelFormat, Reduction
 from workbench.config.reading import read_text, read_yaml
 from workbench.config.rewards import read_schedule
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RewardCodeError, cut
 from workbench.places import is_of_run
 from workbench.rewards import find_builtin
 from workbench.rewards.models.formats import guess_format
 from workbench.rewards.source import reward_functions, reward_in_file
 from workbench.sandbox.client import shared_sandbox
+from workbench.training.methods import RunConfig
 
 
 def named_rewards(options: Mapping[str, Any], workspace: Path | None) -> list[dict[str, Any]]:

@@ -14,10 +14,10 @@ from workbench import runs
 from workbench.assets import load_example, recipes
 from workbench.cli import show
 from workbench.cli.arguments import AtLeastOne, Result, Settings, Workspace, say
-from workbench.config.run import RunConfig
 from workbench.config.shared import Sharding
 from workbench.errors import ConfigError, did_you_mean
 from workbench.runs import export as exporting
+from workbench.training.methods import RunConfig
 from workbench.views.cards import table
 
 RECIPE = "recipe:"

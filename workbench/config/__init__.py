@@ -1,7 +1,7 @@
 """The configuration of one run: a tree of typed sections, pydantic models with help texts and ranges.
 
 The sections are here for everybody below the training methods (``SharedConfig`` is a run whose method is not known
-more closely); ``RunConfig``, which knows the methods there are, is in ``config.run`` above these.
+more closely); ``RunConfig``, which knows the methods there are, is beside them (``training.methods``).
 Importing any of this loads neither torch, TRL nor gradio.
 """
 
@@ -18,7 +18,7 @@ from workbench.config.rewards import (
     ModelFormat,
     MonteCarloConfig,
     Reduction,
-    RewardConfig,
+    RewardSection,
 )
 from workbench.config.section import OTHER_NAMES, Leaf, Section, leaves
 from workbench.config.shared import RUN_NAME, MethodSection, Origin, RunSection, Sharding, SharedConfig, run_name_of
@@ -46,7 +46,7 @@ __all__ = [
     "PolicySection",
     "PromptSection",
     "Reduction",
-    "RewardConfig",
+    "RewardSection",
     "RunSection",
     "SamplingConfig",
     "Section",

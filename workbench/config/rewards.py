@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from workbench import hooks
 from workbench.config.section import Section
-from workbench.places import SHIPPED_ONLY
 from workbench.schema import RewardKind
 
 Point = tuple[int, float]
@@ -166,7 +163,9 @@ class JudgeConfig(Section):
 ScheduledWeight = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 
 
-class RewardConfig(Section):
+class RewardSection(Section):
+    """A reward function. ``rewards.RewardConfig`` also reads it from a file and finds its kind."""
+
     name: str
     """A built-in reward's name, the name of your own function in `code`, or FILE.py::NAME to read it from a file."""
     kind: RewardKind = "step"
@@ -220,30 +219,6 @@ class RewardConfig(Section):
     def _parts(self) -> tuple[object, ...]:
         """Return the fields of which one at most is set; without any, the name says what it is."""
         return self.code, self.model, self.judge, self.monte_carlo, self.belief
-
-    @model_validator(mode="before")
-    @classmethod
-    def _kind_is_its_function_s(cls, data: Any) -> Any:
-        if callable(data):
-            name = getattr(data, "__name__", "reward")
-            raise ValueError(
-                f"a run is a process of its own, which takes source and no function; give RewardConfig(name={name!r}, "
-                f"code=inspect.getsource({name})), or train in this process with ProcessGRPOTrainer"
-            )
-        if isinstance(data, Mapping) and "trusted" in data:  # a run of version 0.4 says so of each of its functions
-            data = {name: value for name, value in data.items() if name != "trusted"}
-        name = data.get("name") if isinstance(data, Mapping) else None
-        if isinstance(name, str) and ".py" in name and not data.get("code") and not os.environ.get(SHIPPED_ONLY):
-            assert hooks.reward_in_file is not None  # the package's root has filled it in
-            found = hooks.reward_in_file(name)
-            data = {**found, **data, "name": found["name"]}
-        is_function = isinstance(data, Mapping) and not any(
-            data.get(part) for part in ("model", "judge", "monte_carlo", "belief")
-        )
-        if not is_function or "kind" in data or not isinstance(data.get("name"), str):
-            return data
-        assert hooks.reward_kind is not None  # the package's root has filled it in
-        return {**data, "kind": hooks.reward_kind(data["name"], data.get("code"))}
 
     @model_validator(mode="after")
     def _has_one_weight(self) -> Self:

@@ -18,7 +18,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from workbench.config.engine import EngineSection, check_engine
 from workbench.config.policy import OptimiserSection, PolicySection
 from workbench.config.reading import write_yaml
-from workbench.config.rewards import ModelFormat, RewardConfig
+from workbench.config.rewards import ModelFormat, RewardSection
 from workbench.config.section import Section
 from workbench.config.task import EnvironmentSection, PromptSection, TaskSection
 from workbench.errors import ConfigError
@@ -111,7 +111,7 @@ class MethodSection(Section):
         return self.name
 
     @property
-    def reward_functions(self) -> Sequence[RewardConfig]:
+    def reward_functions(self) -> Sequence[RewardSection]:
         """The reward functions that a run loads."""
         return ()
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.checks.difficulty import right_of
 from workbench.data.chain_arithmetic import SYMBOL, Chain, labelled_answer, noisy_results
 from workbench.data.kinds import PROMPTS, kind_of
 from workbench.data.read import SHIPPED, read_rows
@@ -219,3 +218,9 @@ def labelled_groups(
     return load_groups(
         name, tokenizer=tokenizer, format=format, limit=limit, columns=columns, skip_bad_rows=skip_bad_rows
     )
+
+
+def right_of(group: ScoredGroup, right_from: float) -> tuple[int, int]:
+    """Right answers of a group, and its answers with an outcome."""
+    outcomes = [outcome for outcome in group.outcomes or () if outcome is not None]
+    return sum(outcome >= right_from for outcome in outcomes), len(outcomes)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.assets import GSM8K
-from workbench.config import PromptSection, RewardConfig, TaskSection
+from workbench.config import PromptSection, TaskSection
 from workbench.config.task import DRAWN, joined
 from workbench.data import calculator, chain_arithmetic
 from workbench.data.formats import stepwise_rows
@@ -40,6 +40,7 @@ from workbench.data.kinds import (
 from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows, row_of
 from workbench.errors import TaskError, did_you_mean, shown
 from workbench.places import SHIPPED_ONLY, local_path
+from workbench.rewards import RewardConfig
 from workbench.rewards.answers import golds_of, read_number
 from workbench.rewards.builtin import BUILTINS
 from workbench.schema import EXTRACTED, Example, counted

@@ -47,11 +47,11 @@ from transformers import TrainerControl, TrainerState, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
+from workbench.checks.metrics import group_metrics
 from workbench.config import EngineSection, SharedConfig
 from workbench.credit import credit_groups, length_normalisers
 from workbench.errors import EngineError, cut
 from workbench.files import encode, read_json
-from workbench.metrics import group_metrics
 from workbench.places import ADAPTER
 from workbench.policies.find import policy_path
 from workbench.policies.load import SETTINGS, without_weights

@@ -39,14 +39,14 @@ from typing import Any
 
 import torch
 
-from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
+from workbench.config import BeliefConfig, SamplingConfig
 from workbench.data.chain_arithmetic import reference_of
 from workbench.errors import PolicyError, RewardError
 from workbench.policies.load import Policy, context_length, load_policy
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import encode_prompt, thinking_open
 from workbench.policies.step_values import StepValues, breakthroughs, differences
-from workbench.rewards import Reward, Score, score_group
+from workbench.rewards import Reward, RewardConfig, Score, score_group
 from workbench.rewards.answers import answer_introduction, golds_of, reasoning_and_answer, texts_of
 from workbench.schema import Group, Prompt, Rollout, prompt_text
 from workbench.steps import StepPattern, split_leniently, step_texts, token_texts

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from workbench.config import BeliefConfig, EnvironmentSection, ModelConfig, PromptSection, RewardConfig, SamplingConfig
+from workbench.config import BeliefConfig, EnvironmentSection, ModelConfig, PromptSection, SamplingConfig
 from workbench.errors import ChildError, PatternError, RewardError, WorkbenchError
-from workbench.places import checkpoint_or
 from workbench.policies.find import check_there
 from workbench.policies.step_values import StepValues
+from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import Score
+from workbench.rundir.finding import checkpoint_or
 from workbench.sandbox.child import Child
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import StepPattern

@@ -16,9 +16,11 @@ from huggingface_hub import try_to_load_from_cache
 from workbench.assets import EMBEDDED
 from workbench.config import PolicySection
 from workbench.errors import PolicyError, did_you_mean, shown
-from workbench.places import checkpoint_or, default_workspace, hub_problem, is_hub_id, local_path, no_folder
+from workbench.places import STEP_FORMAT, default_workspace, hub_problem, is_hub_id, local_path, no_folder
+from workbench.rundir.finding import checkpoint_or
 
 GGUF = ".gguf"
+_SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
 
 
 def policy_path(name: str) -> str:
@@ -119,3 +121,21 @@ def base_and_adapters(section: PolicySection) -> tuple[str, dict[str, float]]:
         return policy_path(base_of(Path(where))), {where: 1.0}
     merged = {policy_path(name): weight for name, weight in section.merge.items()}
     return where, merged | ({} if section.adapter is None else {policy_path(section.adapter): 1.0})
+
+
+def check_language_model(path: str, *, may_judge: bool = False) -> None:
+    """Raises PolicyError for the folder of a classifier or reward model, which transformers would load and sample from.
+
+    ``may_judge``: a language model that was trained to judge steps by the signs it writes after them is one, too.
+    """
+    folder = local_path(checkpoint_or(path))
+    try:
+        config = {} if folder is None else json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # an adapter's folder, or one that does not load
+        return
+    advice = "give a language model as the policy, and this one as a reward (model.path of a reward, --reward-model)"
+    kind = str((config.get("architectures") or [""])[0])
+    if kind.endswith(_SCORERS):
+        raise PolicyError(f"policy {path!r} is a {kind}, which scores text and writes none; {advice}")
+    if not may_judge and (form := config.get(STEP_FORMAT)) is not None:
+        raise PolicyError(f"policy {path!r} is a process reward model of format {form!r}, which judges steps; {advice}")

@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-from workbench.config import RewardConfig, SamplingConfig
+from workbench.config import SamplingConfig
 from workbench.errors import ConfigError
 from workbench.policies.load import Policy
 from workbench.policies.prompts import StopStrings, encode_prompt, thinking_open
 from workbench.policies.sampler import Sampled, ended, sample_rows, to_rollout
 from workbench.policies.step_values import StepValues, differences, estimate
-from workbench.rewards import Batch, Reward, Score, load_reward, score_group
+from workbench.rewards import Batch, Reward, RewardConfig, Score, load_reward, score_group
 from workbench.schema import Group, Prompt, Rollout
 from workbench.steps import StepPattern, answer_texts
 

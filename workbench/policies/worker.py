@@ -12,13 +12,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.config import BeliefConfig, ModelConfig, RewardConfig
+from workbench.config import BeliefConfig, ModelConfig
 from workbench.errors import PolicyError, RewardError, WorkbenchError
 from workbench.policies.belief import BeliefReward, with_importances
 from workbench.policies.decoding import decoding_of
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
 from workbench.policies.sampler import sample_group, with_reference
+from workbench.rewards import RewardConfig
 from workbench.rewards.models.model import LocalModels, changed
 from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.sandbox.client import shared_sandbox

@@ -29,13 +29,13 @@ from transformers.utils import logging as transformers_logging
 
 from workbench.checks import alarms
 from workbench.config import SharedConfig
-from workbench.config.run import METHODS, RunConfig
 from workbench.errors import EngineError, RewardError, RunError, WorkbenchError
 from workbench.files import no_room
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb, saved
 from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, LossPass, WatchedRow, counted
+from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners, Trainer
 from workbench.views.heatmap import heatmap
 from workbench.weights import RENAMED, is_out_of_memory

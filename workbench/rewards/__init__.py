@@ -15,6 +15,7 @@ from workbench.rewards.reward import (
     split_group,
     texts_after_thinking,
 )
+from workbench.rewards.source import RewardConfig
 from workbench.sandbox.client import Sandbox, SandboxPool
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Builtin",
     "ErrorBudget",
     "Reward",
+    "RewardConfig",
     "Sandbox",
     "SandboxPool",
     "Score",

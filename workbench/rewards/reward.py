@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
-from workbench.config import ModelConfig, Reduction, RewardConfig
+from workbench.config import ModelConfig, Reduction
 from workbench.config.rewards import Point, weight_at
 from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.answers import without_thinking
@@ -38,6 +38,7 @@ from workbench.rewards.protocol import (
     kind_of,
     read_signature,
 )
+from workbench.rewards.source import RewardConfig
 from workbench.sandbox.child import read_prints
 from workbench.sandbox.client import Sandbox, SandboxFunction, shared_sandbox
 from workbench.schema import Group, Prompt, RewardKind, RewardSummary, Rollout, ScoredGroup, StepScores

@@ -9,17 +9,22 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import os
 import re
 import threading
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RewardConfig
+from pydantic import model_validator
+
 from workbench.config.reading import read_text
+from workbench.config.rewards import RewardSection
 from workbench.errors import ConfigError, RewardCodeError, RewardError, cut, shown
 from workbench.files import replace_file
+from workbench.places import SHIPPED_ONLY
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.others import scores_steps, tool_of
 from workbench.rewards.protocol import form_of, kind_of, step_arguments
@@ -165,6 +170,31 @@ def chosen_function(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunction
     public = [function for key, function in functions.items() if not key.startswith("_")]
     only = public[0] if len(public) == 1 else None
     return functions.get(name) or functions.get("reward") or only
+
+
+class RewardConfig(RewardSection):
+    """A reward of a run. Its kind is by default what its function does; ``name`` may be FILE.py::NAME."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_the_function(cls, data: Any) -> Any:
+        if callable(data):
+            name = getattr(data, "__name__", "reward")
+            raise ValueError(
+                f"a run is a process of its own, which takes source and no function; give RewardConfig(name={name!r}, "
+                f"code=inspect.getsource({name})), or train in this process with ProcessGRPOTrainer"
+            )
+        if not isinstance(data, Mapping):
+            return data
+        data = {name: value for name, value in data.items() if name != "trusted"}  # which version 0.4 said of functions
+        name = data.get("name")
+        if isinstance(name, str) and ".py" in name and not data.get("code") and not os.environ.get(SHIPPED_ONLY):
+            found = reward_in_file(name)
+            data = {**found, **data, "name": found["name"]}
+        is_function = not any(data.get(part) for part in ("model", "judge", "monte_carlo", "belief"))
+        if is_function and "kind" not in data and isinstance(data.get("name"), str):
+            data["kind"] = kind_of_reward(data["name"], data.get("code"))
+        return data
 
 
 # --- one's own functions: <workspace>/rewards/NAME.py -----------------------------------------------------------------

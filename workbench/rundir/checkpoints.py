@@ -36,7 +36,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from workbench.config import RUN_NAME, RewardConfig, SharedConfig
+from workbench.config import RUN_NAME, RewardSection, SharedConfig
 from workbench.errors import RunError, redact_known
 from workbench.files import encode, read_json, replace_file, sha256, sync
 
@@ -290,7 +290,7 @@ def write_rewards(folder: Path, config: SharedConfig, sources: Mapping[str, str]
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def described(reward: RewardConfig) -> dict[str, Any]:
+def described(reward: RewardSection) -> dict[str, Any]:
     """The settings, and of a reward model in a folder its files' sizes and, up to HASHED_BYTES, their SHA-256."""
     settings = reward.model_dump(exclude_none=True, exclude={"options"})
     if reward.model is None:

@@ -16,14 +16,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from workbench.assets import EMBEDDED
-from workbench.config import RewardConfig, Section
-from workbench.config.run import RunConfig
+from workbench.config import Section
 from workbench.data import HUB, TASKS, Task, load_task, tasks_kept
 from workbench.data.read import parts_of
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean
 from workbench.places import absolute, hub_problem, local_path
 from workbench.policies.find import check_section
-from workbench.rewards import Sandbox, find_builtin, load_reward
+from workbench.rewards import RewardConfig, Sandbox, find_builtin, load_reward
 from workbench.rewards.environments import load_environment
 from workbench.rewards.judges import key_of, rubric_columns, shared_judges
 from workbench.rewards.models.formats import model_path
@@ -32,6 +31,7 @@ from workbench.rewards.protocol import columns_of
 from workbench.runs import devices
 from workbench.sandbox.client import DEADLINE
 from workbench.steps import PRESETS, StepPattern
+from workbench.training.methods import RunConfig
 
 _ROWS = 1000  # of an embedded task, looked at for their columns
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from workbench.config.run import RunConfig
 from workbench.credit.schemes import find_scheme
 from workbench.data.made import provenance_of
 from workbench.errors import RunError
@@ -22,6 +21,7 @@ from workbench.places import default_workspace
 from workbench.runs.launch import Report, carry_on, check_same
 from workbench.runs.run import Run, open_run
 from workbench.runs.spawn import TRAINING
+from workbench.training.methods import RunConfig
 
 TARGET = 0.65
 """The held-out accuracy whose price in completions is compared."""

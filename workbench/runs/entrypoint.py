@@ -19,7 +19,6 @@ from typing import NoReturn
 
 import psutil
 
-from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.checkpoints import write_environment
@@ -28,6 +27,7 @@ from workbench.runs.launch import check_origins
 from workbench.runs.processes import kill, members
 from workbench.runs.run import Run
 from workbench.runs.spawn import STANDBY, training_command
+from workbench.training.methods import RunConfig
 
 
 class _HasToWaitError(Exception):

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 from workbench.assets import EMBEDDED
 from workbench.config.reading import write_yaml
-from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError, cut, redact, shown
 from workbench.places import is_hub_id, local_path
 from workbench.policies.find import base_of, is_adapter
 from workbench.rundir.checkpoints import MANIFEST
-from workbench.runs.launch import find_checkpoint
+from workbench.rundir.finding import find_checkpoint
 from workbench.runs.run import Run, open_run
+from workbench.training.methods import METHODS, RunConfig
 
 Form = Literal["merged", "adapter"]
 _LEFT_OUT = re.compile(r"(optimizer|scheduler|rng_state.*|critic|reference|trainer_state|training_args)\.[a-z]+")

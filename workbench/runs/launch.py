@@ -7,22 +7,22 @@ checkpoint's manifest, which names every file with its own. Files that changed s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.config import ModelConfig, Origin, Section
-from workbench.config.run import RunConfig, filled_from_task
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
 from workbench.files import sha256
 from workbench.places import default_workspace, is_of_run
 from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, checkpoints
+from workbench.rundir.finding import REFERENCE, find_checkpoint
 from workbench.runs.check import checked, with_absolute_paths, with_model_paths
 from workbench.runs.run import Run, open_run
 from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
 from workbench.runs.upkeep import discard
+from workbench.training.methods import RunConfig, filled_from_task
 
 Report = Callable[[Run, Mapping[str, Any]], None]
 
@@ -113,10 +113,6 @@ def start(config: RunConfig, workspace: Path | str | None = None, *, now: bool =
     return Run(run.path)
 
 
-REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
-"""A run's name and, if there is one, the step of a checkpoint."""
-
-
 def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfig:
     """Return a copy with what the task brings and nobody set, folders for ``run:NAME``, and their ``origins``.
 
@@ -140,24 +136,6 @@ def resolved(config: RunConfig, workspace: Path | str | None = None) -> RunConfi
     found.origins = list(origins.values())
     check_origins(found)
     return found
-
-
-def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path:
-    """Return the folder of the checkpoint that ``reference`` names: a step's, or the run's last. Raises RunError."""
-    match = REFERENCE.fullmatch(reference)
-    if match is None:
-        raise RunError(f"{reference[:80]!r} is no checkpoint of a run; write run:NAME, or run:NAME@STEP")
-    run = open_run(match[1], workspace)
-    folder = run.dir.checkpoints / ("final" if match[2] is None else f"checkpoint-{int(match[2])}")
-    if not folder.is_dir():
-        steps = sorted(checkpoint.step for checkpoint in checkpoints.saved(run.dir.checkpoints))
-        raise RunError(
-            f"{reference}: run {run.name!r} ({run.status().state}) has no {folder.name}; it has those of steps "
-            f"{', '.join(map(str, steps)) or 'none'}: name one as run:{run.name}@STEP, or let it train to its end"
-        )
-    if (problem := checkpoints.problem(folder)) is not None:
-        raise RunError(f"{reference}: {folder.name} cannot be used: {problem}; name another checkpoint of the run")
-    return folder
 
 
 def _check_product(

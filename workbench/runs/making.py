@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.config import LabelFormat
-from workbench.config.run import RunConfig
 from workbench.data import load_task, prompted
 from workbench.data.made import (
     Made,
@@ -35,6 +34,7 @@ from workbench.rewards import score_group
 from workbench.rundir import checkpoints
 from workbench.runs.launch import resolved
 from workbench.schema import Group, ScoredGroup
+from workbench.training.methods import RunConfig
 
 if TYPE_CHECKING:
     from workbench.policies.load import Policy

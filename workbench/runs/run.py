@@ -6,8 +6,6 @@ Nothing is remembered here that is not in the directory, so that every opener, i
 from __future__ import annotations
 
 import dataclasses
-import math
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,43 +17,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import psutil
 
-from workbench import hooks
-from workbench.config import RUN_NAME
-from workbench.config.run import METHODS, Method, RunConfig
-from workbench.errors import RunError, WorkbenchError, did_you_mean
-from workbench.places import RUN, default_workspace
+from workbench.errors import RunError, WorkbenchError
+from workbench.places import RUN
 from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, edited, nothing_usable, saved
+from workbench.rundir.finding import find_dir, list_dirs
 from workbench.runs.processes import kill_all, lives, members, parent_of, wait_gone
 from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
 from workbench.schema import Credit, LossPass, WatchedRow
-from workbench.sentences import Sentence, about_measures, about_run
+from workbench.training.methods import METHODS, Method, RunConfig
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
 
-    from workbench.views.curves import Columns
-
-
-_TOLD = {
-    "answer length": "completions/mean_length",
-    "steps per answer": "steps_per_answer",
-    "entropy": "entropy",
-    "KL": "kl",
-}
-"""Measures that are told of a run where they moved, and their columns."""
-_GAINS = {
-    "pair_accuracy": "share of held-out pairs told right",
-    "step_accuracy": "share of held-out steps told right",
-    "reward": "outcome reward",
-    "step_reward": "step reward",
-    "loss": "loss",
-}
-"""What is told of a run without held-out answers: columns by what they are called."""
-_OF_A_RUN = ("status.json", "run.yaml", "metrics.jsonl", "checkpoints")
-"""A folder that has one of these is a run's, if a damaged one: it is listed, and says what it has lost."""
 _POLL = 0.1
 _FORCE_SECONDS = 2.0  # of a stop's time, kept for ending by force what did not end when asked
 
@@ -297,31 +272,6 @@ class Run:
         """Return the rows from byte ``cursor`` on, and the cursor to ask from next time."""
         return self.dir.read_metrics(cursor)
 
-    def sentences(self, columns: Columns | None = None) -> list[Sentence]:
-        """Return what it gained on the held-out problems, when, and what else moved.
-
-        Where no problem was measured twice, what its reward or its loss did. No gain is told where the stored answers
-        are damaged, or where not all of them are stored, so that the curve says another number. ``columns`` are those
-        of its metrics, if they were read already.
-        """
-        from workbench.views.curves import columns_of
-
-        steps = self.dir.answers.steps()
-        try:
-            measured = [self.dir.answers.read(step) for step in steps]
-            columns = columns_of(self.metrics_rows()[0]) if columns is None else columns
-        except RunError:
-            return []
-        if len(steps) < 2:
-            return about_measures({name: columns[key][1] for key, name in _GAINS.items() if key in columns})
-        if not measured[0] or len({tuple(row.prompt for row in rows) for rows in measured}) > 1:
-            return []
-        before, after = ([row.right for row in answers] for answers in measured)
-        curve = [(int(step), share) for step, share in zip(*columns.get("accuracy", ((), ())), strict=True)]
-        if not math.isclose(dict(curve).get(steps[-1], -1), sum(after) / len(after), abs_tol=1e-6):
-            return []
-        return about_run(before, after, curve, {name: columns[key][1] for name, key in _TOLD.items() if key in columns})
-
     def rollouts(self, step: int, *, watched: bool = False) -> list[Credit]:
         """Return the groups of one training step with the advantages the loss used.
 
@@ -371,26 +321,10 @@ class Run:
         ]
         return pd.DataFrame(rows)
 
-    def watch(self, *panels: str, every: float = 0.5) -> Any:
-        """``wb.watch(run)``: what a notebook cell shows of the run while it goes. Drawing is a layer above this one."""
-        assert hooks.watch is not None  # the package's root has filled it in
-        return hooks.watch(self, *panels, every=every)
-
-    def figure(self, *panels: str) -> Figure:
-        """Return the run's curves as a Plotly figure, to restyle and export.
-
-        ``panels`` are keys of ``metrics.PANELS``; all by default. Raises ValueError if none has a value.
-        """
-        from workbench.views.curves import columns_of, figure, run_charts
-
-        return figure(run_charts(columns_of(self.metrics_rows()[0]), panels, metrics=self.method.metrics))
-
 
 def list_runs(workspace: Path | str | None = None) -> list[Run]:
     """Return the runs of a workspace, the newest first; none if there is no such folder."""
-    folder = _runs_folder(workspace)
-    paths = [path for path in folder.iterdir() if _is_run(path)] if folder.is_dir() else []
-    return [Run(path) for path in sorted(paths, key=_made, reverse=True)]
+    return [Run(run.path) for run in list_dirs(workspace)]
 
 
 def open_run(name: str, workspace: Path | str | None = None) -> Run:
@@ -398,36 +332,12 @@ def open_run(name: str, workspace: Path | str | None = None) -> Run:
 
     Raises RunError if the name could not be a run's, and if the workspace has no such run.
     """
-    folder = _runs_folder(workspace)
-    if not RUN_NAME.fullmatch(name):
-        raise RunError(f"{name[:80]!r} cannot be a run's name: {RUN_NAME.pattern} is the pattern of one")
-    path = folder / name
-    if not _is_run(path):
-        names = [run.name for run in list_runs(workspace)]
-        there = f"the newest there are {', '.join(names[:5])}" if names else "it has no runs yet"
-        close = did_you_mean(name, names)
-        raise RunError(f"there is no run {name!r} in the workspace {folder.parent}; {there}{close}")
-    return Run(path)
+    return Run(find_dir(name, workspace).path)
 
 
 @lru_cache(maxsize=1024)
 def _parsed_config(path: Path, written: tuple[int, int]) -> RunConfig:
     return RunConfig.from_yaml(RunDir(path).config_text())
-
-
-def _runs_folder(workspace: Path | str | None) -> Path:
-    return (default_workspace() if workspace is None else Path(workspace)).resolve() / "runs"
-
-
-def _made(path: Path) -> int:
-    try:
-        return (path / "run.yaml").stat().st_mtime_ns  # written once
-    except OSError:
-        return 0  # deleted since it was listed
-
-
-def _is_run(path: Path) -> bool:
-    return RUN_NAME.fullmatch(path.name) is not None and any(os.path.lexists(path / file) for file in _OF_A_RUN)
 
 
 @dataclass(frozen=True)

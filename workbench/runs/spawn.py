@@ -24,12 +24,12 @@ from pathlib import Path
 
 import psutil
 
-from workbench.config.run import RunConfig
 from workbench.errors import RunError
 from workbench.rewards import find_builtin
 from workbench.rundir import RunDir, RunState, RunStatus
 from workbench.runs.processes import TAG, kill_all
 from workbench.sandbox.child import child_environment
+from workbench.training.methods import RunConfig
 
 TRAINING = "workbench.process"
 STANDBY = "WORKBENCH_STANDBY"

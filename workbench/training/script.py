@@ -107,7 +107,7 @@ if __name__ == "__main__":
 BUILT = """import os
 from pathlib import Path
 
-from workbench.config.run import METHODS, RunConfig
+from workbench.training.methods import METHODS, RunConfig
 
 HERE = Path(__file__).resolve().parent
 

@@ -47,10 +47,10 @@ from trl.data_utils import apply_chat_template, is_conversational
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import is_async_callable, nanstd
 
+from workbench.checks.metrics import group_metrics
 from workbench.config import SamplingConfig
 from workbench.credit import SCHEMES, credit_groups
 from workbench.errors import ConfigError
-from workbench.metrics import group_metrics
 from workbench.policies.belief import find_importances, with_importances
 from workbench.policies.load import Policy
 from workbench.policies.sampler import Sampled, ended, to_rollout

@@ -20,14 +20,14 @@ from typing import Any
 import gradio as gr
 
 from workbench import credit as credits
-from workbench.config import RewardConfig, Section
-from workbench.config.run import RunConfig
+from workbench.config import Section
 from workbench.data import group_of
 from workbench.data.conversations import is_conversation
 from workbench.errors import ConfigError, RewardError, did_you_mean, redact_known, shown
-from workbench.rewards import BUILTINS, score_group
+from workbench.rewards import BUILTINS, RewardConfig, score_group
 from workbench.runs import list_runs, open_run
 from workbench.schema import Example, Group, Prompt
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.example import parse_prompt
 from workbench.ui.handlers.group_export import credit_data
 from workbench.ui.handlers.session import NO_EVENT, BackgroundWork, Services, progress_text

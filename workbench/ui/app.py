@@ -30,7 +30,6 @@ from jinja2 import ChoiceLoader, DictLoader
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from workbench.errors import WorkbenchError
-from workbench.page_link import PORT, announced, free_port
 from workbench.runs import default_workspace
 from workbench.runs.spawn import prepare
 from workbench.ui.api import Api
@@ -69,6 +68,7 @@ from workbench.ui.tabs.runs import build_runs, build_train, wire_run_actions, wi
 from workbench.ui.theme import theme
 from workbench.views.cards import FOLDER as VIEWS
 from workbench.views.cards import bundle
+from workbench.views.page_link import PORT, announced, free_port
 
 TITLE = "Process-GRPO workbench"
 LOOP = "sample → split into steps → score each → normalise in the group → token advantages → train"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from workbench.checks import Finding
-from workbench.metrics import Metric
+from workbench.checks.metrics import Metric
 from workbench.policies.client import PolicyStatus
 from workbench.rewards.watch import Correlation, Distribution, Watched
 from workbench.views.payloads import NoSpreadPayload, Said

@@ -26,19 +26,19 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workbench.assets import EMBEDDED
-from workbench.config import EnvironmentSection, JudgeConfig, RewardConfig, SamplingConfig
-from workbench.config.run import RunConfig
+from workbench.config import EnvironmentSection, JudgeConfig, SamplingConfig
 from workbench.data import TASKS
 from workbench.errors import ConfigError, PolicyError, RewardError, RunError, shown
 from workbench.places import RUN, SHIPPED_ONLY, is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.policies.step_values import StepValues
-from workbench.rewards import BUILTINS, Sandbox
+from workbench.rewards import BUILTINS, RewardConfig, Sandbox
 from workbench.rewards.judges import Judges
 from workbench.runs import Run, list_runs
 from workbench.sandbox.client import SandboxFunction
 from workbench.schema import Example, Group, RewardKind
 from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers.fields import tree_leaves
 from workbench.ui.handlers.reward_forms import VALUES

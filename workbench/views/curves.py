@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.metrics import GROUPS, LARGE, PANELS, Panel, expanded, panels_of
-from workbench.sentences import FIRST, course, quantity
+from workbench.views.panels import GROUPS, LARGE, PANELS, Panel, expanded, panels_of
+from workbench.views.wording import FIRST, course, quantity
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -46,6 +46,7 @@ from workbench.views.cards import (
 )
 from workbench.views.curves import columns_of, run_charts
 from workbench.views.heatmap import heatmap
+from workbench.views.run import run_sentences
 
 if TYPE_CHECKING:
     from workbench.policies.load import Policy
@@ -305,7 +306,7 @@ def run(value: Run) -> Parts:
     settings = f"{row['task']}, {row['policy']}, scheme {row['scheme']}, seed {row['seed']}"
     return (
         Title(value.name, row["state"]),
-        *map(str, value.sentences()),
+        *map(str, run_sentences(value)),
         f"{settings}; step {row['step']} of {row['total_steps']}. {row['reason']}".rstrip(),
         Drawing(str, tuple(map(str, charts))),
     )

@@ -59,16 +59,6 @@ from workbench.schema import (
     sampled_runs,
     token_spans,
 )
-from workbench.sentences import (
-    AS_LOGGED,
-    about_comparison,
-    about_explanation,
-    about_group,
-    about_logged,
-    about_wronged,
-    find_surprises,
-    group_facts,
-)
 from workbench.steps import StepPattern
 from workbench.views.cards import fragment, page
 from workbench.views.cards import to_json as to_json
@@ -85,6 +75,16 @@ from workbench.views.payloads import (
     StretchPayload,
     TurnPayload,
     WhyPayload,
+)
+from workbench.views.sentences import (
+    AS_LOGGED,
+    about_comparison,
+    about_explanation,
+    about_group,
+    about_logged,
+    about_wronged,
+    find_surprises,
+    group_facts,
 )
 
 Payload = dict[str, Any]

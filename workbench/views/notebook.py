@@ -16,33 +16,37 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 from urllib.parse import urlencode
 
 from workbench import runs as all_runs
 from workbench.assets import load_example
-from workbench.config.run import RunConfig
 from workbench.data import load_task
 from workbench.errors import PatternError, WorkbenchError
-from workbench.page_link import GROUPS, group_name, page_link, write_group
 from workbench.rewards import split_group
-from workbench.runs import Run, default_workspace
+from workbench.runs import default_workspace
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, summarise
 from workbench.runs.run import MetricsReader
 from workbench.runs.spawn import TRAINING
 from workbench.schema import Credit, Group, ScoredGroup
 from workbench.steps import PRESETS, StepPattern
+from workbench.training.methods import RunConfig
 from workbench.views.cards import card, visible
 from workbench.views.curves import Chart, Line, band, columns_of, figure, run_charts
 from workbench.views.heatmap import heatmap
+from workbench.views.page_link import GROUPS, group_name, page_link, write_group
+from workbench.views.run import run_sentences
+from workbench.views.wording import Sentence
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
 
+Given = ParamSpec("Given")
 WATCHED = ("accuracy", "reward", "loss", "kl", "length", "entropy")
 """Panels that are shown unless others are asked for."""
 
@@ -50,7 +54,7 @@ WATCHED = ("accuracy", "reward", "loss", "kl", "length", "entropy")
 class Watch:
     """Follows one run. Shown in a cell it draws itself; elsewhere ``follow`` may be called with what to do on news."""
 
-    def __init__(self, run: Run, panels: tuple[str, ...] = WATCHED, every: float = 0.5) -> None:
+    def __init__(self, run: all_runs.Run, panels: tuple[str, ...] = WATCHED, every: float = 0.5) -> None:
         self.run = run
         self.panels = panels
         self.every = every
@@ -167,12 +171,51 @@ class Watch:
             button.tooltip = str(error)
 
 
-def watch(run: Run, *panels: str, every: float = 0.5) -> Watch:
+def watch(run: all_runs.Run, *panels: str, every: float = 0.5) -> Watch:
     """Return what a notebook cell shows of a run while it goes: curves, state, a stop button.
 
-    ``panels`` are keys of ``metrics.PANELS``, those of ``WATCHED`` by default.
+    ``panels`` are keys of ``views.panels.PANELS``, those of ``WATCHED`` by default.
     """
     return Watch(run, panels or WATCHED, every)
+
+
+class Run(all_runs.Run):
+    """A run as a notebook has it: with its curves and the sentences about it."""
+
+    def watch(self, *panels: str, every: float = 0.5) -> Watch:
+        """Return ``wb.watch(run)``."""
+        return watch(self, *panels, every=every)
+
+    def figure(self, *panels: str) -> Figure:
+        """Return the run's curves as a Plotly figure, to restyle and export.
+
+        ``panels`` are keys of ``views.panels.PANELS``; all by default. Raises ValueError if none has a value.
+        """
+        return figure(run_charts(columns_of(self.metrics_rows()[0]), panels, metrics=self.method.metrics))
+
+    def sentences(self) -> list[Sentence]:
+        """Return ``run_sentences``: what it gained, when, and what else moved."""
+        return run_sentences(self)
+
+
+def _as_shown(found: Callable[Given, all_runs.Run]) -> Callable[Given, Run]:
+    """Have a function of ``runs`` return a run with its curves."""
+
+    @wraps(found)
+    def shown(*args: Given.args, **kwargs: Given.kwargs) -> Run:
+        return Run(found(*args, **kwargs).path)
+
+    return shown
+
+
+open_run = _as_shown(all_runs.open_run)
+train = _as_shown(all_runs.start)
+train_to_end = _as_shown(all_runs.train_to_end)
+
+
+def list_runs(workspace: Path | str | None = None) -> list[Run]:
+    """Return the runs of a workspace, the newest first; none if there is no such folder."""
+    return [Run(run.path) for run in all_runs.list_runs(workspace)]
 
 
 def _heard_at_once(button: Any) -> None:
@@ -187,18 +230,18 @@ def _heard_at_once(button: Any) -> None:
 
 
 Series = tuple[list[float], list[float]]
-Report = Callable[[Run, Mapping[str, Any]], None]
+Report = Callable[[all_runs.Run, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class RunComparison:
     """Runs that differ in scheme and seed, or methods' stages, and what each came to, in one order."""
 
-    runs: tuple[Run | MethodStages, ...]
+    runs: tuple[all_runs.Run | MethodStages, ...]
     rows: tuple[ComparedRun | ComparedMethod, ...]
 
     @classmethod
-    def of(cls, compared: Iterable[Run | MethodStages]) -> RunComparison:
+    def of(cls, compared: Iterable[all_runs.Run | MethodStages]) -> RunComparison:
         """Return the comparison of runs, or of methods' stages, that are there already, finished or not."""
         there, rows = tuple(compared), list[ComparedRun | ComparedMethod]()
         for one in there:
@@ -298,7 +341,7 @@ def compare(
     with Progress("methods and seeds" if of_methods else "steps of all runs") as progress:
         found: list[tuple[Any, Any]] = []
 
-        def tell(run: Run, row: Mapping[str, Any]) -> None:
+        def tell(run: all_runs.Run, row: Mapping[str, Any]) -> None:
             if not of_methods:
                 progress(len(found) * config.run.steps + int(row.get("step", 0)), total)
             if report is not None:

@@ -35,7 +35,8 @@ from typing import Any, Literal
 
 from workbench.config import ModelFormat
 from workbench.errors import RewardError, shown
-from workbench.places import STEP_FORMAT, checkpoint_or, is_hub_id, local_path, no_folder
+from workbench.places import STEP_FORMAT, is_hub_id, local_path, no_folder
+from workbench.rundir.finding import checkpoint_or
 from workbench.schema import Prompt
 
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from workbench.config import MethodSection, Pattern, RewardConfig, SamplingConfig, SharedConfig
+from workbench.config import MethodSection, Pattern, SamplingConfig, SharedConfig
 from workbench.data import HUB, Kind, Task, load_rows, load_task, prompted
 from workbench.errors import ConfigError
-from workbench.places import check_language_model
+from workbench.policies.find import check_language_model
 from workbench.policies.prompts import known_chat_template
+from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import RESERVED
 from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows, counted
 from workbench.steps import StepPattern

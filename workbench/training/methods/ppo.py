@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from workbench.config import RewardConfig, SamplingConfig, SharedConfig
+from workbench.config import SamplingConfig, SharedConfig
+from workbench.rewards import RewardConfig
 from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection, Trainer
 
 

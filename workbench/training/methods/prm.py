@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workbench.config import ModelFormat, SharedConfig
-from workbench.places import STEP_BETA, check_language_model
-from workbench.policies.find import base_and_adapters
+from workbench.places import STEP_BETA
+from workbench.policies.find import base_and_adapters, check_language_model
 from workbench.rewards.models.formats import FORMATS
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 

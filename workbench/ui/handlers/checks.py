@@ -21,7 +21,6 @@ from workbench.credit import SCHEMES
 from workbench.data import Imported
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.schema import Example, Group
-from workbench.sentences import about_probes
 from workbench.ui.handlers.example import find_task, with_group
 from workbench.ui.handlers.fields import changed, credit_config
 from workbench.ui.handlers.opening import short
@@ -31,6 +30,7 @@ from workbench.ui.handlers.scoring import Note, View, believed, findings_json, p
 from workbench.ui.handlers.session import CHECKED, Services, Work, Works
 from workbench.ui.payloads import ProbePair
 from workbench.views.heatmap import credit_payload, to_json
+from workbench.views.sentences import about_probes
 
 T = TypeVar("T")
 PREFLIGHT_PROMPTS = 8

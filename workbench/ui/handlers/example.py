@@ -20,7 +20,6 @@ from pydantic import validate_call
 
 from workbench.assets import FIRST_GROUP
 from workbench.config import PromptSection, TaskSection
-from workbench.config.run import RunConfig
 from workbench.data import HUB, TASKS, Task, load_task, preview_of
 from workbench.data.conversations import is_messages
 from workbench.data.records import prompt_text as checked_prompt
@@ -40,6 +39,7 @@ from workbench.policies.prompts import known_chat_template
 from workbench.rewards import split_group
 from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.fields import label_of, task_form, with_path
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import with_task

@@ -25,11 +25,11 @@ from workbench.config import (
     SharedConfig,
     leaves,
 )
-from workbench.config.run import METHODS, RunConfig
 from workbench.config.section import as_text
 from workbench.config.task import READING
 from workbench.credit import GATE, OAR_OPTIONS, SCHEMES, Option
 from workbench.steps import StepPattern
+from workbench.training.methods import METHODS, RunConfig
 
 INSPECTED = ("pattern", "rewards", "credit", "sampling", "isolate_rewards")
 """The parts of a method's section that Inspect edits, the same for all methods."""

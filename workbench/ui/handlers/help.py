@@ -9,8 +9,8 @@ from dataclasses import fields
 
 from pydantic import validate_call
 
+from workbench.checks.metrics import METRICS, SYMBOLS, Metric
 from workbench.credit import NORMALISATIONS, SCHEMES
-from workbench.metrics import METRICS, SYMBOLS, Metric
 from workbench.schema import Credit
 from workbench.ui.handlers.fields import OPTION_LABELS, in_words
 from workbench.ui.handlers.scoring import TRUST_MODEL, explain_token

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from workbench.assets import EMBEDDED, recipes
-from workbench.config import RewardConfig, TaskSection
+from workbench.config import TaskSection
 from workbench.config.reading import read_text
 from workbench.config.section import as_text
 from workbench.data import FORMATS, LABELLED, SHIPPED, Facts, Imported, Task, labelled_groups, read_groups
 from workbench.data.opening import LoggedAdvantages, Look, look_at, recognise_advantages
 from workbench.data.rollouts import OWN
 from workbench.errors import TaskError, WorkbenchError, shown
-from workbench.rewards import find_builtin
+from workbench.rewards import RewardConfig, find_builtin
 from workbench.rewards.source import reward_functions, reward_in_file
 from workbench.schema import Prompt, counted
-from workbench.sentences import about_opened
 from workbench.steps import PRESETS
 from workbench.ui.handlers.example import choose_example, find_task, fitting_preset, in_page_words, with_group
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
@@ -33,6 +32,7 @@ from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
 from workbench.ui.handlers.scoring import Note, View
 from workbench.ui.handlers.session import UPLOADS, Busy, Cancelled, Services
+from workbench.views.sentences import about_opened
 
 AUTO = "found out"
 FORMAT_CHOICES = (AUTO, *FORMATS, "run")

@@ -30,21 +30,20 @@ from workbench.config import (
     MonteCarloConfig,
     PolicySection,
     PromptSection,
-    RewardConfig,
     SamplingConfig,
     TaskSection,
 )
-from workbench.config.rewards import read_schedule, schedule_text, weight_at
-from workbench.config.run import RunConfig
+from workbench.config.rewards import RewardSection, read_schedule, schedule_text, weight_at
 from workbench.config.task import READING
 from workbench.credit import SCHEMES
 from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.policies.step_values import NAMES, StepValues
-from workbench.rewards import BUILTINS, find_builtin
+from workbench.rewards import BUILTINS, RewardConfig, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
 from workbench.sandbox.client import DEADLINE
 from workbench.schema import Group, Prompt, RewardKind
 from workbench.steps import PatternKind, StepPattern
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.fields import (
     AS_INSPECT,
     COMPARE,
@@ -274,12 +273,12 @@ class RewardRow:
         return {"name": name, "kind": kind_in(code, name) or self.kind, "code": code}
 
 
-def set_fields(config: RewardConfig) -> dict[str, Any]:
+def set_fields(config: RewardSection) -> dict[str, Any]:
     """Return what a reward is, without what is so by default; its kind always."""
     return {"name": config.name, "kind": config.kind} | config.model_dump(mode="json", exclude_defaults=True)
 
 
-def row_of(config: RewardConfig) -> RewardRow:
+def row_of(config: RewardSection) -> RewardRow:
     return RewardRow(set_fields(config))
 
 

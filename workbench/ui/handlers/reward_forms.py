@@ -17,23 +17,15 @@ from typing import Any
 from pydantic import validate_call
 
 from workbench.assets import EMBEDDED
-from workbench.config import (
-    BeliefConfig,
-    JudgeConfig,
-    LabelFormat,
-    Leaf,
-    ModelConfig,
-    MonteCarloConfig,
-    RewardConfig,
-    leaves,
-)
+from workbench.config import BeliefConfig, JudgeConfig, LabelFormat, Leaf, ModelConfig, MonteCarloConfig, leaves
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.places import RUN, checkpoint_or
+from workbench.places import RUN
 from workbench.policies.step_values import NAMES, Estimation, StepValues, label_rows
-from workbench.rewards import BUILTINS, split_group
+from workbench.rewards import BUILTINS, RewardConfig, split_group
 from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.source import reward_in_file, saved_rewards
+from workbench.rundir.finding import checkpoint_or
 from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group, counted
 from workbench.steps import step_texts

@@ -25,19 +25,20 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypedDict
 from pydantic import validate_call
 
 from workbench.checks import Alarm, alarms
-from workbench.config.run import METHODS, RunConfig
 from workbench.errors import RunError, WorkbenchError
-from workbench.metrics import is_drawn
 from workbench.rundir import RunStatus
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.rundir.rollouts import MOST_ANSWERS
 from workbench.runs import Run, list_runs, open_run
 from workbench.runs.run import MetricsReader, RunSummary
+from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers.fields import get, with_path
 from workbench.ui.handlers.group_export import chart_csv
 from workbench.ui.handlers.session import CHECKED, Recent
 from workbench.views.curves import POINTS, Chart, ChartPayload, Columns, FoldPayload, folds, run_charts
+from workbench.views.panels import is_drawn
 from workbench.views.payloads import Said
+from workbench.views.run import run_sentences
 
 LOG_LINES = 14
 LISTED_RUNS = 200
@@ -237,7 +238,7 @@ def _told(run: Run, measured: tuple[int, ...], started: float | None, known: Kep
     """Sentences about a run and the number of its held-out problems, anew when it has logged more."""
     key = (run, measured, started, known.rows)
     if known.told[0] != key:
-        said: list[Said] = [sentence.parts for sentence in run.sentences(known.columns)]
+        said: list[Said] = [sentence.parts for sentence in run_sentences(run, known.columns)]
         known.told = key, (said, _problems(run, measured, started))
     return known.told[1]
 

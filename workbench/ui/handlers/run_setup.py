@@ -11,13 +11,12 @@ from pathlib import Path
 
 from workbench.checks.alarms import FAR_OFF
 from workbench.config import OptimiserSection, TaskSection
-from workbench.config.run import METHODS, RunConfig
 from workbench.data import HUB
 from workbench.errors import WorkbenchError, redact
-from workbench.metrics import LARGE, panels_of
 from workbench.runs import default_workspace, list_runs
 from workbench.runs.check import with_absolute_paths
 from workbench.schema import counted
+from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.fields import summary, takes
 from workbench.ui.handlers.page_state import PageState, RewardRow
@@ -26,6 +25,7 @@ from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import train_code
 from workbench.views.heatmap import to_json
+from workbench.views.panels import LARGE, panels_of
 
 
 def inherited(draft: PageState) -> list[tuple[str, str]]:

@@ -20,16 +20,16 @@ from typing import IO, Any, TypedDict
 
 from pydantic import validate_call
 
-from workbench.config.run import RunConfig
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, redact
 from workbench.files import encode
 from workbench.places import RUN
+from workbench.rundir.finding import find_checkpoint
 from workbench.rundir.metrics import restored
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
-from workbench.runs.launch import find_checkpoint
 from workbench.runs.run import RunSummary
 from workbench.runs.upkeep import About, Trashed, about, describe, rename
 from workbench.sandbox.child import child_environment
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.group_export import chart_csv, csv_text
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.run_follow import Answer, Figures, answer, changed_settings, figures, kept

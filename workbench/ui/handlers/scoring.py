@@ -13,17 +13,16 @@ from typing import Any, Literal
 
 from workbench.assets import BLAME
 from workbench.checks import Finding, preflight_of
-from workbench.config import PromptSection, RewardConfig
+from workbench.config import PromptSection
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
 from workbench.data.hand_labels import HandLabels
 from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, RewardTimeout, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
-from workbench.rewards import Reward, Sandbox, score_split, split_group
+from workbench.rewards import Reward, RewardConfig, Sandbox, score_split, split_group
 from workbench.rewards.environments import ENVIRONMENTS
 from workbench.rewards.logged import preview_state
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
-from workbench.sentences import AS_LOGGED
 from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
 from workbench.ui.handlers.fields import (
     Section,
@@ -39,6 +38,7 @@ from workbench.ui.handlers.page_state import PageState, RewardRow
 from workbench.ui.handlers.session import Busy, Cancelled
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.views.payloads import WhyPayload
+from workbench.views.sentences import AS_LOGGED
 
 TRUST_MODEL = (
     "This is your own code on your own machine, like Jupyter: a hang, a crash or a memory bomb costs one call. "

@@ -24,9 +24,7 @@ from typing import Any, Generic, Self, TypeVar
 from pydantic import ConfigDict
 
 from workbench.checks import ProbeReport
-from workbench.config.run import RunConfig
 from workbench.errors import WorkbenchError
-from workbench.page_link import GROUPS, group_name, read_group, write_group
 from workbench.places import is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Sandbox, SandboxPool
@@ -34,6 +32,8 @@ from workbench.rewards.judges import Judges
 from workbench.rewards.watch import CallTimes
 from workbench.runs import Run, default_workspace, find_checkpoint, start
 from workbench.schema import Credit, Group, counted
+from workbench.training.methods import RunConfig
+from workbench.views.page_link import GROUPS, group_name, read_group, write_group
 
 KEPT_PROBES = 8
 """Tabs whose probes are remembered, each with the credit of every cell's worst case."""

@@ -28,15 +28,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from workbench.config import BeliefConfig, RewardConfig, SamplingConfig
+from workbench.config import BeliefConfig, SamplingConfig
 from workbench.config.reading import decoded
-from workbench.config.run import METHODS, RunConfig, filled_from_task
 from workbench.data import HUB, TASKS
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, StepValues
+from workbench.rewards import RewardConfig
 from workbench.rewards.source import kind_in
 from workbench.schema import Group
 from workbench.steps import PRESETS, StepPattern
+from workbench.training.methods import METHODS, RunConfig, filled_from_task
 from workbench.ui.handlers.example import CUSTOM, choose_example, find_task, first_draft, preset_of
 from workbench.ui.handlers.fields import (
     ISOLATE,
@@ -369,7 +370,7 @@ def inspect_code(draft: PageState, saved: Path) -> str:
     definitions, specs = _rewards(configs)
     imports += ["import workbench as wb"]
     if any(spec.startswith("RewardConfig(") for spec in specs):
-        imports += ["from workbench.config import RewardConfig"]
+        imports += ["from workbench.rewards import RewardConfig"]
     reasons = {row.name: stale(row, draft) for row in draft.rows if row.on}
     left_out = [f"# {name} is left out: {why}" for name, why in reasons.items() if why]
     read = f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'

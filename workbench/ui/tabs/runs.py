@@ -16,8 +16,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.config.run import METHODS
 from workbench.errors import WorkbenchError
+from workbench.training.methods import METHODS
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_setup
 from workbench.ui.handlers import runs as handlers

@@ -9,16 +9,30 @@ token and does not "make it more likely": answers that begin alike push what the
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from workbench.schema import JUDGES, Credit, Explanation, Group, Term, counted, two_places, whole_percent
+from workbench.schema import JUDGES, Credit, Explanation, Group, Term, counted, two_places
+from workbench.views.wording import (
+    NAMED,
+    SAME,
+    Sentence,
+    is_same,
+    known_values,
+    listed,
+    names,
+    number,
+    percent,
+    quantity,
+    sentence,
+    signed,
+    value_range,
+)
 
 MIXED = 0.1
 """An answer is pushed "on balance" where more than this share of its advantages goes the other way."""
@@ -30,47 +44,15 @@ STILL = 0.1
 """Tokens with advantage 0 are said where they are more than this share."""
 HIGH = 0.25
 """Without a judge, an answer scores high in the upper, low in the lower quarter of the group's range."""
-NAMED = 4
-"""Rollouts and steps that are named; more are counted."""
 LONGEST = 36
 """Words in a sentence of two surprises; where it would be longer the larger one stands alone."""
-ALPHA = 0.05
-"""A change in accuracy is told from chance by McNemar's exact test at this level."""
-MOST, SOON = 0.8, 0.5
-"""Most of a gain "came by" a step where this share of it did in less than this share of the run."""
-FIRST, NOISE = 5, 4.0
-"""A measure "went from … to …" where its last values lie this many standard deviations from its first ones."""
 TROUBLED, LOOPS = 0.5, 0.5
 """Answers that are empty, loop or never end are said from this share of a group on; an answer loops where more than
 this share of its runs of four words was there before."""
 AS_LOGGED = 0.01
 """Advantages that a file logged are "these" where they differ by no more; logs are rounded."""
 
-_LINK = re.compile(r"\[([^\]]*)\]\(([a-z]+(?::[^)\s]*)?)\)")
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_SAME = 0.005
-"""Two values that read the same with two decimals."""
 _ZERO = 1e-6
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence or two in Markdown. Links say what a number is of: ``rollout:3,7``, ``step:7.2``, ``filter:right``."""
-
-    markdown: str
-
-    @property
-    def parts(self) -> list[tuple[str, str | None]]:
-        """The text in pieces, each with what it points at, if anything."""
-        parts, at = list[tuple[str, str | None]](), 0
-        for link in _LINK.finditer(self.markdown):
-            parts += [(self.markdown[at : link.start()], None), (link[1], link[2])]
-            at = link.end()
-        return [part for part in (*parts, (self.markdown[at:], None)) if part[0]]
-
-    def __str__(self) -> str:
-        """The text alone."""
-        return _LINK.sub(r"\1", self.markdown).replace("**", "")
 
 
 # A group: how it did, what is surprising, what training would do with it
@@ -90,7 +72,7 @@ def about_group(credit: Credit, *, uncounted: bool = True) -> list[Sentence]:
         lines = [[_count(group), headline], [_push(group)], [_wronged(credit, headline)]]
         if uncounted and credit.scored.outcomes and credit.parts and not group.has_outcome:
             lines[1].append("the final answer is shown, not counted.")
-    return [_sentence(*line) for line in lines if any(line)]
+    return [sentence(*line) for line in lines if any(line)]
 
 
 def about_wronged(credit: Credit) -> Sentence:
@@ -98,7 +80,7 @@ def about_wronged(credit: Credit) -> Sentence:
 
     Links name them all: ``rollout:3,7``, ``step:3.2,7.1``.
     """
-    return _sentence(_wronged(credit))
+    return sentence(_wronged(credit))
 
 
 def _wronged(credit: Credit, already: str = "") -> str:
@@ -118,7 +100,7 @@ def _wronged(credit: Credit, already: str = "") -> str:
             ]
             if ids and f"{len(ids)} of {len(of)} {noun}" not in str(Sentence(already)):
                 counts.append(f"[{len(ids)} of {len(of)}]({'step' if step else 'rollout'}:{','.join(ids)}) {noun}")
-        ways += [f"{way} {_and(counts)}"] if counts else []
+        ways += [f"{way} {listed(counts)}"] if counts else []
     return f"`{credit.scheme}` pushes {', and '.join(ways)}." if ways else ""
 
 
@@ -169,7 +151,7 @@ class _Group:
     def decided_by(self) -> str:
         """ "`length` decides alone", of answers that are all right or all wrong and trained on nevertheless; or ""."""
         names = [f"`{name}`" for name in self.credit.deciding()]
-        return f"{_and(names)} decide{'s' * (len(names) == 1)} alone" if names else ""
+        return f"{listed(names)} decide{'s' * (len(names) == 1)} alone" if names else ""
 
     def on_balance(self, ids: Sequence[int]) -> str:
         """Said of answers whose tokens go both ways."""
@@ -201,8 +183,8 @@ class _Group:
     def against(self, down: bool) -> list[int]:
         """Answers that are right, or else score high among the group's that differ, and are pushed down; or the other
         way round."""
-        known, well = _known([self.outcomes]), self.right
-        if not well and not _is_same(known):
+        known, well = known_values([self.outcomes]), self.right
+        if not well and not is_same(known):
             low, high, mean = min(known), max(known), fmean(known)
             least, most = min(low + HIGH * (high - low), mean), max(high - HIGH * (high - low), mean)
             well = [None if s is None or least < s < most else s >= most for s in self.outcomes]
@@ -210,7 +192,7 @@ class _Group:
 
 
 def _count(group: _Group) -> str:
-    known: list[float] = _known([group.outcomes if group.right is None else group.right])
+    known: list[float] = known_values([group.outcomes if group.right is None else group.right])
     lost, outside = len(group.everyone) - len(known), len(group.tokens) - len(group.everyone)
     if not known:
         return "no answer could be scored." if lost and (group.outcomes or group.right) else ""
@@ -225,18 +207,18 @@ def _count(group: _Group) -> str:
             rest += f", yet training would push{full}: {decided}"
             share = share if any(known) else "no answer is"
         return f"[{share}](filter:right){' scored answers' if lost else ''} right{rest}."
-    if not _is_same(known):
-        return f"answers score {_range(known)}, {quantity(fmean(known))} on average{rest}."
-    steps, right = _known(group.steps), _known(group.step_right or ())
+    if not is_same(known):
+        return f"answers score {value_range(known)}, {quantity(fmean(known))} on average{rest}."
+    steps, right = known_values(group.steps), known_values(group.step_right or ())
     of_steps = f"; [{right.count(True)} of {len(right)}](steps:wrong) steps are right"
     if steps and not right:
-        of_steps = f"; their steps score {_range(steps)}"
-    return f"all {len(known)} answers score {_range(known)}{'' if _is_same(steps) else of_steps}{rest}."
+        of_steps = f"; their steps score {value_range(steps)}"
+    return f"all {len(known)} answers score {value_range(known)}{'' if is_same(steps) else of_steps}{rest}."
 
 
 def _nothing(group: _Group) -> str:
     """Say why no token is pushed."""
-    answers, steps = set(_known([group.outcomes])), set(_known(group.steps))
+    answers, steps = set(known_values([group.outcomes])), set(known_values(group.steps))
     if not group.everyone:
         why = "every answer is cut off, and the loss leaves such out."
     elif group.credit.gate_reason:
@@ -259,7 +241,7 @@ def _nothing(group: _Group) -> str:
 def _surprise(group: _Group) -> str:
     weights = [sum(map(abs, row)) for row in group.tokens]
     heavy = max(range(len(weights)), key=weights.__getitem__)
-    by_one = f"{_names('rollout', [heavy])} alone gets {_percent(weights[heavy] / sum(weights))} of the push"
+    by_one = f"{names('rollout', [heavy])} alone gets {percent(weights[heavy] / sum(weights))} of the push"
     found = [
         *[by_one] * (len(group.everyone) > 2 and weights[heavy] > CARRIES * sum(weights)),
         *(everything := _everything_up(group)),
@@ -277,7 +259,7 @@ def _everything_up(group: _Group) -> list[str]:
     if not wrong or any(group.pushes[i] <= 0 for i in group.everyone):
         return []
     way = f"all {len(group.everyone)} answers up{group.on_balance(group.everyone)}"
-    return [f"`{group.credit.scheme}` pushes {way}, the {_number(len(wrong))} wrong one{'s' * (len(wrong) > 1)} too"]
+    return [f"`{group.credit.scheme}` pushes {way}, the {number(len(wrong))} wrong one{'s' * (len(wrong) > 1)} too"]
 
 
 def _against_their_answer(group: _Group, down: bool) -> list[str]:
@@ -292,7 +274,7 @@ def _against_their_answer(group: _Group, down: bool) -> list[str]:
         state = f"score{'s' * one} {'high' if down else 'low'}"
     way = f"{'down' if down else 'up'}{group.on_balance(ids)}"
     pushes = f"`{group.credit.scheme}` pushes {'it' if one else 'them'} {way}"
-    return [f"{_names('rollout', ids)} {state}, but {_cause(group, ids, down) or pushes}".replace("…", pushes)]
+    return [f"{names('rollout', ids)} {state}, but {_cause(group, ids, down) or pushes}".replace("…", pushes)]
 
 
 def _cause(group: _Group, ids: Sequence[int], down: bool) -> str:
@@ -304,12 +286,12 @@ def _cause(group: _Group, ids: Sequence[int], down: bool) -> str:
         and len(wrong[0]) == 1
         and all((a < 0) == (k in wrong[0]) for k, a in enumerate(group.at[ids[0]]))
     ):
-        return f"only its wrong {_names('step', wrong[0], ids[0])} goes down, the rest up"
+        return f"only its wrong {names('step', wrong[0], ids[0])} goes down, the rest up"
     causes = wrong if down else [group.steps_that(right=True, of=i) for i in ids]
     if not all(steps and group.is_cause(i, steps) for i, steps in zip(ids, causes, strict=True)):
         return ""
     if down:
-        its = f"{_number(len(wrong[0]))} of its steps {'is' if len(wrong[0]) == 1 else 'are'} wrong"
+        its = f"{number(len(wrong[0]))} of its steps {'is' if len(wrong[0]) == 1 else 'are'} wrong"
         return f"{its if one else 'each has a wrong step'}, so …"
     mostly = all(2 * len(steps) > len(group.at[i]) for i, steps in zip(ids, causes, strict=True))
     return f"most of {'its' if one else 'their'} steps are right, so …" if mostly else ""
@@ -322,9 +304,9 @@ def _wrong_steps_up(group: _Group) -> list[str]:
         return []
     ids = sorted({i for i, _ in praised})
     if len(praised) == 1:
-        which = f"{_names('step', [praised[0][1]], ids[0])} of {_names('rollout', ids)} is wrong, but goes up"
+        which = f"{names('step', [praised[0][1]], ids[0])} of {names('rollout', ids)} is wrong, but goes up"
     else:
-        which = f"{_number(len(praised))} wrong steps of {_names('rollout', ids)} go up"
+        which = f"{number(len(praised))} wrong steps of {names('rollout', ids)} go up"
     with_answer = group.right and all(group.right[i] and group.is_cause(i, None, of=k) for i, k in praised)
     whose = f" with {'its' if len(praised) == 1 else 'their'} right answer{'s' * (len(ids) > 1)}"
     return [which + (whose if with_answer else "")]
@@ -350,7 +332,7 @@ def _right_steps_down(group: _Group) -> list[str]:
 def _push(group: _Group) -> str:
     """Say what training would do: the share of tokens each way, and where it is strongest."""
     values = [a for row in group.tokens for a in row]
-    whole = all(_is_same(row) for row in group.tokens)
+    whole = all(is_same(row) for row in group.tokens)
     said: list[str] = []
     for sign, word in ((1, "up"), (-1, "down")):
         pushed = [i for i in group.everyone if group.pushes[i] * sign > 0]
@@ -359,21 +341,21 @@ def _push(group: _Group) -> str:
             continue
         most = max(sizes)
         largest, least = signed(most * sign), signed(min(sizes) * sign)
-        top = [(i, k) for i, row in enumerate(group.at) for k, a in enumerate(row) if a * sign > most - _SAME]
+        top = [(i, k) for i, row in enumerate(group.at) for k, a in enumerate(row) if a * sign > most - SAME]
         ids, steps = sorted({i for i, _ in top}), sorted({k for _, k in top})
         strongest = f" (by up to {largest})"
         if whole or largest == least:
             strongest = f" ({least} to {largest})" if largest != least else f" ({largest} each)"
         elif top and len(ids) <= NAMED and (len(steps) == 1 or len(ids) == 1):
-            strongest = f", most of all {_names('step', steps, ids[0])} of {_names('rollout', ids)} ({largest})"
-        who = _names("rollout", pushed)
+            strongest = f", most of all {names('step', steps, ids[0])} of {names('rollout', ids)} ({largest})"
+        who = names("rollout", pushed)
         if not whole:
-            who = _percent(len(sizes) / len(values)) + " of the tokens" * (not said)
+            who = percent(len(sizes) / len(values)) + " of the tokens" * (not said)
         said.append(f"{who} {word}{strongest}")
     still = sum(abs(a) <= _ZERO for a in values) / len(values)
     if still > STILL and not whole:
-        said.append(f"{_percent(still)} not at all")
-    return f"training would push {_and(said)}."
+        said.append(f"{percent(still)} not at all")
+    return f"training would push {listed(said)}."
 
 
 # What is drawn first: the order of the answers, what a card says of each, and where a reader is taken
@@ -432,7 +414,7 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
     if credit.gate_reason:
         gated = Sentence("**Gated**: it trains nothing")
         facts.insert(0, Fact(gated, Sentence(credit.gate_reason), "ungate", "Train on it"))
-    elif (decided := group.decided_by) and not any(_known([group.right or ()])):
+    elif (decided := group.decided_by) and not any(known_values([group.right or ()])):
         phantom = Sentence("**No answer is right**, yet it trains")
         facts.insert(0, Fact(phantom, Sentence(decided), "gate", "Gate by the outcome"))
     if weight := credit.options.get("outcome_weight"):
@@ -450,7 +432,7 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
         )
     if flipped is not None:
         action = ("uncompare", "Stop comparing") if compared else ("compare", "Compare")
-        said = f"**{_percent(flipped[1])}** of tokens change sign"
+        said = f"**{percent(flipped[1])}** of tokens change sign"
         facts.append(Fact(Sentence(said), Sentence(f"under `{flipped[0]}`"), *action))
     return facts
 
@@ -487,22 +469,22 @@ def _loops(text: str) -> bool:
 
 def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
     unmatched = sum(not credit.scored.scored[i].matched for i in group.everyone)
-    right, scores = _known(group.step_right or ()), _known(group.steps)
+    right, scores = known_values(group.step_right or ()), known_values(group.steps)
     if right:
         said = f"**[{right.count(True)} of {len(right)}](steps:wrong)** steps are right"
         wrong = [k for i in group.everyone for k in group.steps_that(right=False, of=i)]
         worst = sorted({k for k in wrong if wrong.count(k) == max(map(wrong.count, wrong))})
-        detail = f"most errors in {_names('step', worst)}" if worst and len(worst) <= NAMED else ""
-        if labelled := len(_known(credit.in_loss.labels)):
-            detail = f"{_number(labelled)} by your label{'s' * (labelled > 1)}"
+        detail = f"most errors in {names('step', worst)}" if worst and len(worst) <= NAMED else ""
+        if labelled := len(known_values(credit.in_loss.labels)):
+            detail = f"{number(labelled)} by your label{'s' * (labelled > 1)}"
     elif scores:
-        said = f"steps score **{_range(scores)}**"
-        detail = "every one" if _is_same(scores) else f"{quantity(fmean(scores))} on average"
+        said = f"steps score **{value_range(scores)}**"
+        detail = "every one" if is_same(scores) else f"{quantity(fmean(scores))} on average"
     else:
         said, detail = "no step is scored", ""
     if unmatched:
         detail = f"no step found in {unmatched} of {len(group.everyone)} answers"
-    return Fact(_sentence(said), Sentence(detail), "statistics", "Statistics")
+    return Fact(sentence(said), Sentence(detail), "statistics", "Statistics")
 
 
 def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlation: float | None) -> Sentence:
@@ -512,15 +494,15 @@ def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlati
     """
     alike = "one of the two is constant" if correlation is None else f"r = {two_places(correlation)}"
     if not any(flipped):
-        return _sentence(f"`{scheme}` turns no token's sign ({alike}).")
-    share = _percent(sum(flipped) / tokens)
-    return _sentence(f"`{scheme}` flips the sign of {share} of the tokens ({alike}){_most_in(flipped)}.")
+        return sentence(f"`{scheme}` turns no token's sign ({alike}).")
+    share = percent(sum(flipped) / tokens)
+    return sentence(f"`{scheme}` flips the sign of {share} of the tokens ({alike}){_most_in(flipped)}.")
 
 
 def _most_in(flipped: Sequence[int]) -> str:
     """In which rollouts most signs change, unless they are many."""
     most = [i for i, count in enumerate(flipped) if count == max(flipped)]
-    return f", most in {_names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
+    return f", most in {names('rollout', most)}" if len(most) <= NAMED and len(flipped) > 1 else ""
 
 
 # A token: its advantage, and what adds up to it
@@ -543,28 +525,28 @@ def about_explanation(credit: Credit, explanation: Explanation) -> Sentence:
     step_right = verdicts[rollout] if verdicts else []
     sampled = credit.scored.group.rollouts[rollout].is_sampled(token)
     if not credit.counted[rollout]:
-        return _sentence("left out of the loss, with its whole answer.")
+        return sentence("left out of the loss, with its whole answer.")
     if not explanation.terms:
         wrong = next((k for k, right in enumerate(step_right) if right is False), None)
         why = "it belongs to no step" if own is None else "nothing it depends on was scored"
         if not sampled:
             why = "the environment wrote it, not the policy"
         elif credit.scheme == "first_error" and wrong is not None and own is not None and wrong < own:
-            why = f"{_names('step', [wrong])} is wrong, and no later step counts"
-        return _sentence(f"not moved: {why}.")
+            why = f"{names('step', [wrong])} is wrong, and no later step counts"
+        return sentence(f"not moved: {why}.")
     if credit.gate_reason:
-        return _sentence(f"not moved: the group is gated, since {credit.gate_reason}.")
+        return sentence(f"not moved: the group is gated, since {credit.gate_reason}.")
     value = float(explanation.advantage)
     clauses = _clauses(credit, explanation, own, verdicts, right[rollout] if right else None)
-    ahead = _and([text for size, text in clauses if size * (value or 1) > 0])
-    against = _and([text for size, text in clauses if size * (value or 1) < 0])
-    way = f"pushed {'up' if value > 0 else 'down'} ({signed(value)})" if abs(value) > _SAME else "evens out (0)"
+    ahead = listed([text for size, text in clauses if size * (value or 1) > 0])
+    against = listed([text for size, text in clauses if size * (value or 1) < 0])
+    way = f"pushed {'up' if value > 0 else 'down'} ({signed(value)})" if abs(value) > SAME else "evens out (0)"
     verdict = step_right[own] if own is not None and step_right else None
-    if verdict is not None and verdict is (value < 0) and abs(value) > _SAME:
+    if verdict is not None and verdict is (value < 0) and abs(value) > SAME:
         way = f"a {'right' if verdict else 'wrong'} step, yet {way}"
     why = "; ".join(filter(None, (ahead, against))) or "nothing it could be compared with scores differently"
-    clip = "; its bound is what is left of more" if abs(explanation.total - value) > _SAME else ""
-    return _sentence(f"{way}: {why}{clip}.")
+    clip = "; its bound is what is left of more" if abs(explanation.total - value) > SAME else ""
+    return sentence(f"{way}: {why}{clip}.")
 
 
 def _clauses(
@@ -575,7 +557,7 @@ def _clauses(
     right: bool | None,
 ) -> list[tuple[float, str]]:
     """(value, what to say) of the steps' terms, those each way in one, and of every other term."""
-    terms = [term for term in explanation.terms if abs(term.value) > _SAME]
+    terms = [term for term in explanation.terms if abs(term.value) > SAME]
     ways: list[list[Term]] = [[t for t in terms if t.source == "step" and t.value * sign > 0] for sign in (1, -1)]
     total = explanation.total or 1.0
     step_right = verdicts[explanation.rollout] if verdicts else []
@@ -625,7 +607,7 @@ def _of_steps(
     word = "" if right is None or right is (total < 0) or not itself else "right" if right else "wrong"
     later = [k for k in steps if k != own]
     if own in steps and later:
-        following = f"the next {_number(len(later)) if len(later) > 1 else ''}".rstrip()
+        following = f"the next {number(len(later)) if len(later) > 1 else ''}".rstrip()
         who = f"this step and {following if later[-1] - steps[0] == len(later) else _others(later, '')}"
     else:
         who = _others(later, "" if ahead else word) if later else "this step"
@@ -638,7 +620,7 @@ def _of_steps(
         says = _compared(terms, who, "fixed mean" if credit.scheme == "prpo" else "mean")
     if alone and not many:
         return total, f"{says}{_peers(credit, own) if word else ''}"
-    each = " each" if many and _is_same([term.value for term in terms]) else " in all" * many
+    each = " each" if many and is_same([term.value for term in terms]) else " in all" * many
     return total, f"{says} ({signed(terms[0].value if each == ' each' else total)}{each})"
 
 
@@ -664,111 +646,15 @@ def _peers(credit: Credit, own: int | None) -> str:
     ):
         return ""
     at = slice(None) if credit.scheme == "step" else slice(own, own + 1)
-    pool = _known(row[at] for row in counted.steps_right or ())
+    pool = known_values(row[at] for row in counted.steps_right or ())
     right = f"{sum(pool)} of {len(pool)}"
     return f"; {right} steps are right" if credit.scheme == "step" else f"; step {own + 1} is right in {right} answers"
 
 
 def _others(steps: Sequence[int], word: str) -> str:
     if len(steps) > 2:
-        return " ".join(filter(None, (_number(len(steps)), "later", word, "steps")))
-    return f"the {word} {_names('step', steps)}" if word else _names("step", steps)
-
-
-# A run: what it gained on the problems that were held out
-
-
-def about_run(
-    before: Sequence[bool],
-    after: Sequence[bool],
-    curve: Sequence[tuple[int, float]],
-    measures: Mapping[str, Sequence[float]] | None = None,
-) -> list[Sentence]:
-    """At most four sentences on a run: what it gained and whether that may be chance, when, and what else moved.
-
-    ``before`` and ``after`` say which held-out problems were answered right at the first and the newest measure, one
-    answer a problem; ``curve`` is (training step, accuracy) of every measure; ``measures`` are further columns. A
-    change may be chance if McNemar's exact test, or 0 in ``paired_interval``, does not rule it out; the interval
-    that is said reaches to 0 then. Raises ValueError where the two are of different length or empty.
-    """
-    n = len(before)
-    gained = sum(now and not was for was, now in zip(before, after, strict=True))
-    lost = sum(was and not now for was, now in zip(before, after, strict=True))
-    if not n:
-        raise ValueError("a run is told by at least one held-out problem")
-    start, end = (whole_percent(sum(side) / n) for side in (before, after))
-    low, high = paired_interval(gained, lost, n)
-    sure = mcnemar(gained, lost) < ALPHA and (low > 0 or high < 0)
-    if not sure:
-        low, high = min(low, 0.0), max(high, 0.0)
-    better = f"[{_number(gained) if gained else 'none'}](problems:became-right) fixed"
-    worse = f"[{_number(lost) if lost else 'none'}](problems:became-wrong) broken"
-    change = f"{better}, {worse}" if sure else f"may be chance on {n} problems"
-    by, least, most = (f"{points:+.0f}".replace("-", "−") for points in (end - start, 100 * low, 100 * high))
-    said = [f"held-out accuracy {start} % → {end} % ({by} points, 95 % interval {least} to {most}): {change}."]
-    said += _when(curve, end / 100, n, sure)
-    said += [f"{moved}." for name, values in (measures or {}).items() if (moved := course(name, values))]
-    return [_sentence(text) for text in said[:4]]
-
-
-def about_measures(measures: Mapping[str, Sequence[float]]) -> list[Sentence]:
-    """Say where the measures of a run without held-out problems went, those that moved beyond their noise."""
-    moved = [text for name, values in measures.items() if (text := course(name, values))]
-    return [_sentence(f"{_and(moved)}.")] if moved else []
-
-
-def course(name: str, values: Sequence[float], share: bool = False) -> str:
-    """Say where a measure went, by the means of its first and last values: "entropy fell from 0.9 to 0.3".
-
-    "" for one that stayed within the noise of its first values, or has too few.
-    """
-    if len(values) < 2 * FIRST:
-        return ""
-    first, last = fmean(values[:FIRST]), fmean(values[-FIRST:])
-    before, after = quantity(first, share), quantity(last, share)
-    if abs(last - first) <= NOISE * stdev(values[:FIRST]) or before == after:
-        return ""
-    return f"{name} {'rose' if last > first else 'fell'} from {before} to {after}"
-
-
-def quantity(value: float, share: bool = False) -> str:
-    """A number with two significant figures, a share in per cent."""
-    return _percent(value) if share else f"{value:{',.0f' if abs(value) >= 100 else '.2g'}}".replace("-", "−")
-
-
-def _when(curve: Sequence[tuple[int, float]], end: float, problems: int, sure: bool) -> list[str]:
-    if len(curve) < 3:
-        return []
-    (best_step, best), (last_step, _) = max(curve, key=lambda measure: measure[1]), curve[-1]
-    error = math.sqrt(max(end * (1 - end), 1 / problems) / problems)
-    if best - end > 2 * error:
-        return [f"best at step {best_step}, {100 * (best - end):.0f} points above the end."]
-    gain = end - curve[0][1]
-    soon = next((step for step, accuracy in curve if accuracy - curve[0][1] >= MOST * gain), last_step)
-    if sure and gain > 0 and soon < SOON * last_step:
-        return [f"most of the gain came by step {soon} of {last_step}."]
-    return []
-
-
-def mcnemar(gained: int, lost: int) -> float:
-    """Return how probable a difference at least as large is by chance, two-sided: the exact test of discordant pairs.
-
-    McNemar (Psychometrika 12, 1947); the exact form is the sign test on ``gained + lost`` pairs.
-    """
-    pairs = gained + lost
-    tail: float = sum(math.comb(pairs, k) for k in range(min(gained, lost) + 1)) / 2**pairs
-    return min(1.0, 2.0 * tail)
-
-
-def paired_interval(gained: int, lost: int, pairs: int) -> tuple[float, float]:
-    """Return the 95 % interval of a difference of paired shares, (gained − lost) / pairs.
-
-    Wald's with half a pair added to each of the four cells: Wald+2 of Agresti and Min (Statistics in Medicine 24, 2005,
-    729–740), also where Wald's own has no width.
-    """
-    change = (gained - lost) / (pairs + 2)
-    half = 1.959964 * math.sqrt(gained + lost + 1 - (gained - lost) * change) / (pairs + 2)
-    return max(change - half, -1.0), min(change + half, 1.0)
+        return " ".join(filter(None, (number(len(steps)), "later", word, "steps")))
+    return f"the {word} {names('step', steps)}" if word else names("step", steps)
 
 
 # Probes: edits without content that earn more
@@ -783,11 +669,11 @@ def about_probes(
     """
     others = f"{resisting} of {schemes} schemes resist all {edits}." if schemes > 1 else ""
     if not paying:
-        return _sentence(f"`{scheme}` resists all {edits} edits that add no content.", others)
+        return sentence(f"`{scheme}` resists all {edits} edits that add no content.", others)
     name, rollout, before, after = max(paying, key=lambda row: row[3] - row[2])
-    gain = f"“{name}” raises {_names('rollout', [rollout])} by {two_places(after - before)}"
+    gain = f"“{name}” raises {names('rollout', [rollout])} by {two_places(after - before)}"
     games = f"`{scheme}` can be gamed by {len(paying)} of {edits} edits that add no content"
-    return _sentence(f"{games}: {gain} ({signed(before)} → {signed(after)}).", others)
+    return sentence(f"{games}: {gain} ({signed(before)} → {signed(after)}).", others)
 
 
 # Rollouts of a file: what was opened, and its own advantages beside the ones drawn
@@ -814,77 +700,20 @@ def about_opened(
         said.append(f"{counted(len(unused), 'column')} {'was' if len(unused) == 1 else 'were'} not used{named}")
     by = {"": "", "words": "Tokens are words.", "the file's own": "Tokens are the file's own."}
     by |= {"the run's own": "Tokens are the run's own."}
-    return _sentence(f"opened {'; '.join(said)}.", by.get(tokens, f"Tokens by `{tokens}`'s tokenizer."))
+    return sentence(f"opened {'; '.join(said)}.", by.get(tokens, f"Tokens by `{tokens}`'s tokenizer."))
 
 
 def about_logged(difference: float, flipped: Sequence[int], tokens: int) -> Sentence:
     """Say how the advantages that a file logged compare with those drawn: by ``difference`` at most, and as
     ``about_comparison`` has them."""
     if difference <= AS_LOGGED:
-        return _sentence(f"the file's own advantages are the same, equal within {_bound(difference)}.")
+        return sentence(f"the file's own advantages are the same, equal within {_bound(difference)}.")
     signs = "no sign changes"
     if any(flipped):
-        signs = f"{_percent(sum(flipped) / tokens)} of the tokens change sign{_most_in(flipped)}"
-    return _sentence(f"the file's own advantages (`logged`) differ by up to {two_places(difference)}: {signs}.")
+        signs = f"{percent(sum(flipped) / tokens)} of the tokens change sign{_most_in(flipped)}"
+    return sentence(f"the file's own advantages (`logged`) differ by up to {two_places(difference)}: {signs}.")
 
 
 def _bound(value: float) -> str:
     """The power of ten that a difference is not above, 1e-6 at least."""
     return f"{10.0 ** math.ceil(math.log10(max(value, 1e-6)) - 1e-9):g}".replace("e-0", "e-")
-
-
-# How numbers and names are said
-
-
-def signed(value: float) -> str:
-    """An advantage with two decimals, as on the cards, so that parts add up to the value."""
-    if abs(value) < _SAME:
-        return "0"
-    return f"{'+' if value > 0 else ''}{two_places(value)}"
-
-
-def _sentence(*texts: str) -> Sentence:
-    """Return what is not empty, each with its first letter large, also inside a link; a name in code stays as it is."""
-    return Sentence(" ".join(re.sub(r"^\[?\w", lambda first: first[0].upper(), text) for text in texts if text))
-
-
-def _is_same(values: Sequence[float]) -> bool:
-    return not values or max(values) - min(values) < _SAME
-
-
-def _range(values: Sequence[float]) -> str:
-    """From the lowest to the highest; one number where they read the same."""
-    return " to ".join(dict.fromkeys((quantity(min(values)), quantity(max(values)))))
-
-
-def _known(rows: Iterable[Sequence[Any]]) -> list[Any]:
-    return [value for row in rows for value in row if value is not None]
-
-
-def _percent(share: float) -> str:
-    finer = 0 < share < 0.095 or 0.995 <= share < 1
-    return f"{100 * share:.1f} %" if finer else f"{whole_percent(share)} %"
-
-
-def _number(n: int) -> str:
-    return _NUMBERS[n] if n < len(_NUMBERS) else f"{n:,}"
-
-
-def _and(items: Sequence[str]) -> str:
-    """a; a and b; a, b and c."""
-    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
-
-
-def _names(noun: str, ids: Sequence[int], of: int | None = None) -> str:
-    """Rollouts or steps by their numbers, a run of them by its ends, more than ``NAMED`` counted.
-
-    Rollouts are links (``rollout:7``), and steps ``of`` a rollout are (``step:7.2``).
-    """
-    at = "" if of is None else f"{of + 1}."
-    links = [f"{i + 1}" if noun == "step" and not at else f"[{i + 1}]({noun}:{at}{i + 1})" for i in ids]
-    plural = noun + "s" * (len(ids) > 1)
-    if len(ids) > 2 and ids[-1] - ids[0] == len(ids) - 1:
-        return f"{plural} {links[0]} to {links[-1]}"
-    if len(ids) > NAMED:
-        links = [*links[: NAMED - 1], f"{_number(len(ids) - NAMED + 1)} others"]
-    return f"{plural} {_and(links)}"
