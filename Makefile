@@ -90,7 +90,7 @@ notebooks: .venv/test
 	  --ExecutePreprocessor.timeout=3600 --output-dir build/notebooks notebooks/*.ipynb
 
 screenshots: .venv/test browser
-	$(BIN)/python -m tests.screenshots build/screenshots --steps 60
+	PYTHONPATH=$(CURDIR) $(BIN)/python docs/screenshots.py build/screenshots --steps 60
 	cp build/screenshots/inspect-1280-light.png assets/inspect.png
 	cp build/screenshots/train-top-1280-light.png assets/train.png
 

@@ -1,7 +1,5 @@
 """The real page in a real Chromium: the app as a process of its own, and a browser page that minds what it sees."""
 
-from __future__ import annotations
-
 import base64
 import inspect
 import os

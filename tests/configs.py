@@ -1,7 +1,5 @@
 """Configurations of short runs, changed as a test needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -172,6 +172,32 @@ def random_policy(tiny):
     return Policy("random", LlamaForCausalLM(config).eval(), tiny.tokenizer)
 
 
+@pytest.fixture(scope="module")
+def worker():
+    """A sandbox, with the patience that a busy machine needs."""
+    from workbench.rewards import Sandbox
+
+    with Sandbox(deadline=60, pattern_margin=60) as worker:
+        yield worker
+
+
+@pytest.fixture
+def services(tmp_path):
+    """The page's."""
+    from workbench.ui.handlers.session import Services
+
+    services = Services(tmp_path)
+    yield services
+    services.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    from workbench.ui.handlers.session import GroupStore
+
+    return GroupStore(tmp_path)
+
+
 @pytest.fixture
 def standby(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run that trains is taken by a standby process, however full the memory is."""
@@ -179,6 +205,15 @@ def standby(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(spawn, "FREE_BYTES", 0)
     spawn.prepare()
+
+
+@pytest.fixture
+def runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that train do so in this process, which has the libraries, and are over once they were started."""
+    from tests.in_this_process import started_here
+    from workbench.runs import launch
+
+    monkeypatch.setattr(launch, "spawn", started_here)
 
 
 # Files share one app and one Chromium in each process of tests, until a test comes that uses neither: what drives the

@@ -1,7 +1,5 @@
 """Groups with scores and credit made by hand, for whoever draws or stores them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

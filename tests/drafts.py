@@ -1,7 +1,5 @@
 """Drafts of the page as tests need them: a few rows, one scheme, and what else is said."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

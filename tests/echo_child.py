@@ -1,7 +1,5 @@
 """The child that test_child talks to: it does what the request's ``do`` says."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

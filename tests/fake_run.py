@@ -3,8 +3,6 @@
 It writes through ``RunDir`` as training does, and knows nothing of who started it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

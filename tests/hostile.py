@@ -1,7 +1,5 @@
 """Texts that a model, a file or a person may produce and that a page must show as text, all of them at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 FIRE = "window.__fired.push(%d)"

@@ -1,10 +1,9 @@
 """What a run's process does, done in the tests' own: libraries are imported once for all runs."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tests.stored_runs import config_of
 from workbench.process.train import Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import Run
+from workbench.runs.spawn import TRAINING, spawn
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 
@@ -32,6 +32,16 @@ def carry_out(run: Run, resume: str | None = None) -> Run:
         signal.signal(signal.SIGTERM, on_stop)
         logging.enable_progress_bar()  # which a run's process has no use for
     return run
+
+
+def started_here(run: RunDir, module: str = TRAINING, **how: bool) -> None:
+    """Stands for ``spawn`` where a run's process is not what is looked at: the run is over when this returns."""
+    if module != TRAINING:
+        spawn(run, module, **how)
+        return
+    with run.log.open("a") as log, redirect_stdout(log), redirect_stderr(log):
+        carry_out(Run(run.path))
+    run.note(pid=None)  # nobody waits for this process to end
 
 
 def train(run: RunDir, resume: str | None = None) -> Any:

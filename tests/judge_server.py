@@ -1,7 +1,5 @@
 """An OpenAI-compatible endpoint on the loopback interface that answers what a test tells it to."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

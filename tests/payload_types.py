@@ -3,8 +3,6 @@
 ``python -m tests.payload_types`` writes them to ``workbench/views/payloads.d.ts``, which is not kept in git.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from inspect import signature

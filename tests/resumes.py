@@ -1,7 +1,5 @@
 """Configurations that a resumed run must continue to the bit, and the difference of two runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiny random reward models and their tokenizer, made here and saved with ``save_pretrained`` for the real loader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Started once a rank: an exported ``train.py``; what its loss saw and what it logged: ``<folder>/<rank>.json``."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

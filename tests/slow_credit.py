@@ -4,8 +4,6 @@ It shares no code with ``workbench.credit``. ``how`` and ``scale`` are the optio
 scheme's own options are keyword arguments of its function here, too.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from dataclasses import dataclass

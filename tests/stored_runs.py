@@ -1,7 +1,5 @@
 """Runs as they lie on a disk after training, written in milliseconds: for whatever reads runs."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable

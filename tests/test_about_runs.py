@@ -1,7 +1,5 @@
 """What somebody says of a run, its other name, curves over other axes, and two runs' answers side by side."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading final answers and comparing them with golds: right ones in every notation, and what only looks right."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

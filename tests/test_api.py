@@ -1,7 +1,5 @@
 """The API as a script uses it: ``gradio_client`` with the token, and an MCP client without the tools that act."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -4,8 +4,6 @@ One table of files, one of names and one of values, each tried at every place th
 nothing but a WorkbenchError came out, with a message of bounded length; what was accepted is written and read back.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Beliefs in the right answer: against one plain forward pass a prefix, and by hand what a step scores of them."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """The benchmarks' command: rows with a ratio, a listing, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

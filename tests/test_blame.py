@@ -1,7 +1,5 @@
 """``benchmarks blame``: rows worked out by hand, culprits held against the tasks' own rewards, and what it writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree

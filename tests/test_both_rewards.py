@@ -1,7 +1,5 @@
 """One group scored with two lists of rewards: in Python and on the command line."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Policies that are damaged on disk: each is refused when it is loaded, with a sentence that names what is wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Credit options, two schemes side by side, pre-flight and probes, driven in a real Chromium."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

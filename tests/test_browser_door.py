@@ -1,7 +1,5 @@
 """One's own data in a real Chromium: drop a file, see it in colour, look through its groups, check rewards."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

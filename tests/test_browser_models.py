@@ -1,7 +1,5 @@
 """Reward models and Monte-Carlo values in a real Chromium, with tiny models made here; and who runs what where."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is typed while the page opens, or in the moment that a part of it opens, stays."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The list of reward functions in a real Chromium: pasting, errors far down, saving and loading, watching."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs in a real Chromium: the table, chosen runs together, deleting and undoing, and what Train shows of a run."""
 
-from __future__ import annotations
-
 import os
 import re
 import zipfile
@@ -157,17 +155,10 @@ def chosen_runs_are_drawn_together(page: Page) -> None:
     assert page.locator("#runs-diff tbody th").all_inner_texts() == ["seed", "method.credit.scheme"]
     # The mean of two seeds with its band; the other configuration is its one run.
     lines(page, "batch", [("band",), ()])
-    page.locator("#runs-each").check()
-    lines(page, "batch", [("faint",), ("faint",), ("band",), ()])
     # With a seed off there is no mean of all: the seed that is left is drawn as it is.
     page.get_by_role("button", name="seed 1").click()
     expect(page.get_by_role("button", name="seed 1")).to_have_attribute("aria-pressed", "false")
     lines(page, "batch", [(), ()])
-    batch = page.locator("#runs-curves").get_by_role("slider", name="Accuracy of the batch", exact=True)
-    expect(batch).to_have_attribute("aria-valuetext", re.compile("^step 12: process-0 .*; scheme outcome "))
-    page.get_by_role("button", name="scheme process").click()
-    lines(page, "batch", [()])
-    expect(page.get_by_role("button", name="scheme process")).to_have_attribute("aria-pressed", "false")
 
 
 def dragging_zooms_all_charts_and_a_reload_keeps_the_view(page: Page) -> None:
@@ -206,11 +197,6 @@ def a_run_is_downloaded_and_opened_in_train(page: Page, tmp_path: Path) -> None:
     page.get_by_role("tab", name="Runs").click()
     open_in_train(page, "outcome-0")
     expect(page.locator("#run-state")).to_have_text("stopped")
-    # Back goes through the tabs as they were shown.
-    page.get_by_role("tab", name="Help").click()
-    expect(page.locator("#run-picker")).to_be_hidden()
-    page.go_back()
-    expect(page.locator("#run-picker")).to_be_visible()
     page.go_back()
     expect(page.locator(ROWS).first).to_be_visible()
     page.wait_for_url(re.compile("tab=runs"))

@@ -1,7 +1,5 @@
 """In the browser: what the page says of the code it runs, and what is isolated."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

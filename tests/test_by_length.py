@@ -1,7 +1,5 @@
 """A micro-batch in parts of similar length: the loss, its gradient and what is logged are those of the whole."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

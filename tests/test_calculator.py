@@ -1,7 +1,5 @@
 """The task ``calculator``: its environment, its problems and its noisy teacher."""
 
-from __future__ import annotations
-
 import random
 import re
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """How a prompt is put to the policy, what ends a completion, and what it thinks before it answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

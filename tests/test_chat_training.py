@@ -1,7 +1,5 @@
 """A run on prompts with a system message, a chat template that opens a ``<think>`` block, and stop strings."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The child: replies, events, prints, deadlines, deaths of every kind and the respawn after them."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

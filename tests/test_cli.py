@@ -1,7 +1,5 @@
 """The command line: flags made from the configuration, plain messages for errors, and --json that programs can read."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess

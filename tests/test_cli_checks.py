@@ -1,7 +1,5 @@
 """``preflight`` and ``probe`` from the shell, on groups from files so that nothing is sampled."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands about people's own data, as text and as JSON."""
 
-from __future__ import annotations
-
 import io
 import json
 

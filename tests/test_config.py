@@ -1,7 +1,5 @@
 """A run's configuration: round trips, and refusals that name the field, the value and the fix."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

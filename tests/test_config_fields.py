@@ -1,7 +1,5 @@
 """Every field of a configuration, set to another value: YAML and flags hold it, and the trainer is told of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace

@@ -1,7 +1,5 @@
 """Credit assignment: hand-worked numbers, a slow obvious second implementation, and the invariants by name."""
 
-from __future__ import annotations
-
 import math
 import random
 from functools import partial

@@ -1,7 +1,5 @@
 """Rewards normalised function by function before they are summed (GDPO): by hand, and against a slow second way."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Schemes that compare a group's completions token by token: hand-worked numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Credit of episodes: ``gigpo`` by hand and by a slow second implementation, and what turns mean to other schemes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

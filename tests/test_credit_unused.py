@@ -1,7 +1,5 @@
 """Rewards that a credit does not use, and why a group has no spread."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.credits import WORKED_ENDS, WORKED_REWARDS, make_credit, make_rollout

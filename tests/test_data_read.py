@@ -1,7 +1,5 @@
 """Rows of JSON, CSV, Parquet, Arrow, gzip and folders: what is read, of which split, and what is refused and where."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

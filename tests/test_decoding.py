@@ -1,7 +1,5 @@
 """Every kind of state a model may keep: random small models of each against their own forward pass."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

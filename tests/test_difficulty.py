@@ -1,7 +1,5 @@
 """How hard prompts are: pass rates, expected groups without spread, the size proposed, and the prompts written."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Every noun shows itself: as escaped HTML in a notebook, as text in a terminal, by the views registered for it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

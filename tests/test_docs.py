@@ -1,7 +1,5 @@
 """The documentation builds without a warning, asks the network for nothing, and says what the code says."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import shlex

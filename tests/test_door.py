@@ -1,7 +1,5 @@
 """Whose requests the page answers: the real application, asked as a browser, a script or an attacker would."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The heatmap's script in a real Chromium, on an exported file: exact text, readable colours, keyboard, no network."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

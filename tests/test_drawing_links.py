@@ -1,7 +1,5 @@
 """What the address of Inspect says of its drawing, in a real Chromium: the page's own scripts and no app."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exact copies in a group: shown as one and, with ``drop_duplicates``, compared and trained on once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run on a server that speaks the Tinker protocol, on ``tests/protocol``: what is sent, and what comes of it."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Environments and tools as ``GRPOTrainer`` takes them: prompts, rewards, and what tools wrote."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training on episodes: what the loss is given, what is measured, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Episodes: what is sampled between observations, how it is cut into steps and credited, and how it is stored."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Sequence

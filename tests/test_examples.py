@@ -1,7 +1,5 @@
 """The programs of ``examples/`` in their smallest form, and the comparison of methods: what is counted and resumed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,6 +28,9 @@ from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
 
 OUTCOME = {"name": "answer_correctness", "kind": "outcome"}
+
+
+pytestmark = pytest.mark.usefixtures("runs_here")
 
 
 def stages_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:

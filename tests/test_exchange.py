@@ -1,7 +1,5 @@
 """The row that engines are checked against: written of a credit, computed anew, and red where one number is another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

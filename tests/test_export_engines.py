@@ -1,7 +1,5 @@
 """A run as a folder for an engine: its check passes as it is written, and is red where anything is changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

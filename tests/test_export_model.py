@@ -1,7 +1,5 @@
 """The model of a run taken elsewhere: merged, as an adapter, and to a Hub that a fake stands for."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

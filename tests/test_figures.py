@@ -1,7 +1,5 @@
 """The heatmap's payload and documents, and the curves: numbers by hand, no browser."""
 
-from __future__ import annotations
-
 import json
 import math
 

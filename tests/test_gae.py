@@ -1,7 +1,5 @@
 """Generalised advantage estimation: numbers worked out by hand, a slow second implementation, and its explanations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The outcome gate: a group whose answers do not differ in outcome has advantage 0, whatever else differs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

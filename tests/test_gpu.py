@@ -4,8 +4,6 @@ With ``WORKBENCH_GPU_TESTS=cpu`` the same tests run on the CPU at a toy size. Th
 and nothing about a GPU; those of memory and of visible devices are then left out.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,10 +1,10 @@
 """300 real groups, four models' answers each, through import, scoring, credit and drawing: no token is misaligned.
 
+All of them in the shipped policy's tokens, every fifth in those of each other tokenizer.
+
 Tokenizers of different families are trained here on the very texts: a byte-level BPE, which splits characters, a
 Unigram with Metaspace, to which some characters are unknown, and a WordPiece that lower-cases and drops all spaces.
 """
-
-from __future__ import annotations
 
 import json
 from functools import cache
@@ -79,7 +79,8 @@ def test_every_group_is_imported_scored_and_drawn_without_a_misaligned_token(fam
     tokenizer = MAKERS[family]() if family in MAKERS else family
     found = read_groups("gsm8k", tokenizer=tokenizer)
     assert (found.facts.format, found.facts.preset, len(found)) == ("gsm8k", "line", 300)
-    for group, row, texts in zip(found.groups, ROWS, TEXTS, strict=True):
+    every = 1 if family == "tiny" else 5
+    for group, row, texts in zip(found.groups[::every], ROWS[::every], TEXTS[::every], strict=True):
         assert (group.prompt, [r.columns["model"] for r in group.rollouts]) == (row["question"], MODELS)
         credit = credit_group(score_group(group, LINES, ["calculator_notes", "gsm8k_answer"]), "process")
         assert np.isfinite(credit.advantages).all()

@@ -1,7 +1,5 @@
 """Steps labelled by hand: kept in the workspace, written in layouts that our own readers read back, held to rewards."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Answers to held-out rows: stored at the first and newest measure, and compared on the page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.stored_runs import store

@@ -4,8 +4,6 @@ The page's security policy would stop most of them even if they got in; it would
 page that complains fails (``browsing.visit``), so these tests are about escaping all the same.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

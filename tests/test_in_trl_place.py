@@ -1,7 +1,5 @@
 """``ProcessGRPOTrainer`` where a script had TRL's ``GRPOTrainer``: the same losses, and every check of the preview."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math

@@ -1,7 +1,5 @@
 """A judge, a coroutine function of own code in training itself: what is scored, stored and logged."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Judges: what is asked, how answers are read, and requests to an endpoint on the loopback interface."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 import subprocess

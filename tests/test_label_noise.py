@@ -1,7 +1,5 @@
 """Step labels that are wrong for a share of the steps: which, how many, and always the same ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.errors import RewardError

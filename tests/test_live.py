@@ -1,7 +1,5 @@
 """What a notebook does with runs: watching one, comparing several, tables, and handing a group to the page."""
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Iterator
@@ -16,7 +14,6 @@ from jupyter_client.manager import start_new_kernel
 import workbench as wb
 from tests.browsing import ROOT, visit
 from tests.credits import worked_credit
-from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
 from workbench.runs import start
 from workbench.ui.handlers.example import first_group
@@ -231,9 +228,3 @@ def test_the_page_shows_the_credit_that_was_opened_in_it(app, browser):
 
 
 # -- from the page --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def worker():
-    with Sandbox() as worker:
-        yield worker

@@ -1,7 +1,5 @@
 """Prompts that leave no room for an answer in the policy's context: refused or skipped before the first step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

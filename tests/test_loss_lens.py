@@ -1,7 +1,5 @@
 """The loss read token by token, held against TRL's own ``_compute_loss`` and its gradient on the same tensors."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Pairs and demonstrations made of scored groups: by hand, through the command, and as a run's task."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

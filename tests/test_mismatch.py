@@ -1,7 +1,5 @@
 """Tokens that another engine sampled, as vLLM does: its log-probabilities beside the trainer's, kept and drawn."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

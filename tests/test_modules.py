@@ -1,7 +1,5 @@
 """Scripts put together from ES modules, run by the engine that also runs their unit tests."""
 
-from __future__ import annotations
-
 import subprocess
 import sysconfig
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Monte-Carlo step values: exact where continuations are known, and the shared batch against one row at a time."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

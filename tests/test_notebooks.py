@@ -1,7 +1,5 @@
 """Every notebook runs from top to bottom on a small budget, shows something in each cell, and is kept bare."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -61,9 +59,15 @@ def kernel(tmp_path_factory):
 
 
 def executed(path, workspace, kernel):
-    """The notebook with its outputs; runs go to ``workspace``, and no name is left of the notebook before."""
+    """The notebook with its outputs; runs go to ``workspace``, and no name is left of the notebook before.
+
+    Runs train in the kernel, which has the libraries; one that is watched does so beside it.
+    """
     notebook = nbformat.read(path, as_version=4)
-    anew = f"%reset -f\nimport os\nos.environ['WORKBENCH_WORKSPACE'] = {str(workspace)!r}\ndel os"
+    anew = "%reset -f\nimport os\nfrom tests import in_this_process\nfrom workbench.runs import launch, spawn\n"
+    anew += f"os.environ['WORKBENCH_WORKSPACE'] = {str(workspace)!r}\nlaunch.spawn = "
+    anew += "spawn.spawn" if path.stem == "04_train_and_watch" else "in_this_process.started_here"
+    anew += "\ndel os, in_this_process, launch, spawn"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(anew))
     client = NotebookClient(notebook, km=kernel, timeout=900)
     try:

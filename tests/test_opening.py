@@ -1,7 +1,5 @@
 """What somebody's file holds, and which of its columns is what."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

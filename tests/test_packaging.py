@@ -1,7 +1,5 @@
 """The package as a wheel: all it needs is in it, and its command serves the page from any folder."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

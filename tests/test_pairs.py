@@ -1,7 +1,5 @@
 """Training on pairs: the losses against independent references, runs that resume, measures, and what is refused."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a run passes on to TRL: names and types checked against TRL's own source, refusals, and that it arrives."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run stores of every optimiser step adds up to the loss that TRL logged of it."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

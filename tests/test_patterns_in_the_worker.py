@@ -1,8 +1,5 @@
 """Step patterns run in the sandbox: the message each bad one gets on the page, and what a run makes of it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,12 +12,6 @@ from workbench.schema import Group, Rollout, Step
 from workbench.steps import StepPattern
 from workbench.ui.handlers.page_state import builtin_row
 from workbench.ui.handlers.scoring import ScoringView, rescore
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox(deadline=60, pattern_margin=60) as worker:
-        yield worker
 
 
 def group(*texts: str) -> Group:

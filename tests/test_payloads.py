@@ -1,7 +1,5 @@
 """What the page's scripts are sent has the keys that the typed dictionaries declare, of which their types are made."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import NoneType

@@ -1,7 +1,5 @@
 """The plain decode step against the model's own forward pass, and what is left to transformers."""
 
-from __future__ import annotations
-
 import inspect
 from types import MethodType
 from typing import Any

@@ -1,7 +1,5 @@
 """Loading policies, and the recipe of the embedded one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

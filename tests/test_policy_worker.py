@@ -1,7 +1,5 @@
 """The model worker as its client sees it: a real child process that loads the embedded policy."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

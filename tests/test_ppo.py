@@ -1,7 +1,5 @@
 """PPO: its losses against second implementations, its critic in a run's files, and what a run of it stores."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Process reward models trained here: the loss in every format, the ids and scores of later use, resumed runs."""
 
-from __future__ import annotations
-
 import math
 import random
 import shutil

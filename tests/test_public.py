@@ -1,7 +1,5 @@
 """A public page: every door is asked as a forged request would ask it, and refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

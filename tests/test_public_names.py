@@ -1,7 +1,5 @@
 """The public surface, pinned: a name that goes or comes is a decision, not an accident."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

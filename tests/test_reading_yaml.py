@@ -1,7 +1,5 @@
 """A configuration's YAML: what is written is read back, and size, depth and cost are bounded."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The README's Python does what it says: on the embedded task, and on rows and a chat model of one's own."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

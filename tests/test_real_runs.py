@@ -1,7 +1,5 @@
 """Runs through the real child process, on the embedded policy: from start to finish, stopped, and failed."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

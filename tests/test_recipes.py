@@ -1,7 +1,5 @@
 """Recipes: the values of their sources, and each in small carried out with a signal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

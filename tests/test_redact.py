@@ -1,7 +1,5 @@
 """Secrets taken out of what is shown or kept, and everything else left alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.errors import redact, redact_known

@@ -1,7 +1,5 @@
 """``run:NAME`` in the place of a path: resolved when a run is started, with its hash, and refused when gone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Groups without spread: other prompts in their place, and no forward and backward for rows without an advantage."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A resumed run is the run it would have been: bit for bit on one CPU, whatever is trained and however it ended."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

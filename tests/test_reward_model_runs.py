@@ -1,7 +1,5 @@
 """A training run whose step reward is a model or the policy's continuations, from configuration to advantages."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

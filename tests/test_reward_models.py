@@ -1,7 +1,5 @@
 """Reward models: every public format against its own model card's computation, one completion at a time."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

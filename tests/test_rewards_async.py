@@ -1,9 +1,6 @@
 """Coroutine functions as rewards, and TRL's ``trainer_state``, ``log_extra`` and ``log_metric``, in every place."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +16,6 @@ from workbench.training.trainer import ProcessGRPOTrainer
 
 PATTERN = StepPattern(r";", kind="ends")
 GROUP = Group("p", (Rollout((1, 2), ("a;", "bb"), False), Rollout((3,), ("ccc",), False)), {"level": 3})
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox() as worker:
-        yield worker
 
 
 def coded(worker: Sandbox, kind: RewardKind, code: str) -> Any:

@@ -1,7 +1,5 @@
 """The built-in rewards on answers worked by hand, good, bad and out to cheat."""
 
-from __future__ import annotations
-
 from inspect import getsource
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rewards held against labels, with numbers worked by hand and scikit-learn's as the second opinion."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Calculator notes and GSM8K's final answers, worked by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.rewards.builtin.answers import gsm8k_answer

@@ -1,7 +1,5 @@
 """Reward functions of other tools, run as they are: each on one group, with scores worked by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

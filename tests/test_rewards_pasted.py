@@ -4,12 +4,7 @@ They have the shape that public recipes share: module-level patterns and helpers
 the data by name, ``**kwargs`` for the rest.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-
-import pytest
 
 from tests.drafts import draft_of, own_row
 from workbench.rewards import RewardConfig, Sandbox, score_group
@@ -70,12 +65,6 @@ EXPECTED = {  # worked by hand
     "int_reward_func": [0.5, 0.5, 0.0],
     "xmlcount_reward_func": [0.5, 0.25, 0.0],
 }
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox(deadline=60.0) as worker:
-        yield worker
 
 
 def rollout(text: str) -> Rollout:

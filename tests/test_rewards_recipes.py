@@ -1,7 +1,5 @@
 """The recipes' rewards: a test for every value, and for each place where the well-known code is wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

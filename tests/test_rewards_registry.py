@@ -1,10 +1,7 @@
 """What is known of every built-in: its source stands alone, its scores stay in its range, its options can be set."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,12 +45,6 @@ BATCH = Batch(
     turn=[[0, 1], *([n] for n in range(len(TEXTS) - 1))],
     observation=[["", "= 12\n"], *(["= 7\n"] for _ in TEXTS[1:])],
 )
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox(deadline=60.0) as worker:
-        yield worker
 
 
 COUNTDOWN = replace(BATCH, columns={"answer": [{"target": 12, "numbers": [12]}] * len(TEXTS)})

@@ -1,7 +1,5 @@
 """Source code of rewards: functions saved in the workspace, and what code defines without being run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

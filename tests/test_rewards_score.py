@@ -1,7 +1,5 @@
 """Scoring groups and batches: weights, unscored steps, spans with their end-of-sequence token, chat prompts, errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations

@@ -1,7 +1,5 @@
 """What surrounds reward code: how many sandboxes live, and how many errors a run survives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psutil

@@ -1,7 +1,5 @@
 """Watched rewards against numbers worked by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

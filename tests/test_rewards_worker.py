@@ -1,7 +1,5 @@
 """Users' reward code: what loads, what is refused, and that whatever it does the worker is there for the next call."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Groups from every format, tokenised by tokenizers of every kind; no text may change and no token be misaligned."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Episodes of other tools: turns, observations and masks, from ids where a file has them, else by a chat template."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import accumulate

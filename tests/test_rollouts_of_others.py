@@ -1,7 +1,5 @@
 """What other tools write of their rollouts, in rows as their code writes them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Imports lose nothing without a note: thoughts, parts, rewards, advantages, bad rows, and what follows the end."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

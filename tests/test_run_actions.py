@@ -1,7 +1,5 @@
 """What a run that is over is used for on the page: inspected, taken as settings, exported."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

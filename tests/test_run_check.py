@@ -1,7 +1,5 @@
 """What keeps a run from working is refused before the run is queued, in one place for page, shell and notebook."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

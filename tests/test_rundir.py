@@ -1,7 +1,5 @@
 """A run's directory: what is written comes back, whatever the bytes, and nothing torn is ever believed."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

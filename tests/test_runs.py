@@ -1,7 +1,5 @@
 """Runs as processes: started, followed, stopped to the last grandchild, and never silently dead."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The group sampler against transformers' own generate and a plain forward pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The sandbox: one process with limits and no secrets, isolated if that is asked for; what the system lacks is told."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Weights of rewards that depend on the step of training: the numbers, what is refused, and what training uses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

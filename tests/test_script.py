@@ -1,7 +1,5 @@
 """Scripts that train as a run did: by TRL alone, or by the workbench's trainer; and how they are launched."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """Sentences on groups, tokens and runs worked out by hand; every count and share in them against the arrays."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

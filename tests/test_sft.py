@@ -1,7 +1,5 @@
 """Supervised fine-tuning as a second method: from a run's start to its end, resumed, measured, with an adapter."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Several adapters on one policy: put into its weights, trained over, saved as one, resumed, exported and refused."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

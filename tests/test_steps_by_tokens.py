@@ -1,7 +1,5 @@
 """Steps that no regular expression finds: cut by how sure the policy was of its tokens, or by their number."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Patterns that cannot be used: each is refused with a message that says why, before it can do harm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Text → steps: what each kind of pattern cuts, the presets on texts they are made for, and what always holds."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

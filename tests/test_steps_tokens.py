@@ -1,7 +1,5 @@
 """Token texts on real tokenizers trained here, and token spans: the texts always join to what the tokenizer decodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from itertools import accumulate

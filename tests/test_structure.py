@@ -1,7 +1,5 @@
 """The sources as a whole: no import goes round in a circle or is hidden in a string, and no function is long."""
 
-from __future__ import annotations
-
 import ast
 import re
 from graphlib import CycleError, TopologicalSorter

@@ -1,7 +1,5 @@
 """Equations in prose: by hand, against the calculator notes of real answers, and against sympy."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

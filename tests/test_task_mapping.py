@@ -1,7 +1,5 @@
 """How rows of other layouts become a task's: columns, template, filter, limits, splits and draws."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The embedded task, its teacher, and tasks read from files."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Golds of a task's rows: which are compared, by which reader, and what is said where none can be."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

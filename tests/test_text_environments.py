@@ -1,9 +1,6 @@
 """Text environments: built-in classes in this process, users' code in the sandbox, and all that can go wrong."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -53,12 +50,6 @@ class Dice:
     def reset(self, prompt, **columns): pass
     def reply(self, turn): return str(random.SystemRandom().random())
 """
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox() as worker:
-        yield worker
 
 
 def counter(worker: Sandbox, **settings: Any) -> Environment:

@@ -1,7 +1,5 @@
 """What trackers get of a run, by fakes in the place of the packages and of transformers' callbacks."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator

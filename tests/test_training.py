@@ -1,7 +1,5 @@
 """The trainer: what the loss used is what is stored and drawn; TRL's own numbers where ours must equal them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

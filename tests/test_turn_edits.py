@@ -1,7 +1,5 @@
 """Exploit probes of episodes: what each edit writes, and which rewards and schemes pay for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.checks import EDITS, TURN_EDITS, probe

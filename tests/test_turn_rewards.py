@@ -1,8 +1,5 @@
 """Rewards of turns: what a step reward is told of its turn, here and in the worker, and the built-in ones."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +16,6 @@ STEPS = [Step(0, 11), Step(17, 29), Step(35, 46)]
 PLAIN = Rollout((7,), ("Answer: 5",), finished=False, stop="\n")
 GROUP = Group("Start with 37.", (EPISODE, PLAIN), {"calls": ["37*8", "296+4"], "answer": "300"})
 CODE = "def told(prompt, step, observation, turn, **columns):\n    return turn + len(observation) / 100\n"
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox(deadline=60.0) as worker:
-        yield worker
 
 
 def told(prompt: object, step: str, observation: str, turn: int, **columns: Any) -> float:

@@ -1,7 +1,5 @@
 """What the page answers to an event, as Gradio does, and which sessions are kept."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import inspect

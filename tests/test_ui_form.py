@@ -1,7 +1,5 @@
 """A form's notes: which fields a message is about."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

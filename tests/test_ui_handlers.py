@@ -1,7 +1,5 @@
 """What the page does, without a browser: scoring, examples, reward functions, sampling and runs as plain functions."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -36,13 +34,6 @@ from workbench.ui.handlers.example import (
 )
 from workbench.ui.handlers.page_state import AS_INSPECT, PageState, RewardRow, builtin_row
 from workbench.ui.handlers.scoring import explain_token, mismatch, remedied, rescore
-from workbench.ui.handlers.session import Services
-
-
-@pytest.fixture(scope="module")
-def worker():
-    with Sandbox() as worker:
-        yield worker
 
 
 def test_a_rollout_without_a_step_is_not_one_without_a_match():
@@ -253,13 +244,6 @@ class FakePolicy:
 
     def close(self):
         pass
-
-
-@pytest.fixture
-def services(tmp_path):
-    services = Services(tmp_path)
-    yield services
-    services.close()
 
 
 @pytest.mark.parametrize("task", ["calculator", "gsm8k"])

@@ -1,7 +1,5 @@
 """Help's numbers and the registry of metrics."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Train's form of every method: what it is made of, what it keeps, and what a run gets of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -41,11 +39,6 @@ CHANGED: dict[str, dict[str, Any]] = {
     "prm": {"format": "ki", "separator": "#", "until_first_error": True},
 }
 """Settings that are not a method's defaults, for the methods that a test knows."""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> GroupStore:
-    return GroupStore(tmp_path)
 
 
 def changed(method: str) -> PageState:

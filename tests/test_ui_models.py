@@ -1,7 +1,5 @@
 """Handlers of reward models and step values: forms to configurations, events to a line that says how far it is."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Opening one's own data on the page, without a browser."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 
@@ -10,7 +8,6 @@ import pytest
 from tests.drafts import draft_of, own_row
 from workbench.assets import GSM8K
 from workbench.data.rollouts import Builder
-from workbench.rewards import Sandbox
 from workbench.steps import PRESETS
 from workbench.ui.handlers import opening as opening_handlers
 from workbench.ui.handlers.checks import check_rewards
@@ -22,12 +19,6 @@ from workbench.ui.handlers.sharing import open_config
 
 ROWS = [{"prompt": "2 + 2?", "completion": f"Step 1: 2 + 2 = {n}"} for n in (4, 5)]
 LINES = {"regex": r"\n+", "kind": "ends"}
-
-
-@pytest.fixture(scope="module")
-def worker():
-    with Sandbox() as worker:
-        yield worker
 
 
 def opened(tmp_path, path="gsm8k", **how):
@@ -238,12 +229,6 @@ def test_rewards_that_a_file_cannot_feed_are_switched_off(tmp_path, worker):
 
 
 # ── checking rewards ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def services(tmp_path):
-    with closing(Services(tmp_path)) as services:
-        yield services
 
 
 def test_the_pages_rewards_are_held_against_the_labels(tmp_path, services):

@@ -1,9 +1,7 @@
 """The list of reward functions without a browser: names and kinds, saving and loading, what is said under a row."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -28,12 +26,6 @@ from workbench.ui.handlers.session import Services
 STEP = "def mine(prompt, step, **columns):\n    return 1.0\n"
 JUDGE = RewardConfig(name="judge", kind="step", judge={"base_url": "http://127.0.0.1:1/v1", "model": "small"})
 OUTCOME = "def whole(prompts, completions, **columns):\n    return [0.0] * len(prompts)\n"
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox(deadline=60.0) as worker:
-        yield worker
 
 
 def own(code: str, name: str = "mine") -> RewardRow:

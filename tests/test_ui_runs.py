@@ -1,7 +1,5 @@
 """The Runs tab without a browser: numbers worked out by hand, and everything that a name could be made to do."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

@@ -1,7 +1,5 @@
 """Links, kept controls, files and notebook code: what the page gives away gives back the same."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -46,18 +44,6 @@ def mine(prompt, step, **columns):
     """Short steps."""
     return float(len(step) % LIMIT) / 4 if "=" in step else None
 '''
-
-
-@pytest.fixture(scope="module")
-def worker() -> Any:
-    worker = Sandbox()
-    yield worker
-    worker.close()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> GroupStore:
-    return GroupStore(tmp_path)
 
 
 def ids(group: Group) -> list[tuple[int, ...]]:

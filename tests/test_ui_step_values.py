@@ -1,9 +1,6 @@
 """Rows that are a reward model or Monte-Carlo values, without a browser: scoring, staleness, runs, labels, forms."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,12 +46,6 @@ OUTCOME = RewardConfig(name="answer_correctness", kind="outcome")
 MONTE_CARLO = RewardConfig(name="monte_carlo", kind="step", monte_carlo={"continuations": 4})
 PRM = RewardConfig(name="prm", kind="step", weight=2.0, model={"path": "me/prm", "format": "ki"})
 LEAST = RewardConfig(name="least", kind="outcome", model={"path": "me/prm", "format": "ki", "reduce": "min"})
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandbox]:
-    with Sandbox(deadline=60, pattern_margin=60) as worker:
-        yield worker
 
 
 class Models:

@@ -1,7 +1,5 @@
 """How a task's rows are read on the page: shown, changed, kept, in a run's configuration and in notebook code."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many at once: twenty pages on one live run, and a page that outlives its app."""
 
-from __future__ import annotations
-
 import base64
 import threading
 from concurrent.futures import ThreadPoolExecutor

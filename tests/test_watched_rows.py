@@ -1,7 +1,5 @@
 """Watched rows: their numbers against plain forward passes, and no trace of them in a run's own."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Watched prompts: the same ones at every look, kept apart, and no trace of them in a run's numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.stored_runs import config_of

@@ -1,7 +1,5 @@
 """How a policy's weights are held and which adapter is trained on them: in a preview, before a run, in a trainer."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers in sentences."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.schema.numbers import counted, signed, two_places

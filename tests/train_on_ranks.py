@@ -3,8 +3,6 @@
 And steps of DPO, with what the rank is told of the watched rows, and of PRM, with what it logs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A watched row made by hand, for whoever draws or stores one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.credits import make_rollout

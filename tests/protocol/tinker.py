@@ -7,8 +7,6 @@ it, no call returns, and with a file ``mean`` gradients are averaged. With a fil
 ``asked`` is there once one was asked for.
 """
 
-from __future__ import annotations
-
 import math
 import tarfile
 import tempfile
@@ -190,7 +188,7 @@ class TrainingClient(Here):
 
 
 class ServiceClient:
-    last: ServiceClient
+    last: "ServiceClient"
     """The newest one, for tests to look at."""
 
     def __init__(self, base_url, api_key):
