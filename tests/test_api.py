@@ -51,19 +51,6 @@ def test_five_functions_are_public_and_each_tells_its_types(client: Client) -> N
     assert all(endpoint["description"] for endpoint in endpoints.values())
 
 
-def test_a_group_is_sampled_and_scored(client: Client) -> None:
-    asked: dict[str, Any] = {"num_generations": 2, "max_completion_length": 40, "seed": 3}
-    columns = {"answer": "12"}
-    group = client.predict(prompt="Start with 7, add 5.\n", columns=columns, **asked, api_name="/sample")
-    assert len(group["rollouts"]) == 2
-    assert group == client.predict(prompt="Start with 7, add 5.\n", columns=columns, **asked, api_name="/sample")
-    scored = client.predict(group=group, rewards=["answer_correctness"], scheme="outcome", api_name="/score")
-    for rollout, credited in zip(group["rollouts"], scored["rollouts"], strict=True):
-        assert len(credited["advantages"]) == len(rollout["token_ids"])
-        assert credited["outcome"] in (0.0, 1.0)
-        assert all(step["text"] in credited["text"] for step in credited["steps"])
-
-
 def test_the_script_of_the_help_page_runs_as_it_is_printed(app: App, capsys: pytest.CaptureFixture[str]) -> None:
     snippet = guide(str(app.workspace / ".token"), "{origin}")["snippet"].replace("{origin}", app.url)
     names: dict[str, Any] = {}
@@ -78,13 +65,6 @@ def test_ones_own_answers_are_scored_without_tokens(client: Client) -> None:
     scored = client.predict(group=group, rewards=["answer_correctness"], scheme="outcome", api_name="/score")
     assert [rollout["outcome"] for rollout in scored["rollouts"]] == [1.0, 0.0]
     assert [rollout["advantages"][0] for rollout in scored["rollouts"]] == pytest.approx([0.70701, -0.70701], abs=1e-4)
-
-
-def test_credit_is_the_functions_own(client: Client) -> None:
-    asked = {"step_rewards": WORKED_REWARDS, "step_ends": WORKED_ENDS, "lengths": [10, 9, 9]}
-    advantages = client.predict(**asked, api_name="/assign_credit")
-    credit = worked_credit()
-    assert advantages == [credit.of(i).tolist() for i in range(3)]
 
 
 def test_runs_and_their_metrics_are_read(client: Client, workspace: Path) -> None:
@@ -128,11 +108,6 @@ def test_what_is_wrong_comes_back_in_words(client: Client, function: str, asked:
         client.predict(**asked, api_name=function)
     assert message in str(error.value)
     assert "show_error" not in str(error.value)
-
-
-def test_without_the_token_there_is_no_api(app: App) -> None:
-    with pytest.raises(Exception, match="credentials were not provided"):
-        Client(app.url, verbose=False)
 
 
 # ── MCP ──────────────────────────────────────────────────────────────────────────────────────────────────────────

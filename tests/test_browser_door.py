@@ -17,29 +17,15 @@ CARDS = "#drawing .rollout:not(.streaming)"
 COLOURED = """document.querySelector('#heatmap').heatmap.data.rollouts?.some((rollout) =>
   [rollout, rollout.twin].some((one) => one?.advantages?.some((advantage) => advantage !== 0)))"""
 CASES = Path(__file__).parent / "data" / "cases"
-UNSCORED = "Nothing in the file scores an answer"
 SHAPES = (
-    ("content-parts.jsonl", UNSCORED),
-    ("messages-reasoning.jsonl", UNSCORED),
-    ("end-token-text.jsonl", UNSCORED),
-    ("pads-after-end.jsonl", UNSCORED),
-    ("miles-sample.jsonl", "1 group (2 answers) of a miles log"),
+    ("content-parts.jsonl", "Nothing in the file scores an answer"),
     ("ms-swift-completions.jsonl", "2 groups (4 answers) of an ms-swift log; its advantages are outcome ÷ std"),
-    ("nemo-rl-train-data.jsonl", "1 group (2 answers) of a NeMo-RL log"),
-    ("trl-extra-column.jsonl", "equal within 0.01; 1 column was not used (n_tokens)"),
-    ("trl-nan.csv", "1 group (2 answers) of a TRL log"),
-    ("verifiers-traces.jsonl", "1 group (2 answers) of a log of traces"),
     ("prime-rl-run", "1 group (1 answer) of a log of traces"),
-    ("nemo-gym-rollouts.jsonl", "1 group (2 answers) of a NeMo Gym log"),
-    ("agent-r1-dump.jsonl", "1 group (2 answers) of an Agent-R1 log"),
-    ("torchtitan-rollouts.jsonl", "1 group (2 answers) of a torchtitan log; its advantages are outcome, not ÷ std"),
-    ("art-trajectories.jsonl", "1 group (2 answers) of ART's trajectories"),
     ("verl-countdown.jsonl", "Opened 4 problems."),
-    ("own-rows.jsonl", "Opened 12 problems."),
     ("prm800k-null-steps.jsonl", "no completion in any (line 1)"),
     ("open-r1-style-rewards.py", "Added 2 rewards: format_reward, len_reward."),
 )
-"""Files, and what the page says of each."""
+"""Files, and what the page says of each; ``test_ui_opening`` opens those of every layout."""
 
 
 def write(file: Path, *rows: dict[str, Any]) -> Path:
@@ -56,7 +42,7 @@ def test_own_files_become_coloured_groups(page: Page, app: App, tmp_path: Path) 
     a_configuration_opens_through_the_same_door(page, tmp_path)
 
 
-def test_every_shape_of_file_is_a_coloured_group_in_three_actions(page: Page, app: App) -> None:
+def test_a_file_is_a_coloured_group_in_three_actions(page: Page, app: App) -> None:
     """Opening it is the first; what nothing scores is coloured once a reward is added. A folder is opened by name."""
     shutil.copytree(CASES / "prime-rl-run", app.workspace / "prime-rl-run")
     for name, said in SHAPES:
@@ -68,7 +54,7 @@ def test_every_shape_of_file_is_a_coloured_group_in_three_actions(page: Page, ap
         if name == "content-parts.jsonl":  # for the logs after it, it is in the list by then
             expect(page.locator("#drawing")).to_contain_text("Not scored")
             add_reward(page, "length_and_mistake")
-        if name.startswith(("verl", "own")):  # answers are sampled at once
+        if name.startswith("verl"):  # answers are sampled at once
             expect(page.locator("#title .about")).to_contain_text("sampled from tiny")
             expect_rollouts(page, 8)
         elif "null-steps" not in name and not name.endswith(".py"):  # which leave the group that is on screen

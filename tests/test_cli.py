@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-import yaml
 
 from tests.configs import config_of
 from workbench import runs
@@ -18,8 +17,7 @@ from workbench.cli import main, show
 from workbench.cli.arguments import near_flag
 from workbench.credit import SCHEMES, Normalise, Range, Scheme
 from workbench.errors import ConfigError, did_you_mean
-from workbench.rundir import RunDir
-from workbench.runs import Run, list_runs
+from workbench.runs import list_runs
 from workbench.schema import Group, Rollout
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers import fields as credit_form
@@ -46,42 +44,6 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 # -- flags ----------------------------------------------------------------------------------------------------------
-
-
-def leaves(data: dict[str, Any], prefix: str = "") -> set[str]:
-    names: set[str] = set()
-    for name, value in data.items():
-        section = isinstance(value, dict) and bool(value)  # one of values by name is empty by default
-        names |= leaves(value, f"{prefix}{name}.") if section else {prefix + name}
-    return names
-
-
-def test_every_field_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["train", "--help"])
-    shown = capsys.readouterr().out
-    fields = leaves(RunConfig(policy={"lora": {}}).model_dump()) - {"origins"}  # which the start of a run fills in
-    assert [name for name in fields if f"--{name}" not in shown] == []
-
-
-def test_flags_set_what_they_name_and_nothing_else() -> None:
-    assert config_of() == RunConfig()
-    config = config_of(
-        *("--run.steps", "30", "--method.sampling.temperature", "0.7", "--no-method.credit.scale"),
-        *("--optimiser.gradient_checkpointing", "--method.credit.clip", "2.5", "--policy.lora.r", "8"),
-        *("--method.credit.scheme", "first_error", "--method.credit.options", "threshold=0.25"),
-        *("--run.report_to", "wandb,tensorboard", "--method.pattern.regex", r"\n+", "--method.pattern.kind", "ends"),
-    )
-    assert config == RunConfig(
-        run={"steps": 30, "report_to": ["wandb", "tensorboard"]},
-        optimiser={"gradient_checkpointing": True},
-        policy={"lora": {"r": 8}},
-        method={
-            "sampling": {"temperature": 0.7},
-            "credit": {"scheme": "first_error", "scale": False, "clip": 2.5, "options": {"threshold": 0.25}},
-            "pattern": {"regex": "\\n+", "kind": "ends"},
-        },
-    )
 
 
 def test_a_task_brings_a_configuration_of_python_what_it_brings_the_command_line() -> None:
@@ -466,12 +428,6 @@ def test_what_is_sampled_is_looked_at_before_the_policy_is_loaded(
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------
-
-
-def test_yaml_that_train_writes_is_what_config_reads(workspace: Path, tmp_path: Path) -> None:
-    run = Run(RunDir.create(workspace, RunConfig(name="a", seed=9)).path)
-    assert yaml.safe_load((run.path / "run.yaml").read_text())["seed"] == 9
-    assert config_of("--config", str(run.path / "run.yaml")) == run.config()
 
 
 # -- options of any type ----------------------------------------------------------------------------------------------

@@ -17,37 +17,6 @@ def test_words_become_one_name():
         RunConfig.parse({"name": "  "})
 
 
-def test_defaults_round_trip_through_yaml():
-    config = RunConfig()
-    assert RunConfig.from_yaml(config.to_yaml()) == config
-
-
-def test_a_full_configuration_round_trips():
-    config = RunConfig.parse(
-        {
-            "name": "mine",
-            "policy": {"path": "Qwen/Qwen2.5-0.5B-Instruct", "lora": {"r": 4, "alpha": 8}},
-            "method": {
-                "pattern": {"regex": "\\n{2,}", "kind": "ends"},
-                "rewards": [
-                    {
-                        "name": "mine",
-                        "kind": "step",
-                        "weight": 2,
-                        "code": "def mine(prompt, step, **c):\n    return 1\n",
-                    }
-                ],
-                "credit": {"scheme": "step", "clip": 2.0},
-                "beta": 0.1,
-                "loss_type": "dr_grpo",
-            },
-        }
-    )
-    again = RunConfig.from_yaml(config.to_yaml())
-    assert again == config
-    assert again.grpo.rewards[0].code.endswith("return 1\n")
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -9,7 +9,7 @@ from scipy.stats import fisher_exact
 from sklearn.metrics import mutual_info_score
 
 from tests.credits import make_credit
-from workbench.credit import assign_credit, credit_group
+from workbench.credit import assign_credit
 from workbench.errors import CreditError
 from workbench.schema import Rollout
 
@@ -139,25 +139,3 @@ def test_a_group_without_token_ids_is_refused(scheme):
         assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0])
     with pytest.raises(CreditError, match="completion 1 has 2 token ids and 3 tokens; give one each"):
         assign_credit(STEPS, ENDS, LENGTHS, scheme, outcome_rewards=[1, 0, 0], token_ids=[[1] * 4, [1] * 2, [1] * 3])
-
-
-answers = st.lists(
-    st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.sampled_from([1.0, 0.0, 0.5, None])),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(answers, st.sampled_from(["lambda_grpo", "ktae"]))
-def test_an_explanation_adds_up_to_the_advantage_exactly(rows, scheme):
-    ids, outcomes = [row for row, _ in rows], [outcome for _, outcome in rows]
-    group = make_credit(
-        [rollout(row) for row in ids], [[len(row) - 1] for row in ids], [[None]] * len(ids), outcomes
-    ).scored
-    credit = credit_group(group, scheme)
-    for i, row in enumerate(ids):
-        for t in range(len(row)):
-            explanation = credit.explain(i, t)
-            assert np.float32(explanation.total) == explanation.advantage == credit.advantages[i, t]
-            assert sum(term.value for term in explanation.terms) == pytest.approx(explanation.total, abs=1e-9)

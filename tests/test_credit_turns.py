@@ -1,7 +1,5 @@
 """Credit of episodes: ``gigpo`` by hand and by a slow second implementation, and what turns mean to other schemes."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -113,16 +111,6 @@ def test_later_steps_of_a_turn_begin_where_what_was_written_before_them_is_the_s
     states = ScoredGroup(Group("?", (rollout, other)), (scores, scores), summaries).step_states
     assert states[0][:2] == states[1][:2]
     assert states[0][2] != states[1][2]
-
-
-def test_the_explanation_of_a_gigpo_advantage_adds_up():
-    credit = credit_group(scored_episodes(EPISODES, [1.0, 0.0, 0.5], [[1, None], [0, None], [0, 0, None]]), "gigpo")
-    for i, rollout in enumerate(credit.scored.group.rollouts):
-        for t in range(len(rollout)):
-            explanation = credit.explain(i, t)
-            assert np.float32(explanation.total) == explanation.advantage == credit.advantages[i, t]
-            assert len(explanation.terms) == (2 if rollout.is_sampled(t) else 0)
-            assert math.isclose(sum(term.value for term in explanation.terms), explanation.total, abs_tol=1e-9)
 
 
 ROWS: list[list[float | None]] = [[1, 0], [0, 1], [0, 1, 0]]

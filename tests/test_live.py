@@ -18,7 +18,7 @@ from workbench.rundir import RunDir
 from workbench.runs import start
 from workbench.ui.handlers.example import first_group
 from workbench.views import page_link
-from workbench.views.notebook import RunComparison, Watch, compare, open_in_page
+from workbench.views.notebook import RunComparison, Watch, open_in_page
 
 FAKE = "tests.fake_run"
 
@@ -42,29 +42,6 @@ def test_watching_draws_until_the_run_is_over(run):
     (held_out,) = accuracy.lines
     assert (held_out.label, held_out.x, held_out.y) == ("held out", [0, 1, 2, 3], pytest.approx([0.3, 0.5, 0.7, 0.8]))
     assert "Accuracy: held out 80 %" in watch.curves()["text/plain"]  # for whoever runs no scripts
-
-
-def test_a_resumed_run_is_read_anew(tmp_path):
-    directory = RunDir.create(tmp_path, wb.RunConfig(name="again"))
-    for step, loss in ((1, 1.0), (2, 2.0), (3, 3.0)):
-        directory.append_metrics({"step": step, "loss": loss})
-    watch = Watch(wb.open_run("again", tmp_path))
-    assert watch.read()
-    directory.append_metrics({"event": "resumed", "step": 1})
-    directory.append_metrics({"step": 2, "loss": 9.0})
-    directory.close()
-    watch.read()
-    assert [(row["step"], row["loss"]) for row in watch._rows] == [(1, 1.0), (2, 9.0)]
-
-
-def test_the_stop_button_stops_the_run(tmp_path):
-    run = start(wb.RunConfig(name="stopped", task="obey"), tmp_path, module=FAKE)
-    with run.held():
-        next(run.follow())
-        button = Watch(run)._button()
-        button.click()
-        assert run.wait(30).state == "stopped"
-        assert button.disabled
 
 
 STOPPABLE = """
@@ -128,12 +105,6 @@ def test_rollouts_as_a_table_have_a_row_a_step(tmp_path):
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory) -> RunComparison:
-    config = wb.RunConfig(task="finish", run={"steps": 3})
-    return compare(config, ["outcome", "process"], 2, tmp_path_factory.mktemp("compared"), module=FAKE)
 
 
 def test_a_band_reaches_from_the_lowest_seed_to_the_highest(tmp_path):

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import workbench as wb
 from tests.configs import merged
@@ -195,17 +194,6 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeyp
     assert reason(raised.value, config_of(run), 5, "X") == f"{raised.value}; free some space and X"
     assert [one.name for one in checkpoints.saved(run.checkpoints)] == ["checkpoint-2"]
     assert checkpoints.problem(run.checkpoints / "checkpoint-2") is None
-
-
-def test_an_adapter_is_what_a_lora_run_saves(tmp_path: Path) -> None:
-    settings = {"steps": 1, "save_steps": 1, "device": "cpu", "eval_steps": 0}
-    method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 16}}
-    policy = {"lora": {"r": 4, "alpha": 8}}
-    run = RunDir.create(tmp_path, RunConfig.parse({"run": settings, "method": method, "policy": policy}))
-    train(run)
-    (checkpoint,) = checkpoints.saved(run.checkpoints)
-    assert all("lora" in name for name in load_file(checkpoint.path / "adapter_model.safetensors"))
-    assert not (checkpoint.path / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize(("saved", "way"), [(False, "train --from a"), (True, "resume the run")])

@@ -97,22 +97,6 @@ def test_a_file_is_a_task_whose_last_rows_are_held_out(tmp_path, rows, held_out,
     assert (task.scheme, task.outcome_weight) == ("process", float(can_check))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "has no rows"),
-        (b'{"prompt": "x"}\n{"pro', "line 2: not JSON"),
-        (b'{"prompt": "x"}\n{"text": "y"}', "line 2: every row must be an object with a 'prompt'"),
-        (b'{"prompt": 3}', "line 1: 'prompt' must be text or a list of messages"),
-    ],
-)
-def test_a_bad_file_is_named_by_line(tmp_path, content, message):
-    file = tmp_path / "bad.jsonl"
-    file.write_bytes(content)
-    with pytest.raises(TaskError, match=message):
-        load_task(str(file))
-
-
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """Puts rows where data sets are taken from as from the Hub, which itself is out of reach."""

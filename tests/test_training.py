@@ -13,7 +13,7 @@ from tests import train_on_ranks
 from tests.configs import short_run as config
 from tests.ranks import on_ranks
 from tests.stored_runs import config_of
-from workbench.credit import LOSS_TYPES, credit_group, length_normalisers
+from workbench.credit import credit_group
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.schema import Credit
@@ -125,54 +125,6 @@ def test_invariant_ranks_agree(tmp_path):
     assert [len(values) for values in labelled.values()] == [2, 2, 2, 3, 3]
     for name, values in labelled.items():
         assert two[0]["prm"][name] == pytest.approx(values, rel=1e-3), name
-
-
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
-def test_length_normalisers_are_the_gradient_of_trls_loss(tmp_path, loss_type):
-    """Two implementations: our coefficients, and what TRL's loss weighs each log-probability with (ratio 1, no KL)."""
-    clip = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
-    trainer = build_trainer(config(method={"loss_type": loss_type, **clip}), tmp_path)
-    trainer.current_gradient_accumulation_steps = 1
-    lengths = [2, 6, 5, 1]
-    mask = torch.tensor([[t < length for t in range(6)] for length in lengths]).long()
-    advantages = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)) * mask
-    logps = torch.full((4, 6), -1.0, requires_grad=True)
-    trainer._get_per_token_logps_and_entropies = lambda *a, **k: (logps, torch.zeros(4, 6), None)
-    inputs = {
-        "prompt_ids": torch.ones(4, 2, dtype=torch.long),
-        "prompt_mask": torch.ones(4, 2, dtype=torch.long),
-        "completion_ids": torch.ones(4, 6, dtype=torch.long),
-        "completion_mask": mask,
-        "advantages": advantages,
-        "old_per_token_logps": torch.full((4, 6), -1.0),
-        "num_items_in_batch": mask.sum(),
-    }
-    GRPOTrainer._compute_loss(trainer, trainer.model, inputs).backward()
-    ours = length_normalisers(lengths, loss_type, max_completion_length=trainer.max_completion_length)
-    expected = -torch.from_numpy(ours)[:, None] * advantages
-    assert logps.grad.flatten().tolist() == pytest.approx(expected.flatten().tolist(), abs=1e-6)
-
-
-def test_outcome_scheme_is_trls_own_advantage(tmp_path):
-    """Two implementations: ours under 'outcome' and the (B,) tensor stock TRL computed in the same call."""
-    trainer = build_trainer(
-        config(method={"credit": {"scheme": "outcome"}, "sampling": {"num_generations": 8}}), tmp_path
-    )
-    inputs = [trainer.train_dataset[i // 8] for i in range(16)]
-    captured = {}
-    stock = super(ProcessGRPOTrainer, trainer)._generate_and_score_completions
-
-    def keep(inputs):
-        captured.update(stock(inputs))
-        return dict(captured)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GRPOTrainer, "_generate_and_score_completions", lambda self, inputs: keep(inputs))
-        ours = trainer._generate_and_score_completions(inputs)["advantages"]
-    mask = captured["completion_mask"].bool()
-    expected = captured["advantages"][:, None].expand_as(ours)
-    assert captured["advantages"].any()
-    assert ours[mask].tolist() == pytest.approx(expected[mask].tolist(), abs=1e-5)
 
 
 def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_marked(tmp_path):

@@ -15,7 +15,6 @@ from workbench.config import SamplingConfig
 from workbench.policies.client import PolicyStatus
 from workbench.rewards import Sandbox
 from workbench.rundir import RunDir
-from workbench.rundir.metrics import resumed
 from workbench.schema import Group, Step
 from workbench.steps import Split, pattern
 from workbench.training.methods import RunConfig
@@ -124,11 +123,6 @@ def test_a_bad_pattern_is_noted_with_its_place_and_the_drawing_goes_stale(worker
     assert "character 10" not in message["stale"]  # a message stands once
     assert "show" not in message
     assert view.credit is None
-
-
-@pytest.mark.parametrize("regex", ["", "x*"])
-def test_a_pattern_of_empty_text_is_refused(worker, regex):
-    assert "empty" in rescore(form(regex=regex), worker).pattern.text
 
 
 def test_a_reward_that_raises_is_noted_at_its_row_line_and_step(worker):
@@ -396,18 +390,6 @@ def run(tmp_path, services):
     run.rollouts.write(1, [worked_credit()])
     run.set_status("finished", step=1)
     return run
-
-
-def test_a_resume_is_read_anew_with_all_its_rollouts(run, tmp_path):
-    run.append_metrics({"step": 2})
-    cursor = run_follow.poll(tmp_path, "seen", 0, -1)["cursor"]
-    run.append_metrics(resumed(1))
-    run.append_metrics({"step": 2, "again": True})
-    news = run_follow.poll(tmp_path, "seen", cursor, 1)
-    assert news["restarted"]
-    assert news["rows"] == []
-    assert news["panels"] is not None
-    assert news["steps"] == [1]
 
 
 def test_what_a_reader_should_know_of_a_run_is_told(run, tmp_path):

@@ -1,7 +1,9 @@
 """Opening one's own data on the page, without a browser."""
 
 import json
+import shutil
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +99,45 @@ def test_the_first_group_is_tokenised_and_another_when_it_is_asked_for(tmp_path,
     assert (len(group_rows(view.imported)), made) == (50, ["0 + 2?"])
     draft, _ = choose_group(with_opened(draft_of(), view), view.imported, 0, by=-1)
     assert (draft.group.prompt, made) == ("49 + 2?", ["0 + 2?", "49 + 2?"])
+
+
+UNSCORED = "Nothing in the file scores an answer"
+SHAPES = {
+    "content-parts.jsonl": UNSCORED,
+    "messages-reasoning.jsonl": UNSCORED,
+    "end-token-text.jsonl": UNSCORED,
+    "pads-after-end.jsonl": UNSCORED,
+    "miles-sample.jsonl": "1 group (2 answers) of a miles log",
+    "ms-swift-completions.jsonl": "2 groups (4 answers) of an ms-swift log; its advantages are outcome ÷ std",
+    "nemo-rl-train-data.jsonl": "1 group (2 answers) of a NeMo-RL log",
+    "trl-extra-column.jsonl": "equal within 0.01; 1 column was not used (n_tokens)",
+    "trl-nan.csv": "1 group (2 answers) of a TRL log",
+    "verifiers-traces.jsonl": "1 group (2 answers) of a log of traces",
+    "prime-rl-run": "1 group (1 answer) of a log of traces",
+    "nemo-gym-rollouts.jsonl": "1 group (2 answers) of a NeMo Gym log",
+    "agent-r1-dump.jsonl": "1 group (2 answers) of an Agent-R1 log",
+    "torchtitan-rollouts.jsonl": "1 group (2 answers) of a torchtitan log; its advantages are outcome, not ÷ std",
+    "art-trajectories.jsonl": "1 group (2 answers) of ART's trajectories",
+    "verl-countdown.jsonl": "Opened 4 problems.",
+    "own-rows.jsonl": "Opened 12 problems.",
+    "prm800k-null-steps.jsonl": "no completion in any (line 1)",
+}
+"""Of ``tests/data/cases``, and what the page says of each."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_of_file_is_a_coloured_group(tmp_path, worker, name):
+    """What nothing scores is coloured once a reward is added."""
+    shutil.copytree(Path(__file__).parent / "data" / "cases", tmp_path / "cases")
+    view = opened(tmp_path, f"cases/{name}")[-1]
+    assert SHAPES[name] in view.note.text
+    assert (view.imported is None) == name.startswith(("verl", "own", "prm"))
+    if view.imported is not None:
+        length = builtin_row("length_and_mistake")
+        draft = with_opened(draft_of(), view)
+        drawn = json.loads(rescore(draft.with_row(length) if UNSCORED in view.note.text else draft, worker).drawing)
+        rollouts = [one for rollout in drawn["show"]["rollouts"] for one in (rollout, rollout.get("twin") or rollout)]
+        assert any(any(rollout["advantages"]) for rollout in rollouts)
 
 
 def test_of_many_reports_few_are_passed_on():
