@@ -254,6 +254,7 @@ def _verl_keys(config: SharedConfig, method: GRPOSection) -> list[tuple[str, str
     longest = sampling.max_completion_length if method.loss_type == "dr_grpo" else None
     falls = "constant" if optimiser.lr_scheduler_type.startswith("constant") else "cosine"
     checkpointing = optimiser.gradient_checkpointing
+    shaped = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k or -1}
     micro = run.micro_batch_size or method.rollouts_per_step // run.ranks
     of_lora = (
         []
@@ -275,9 +276,11 @@ def _verl_keys(config: SharedConfig, method: GRPOSection) -> list[tuple[str, str
         ("method.prompts_per_step", "data.train_batch_size", method.prompts_per_step),
         ("method.prompts_per_step", f"{actor}.ppo_mini_batch_size", method.prompts_per_step),
         ("method.sampling.num_generations", f"{rollout}.n", sampling.num_generations),
-        ("method.sampling.temperature", f"{rollout}.temperature", sampling.temperature),
-        ("method.sampling.top_p", f"{rollout}.top_p", sampling.top_p),
-        ("method.sampling.top_k", f"{rollout}.top_k", sampling.top_k or -1),
+        *(
+            (f"method.sampling.{name}", f"{rollout}.{of}{name}", value)
+            for of in ("", "val_kwargs.")
+            for name, value in shaped.items()
+        ),
         ("method.num_iterations", f"{actor}.ppo_epochs", every),
         ("method.loss_type", f"{actor}.loss_agg_mode", _AGG[method.loss_type]),
         ("method.loss_type", f"{actor}.loss_scale_factor", longest),
@@ -328,6 +331,7 @@ _FIXED = {
     "actor_rollout_ref.actor.entropy_coeff": 0,
     "actor_rollout_ref.rollout.name": "vllm",
     "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+    "actor_rollout_ref.rollout.val_kwargs.do_sample": True,
     "actor_rollout_ref.rollout.agent.default_agent_loop": "step_credit",
     "actor_rollout_ref.rollout.agent.agent_loop_config_path": "${oc.env:STEP_CREDIT}/agent.yaml",
     "trainer.total_epochs": 1_000_000,  # total_training_steps ends it
@@ -474,6 +478,8 @@ NOTES = {
         "the run's credit any more; check.py says so. Advantages are rounded once, and rewards to float32 before that.",
         "TRL computes the ratio with its own forward pass; verl does as well (`old_log_probs`), from weights whose "
         "sampler is another engine.",
+        "verl draws the prompts in an order of its own (`data.shuffle`, by `data.seed`), and goes on from "
+        "`checkpoints/` where the folder it is started in has some of the name (`trainer.resume_mode`).",
         "A KL is verl's `low_var_kl`: TRL's k3, bounded at 10 in size for a token.",
     ),
     "tinker": (
