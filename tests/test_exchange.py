@@ -12,6 +12,9 @@ from workbench.credit import credit_groups
 from workbench.data import load_groups
 from workbench.engines.exchange import StepCredit, compare, read_rows, recompute, rows_of, write_rows
 from workbench.errors import TaskError
+from workbench.rewards import score_group
+from workbench.training.methods import RunConfig
+from workbench.ui.handlers.example import first_group
 
 SCHEMA = Path(__file__).parents[1] / "docs" / "step-credit.schema.json"
 
@@ -94,6 +97,31 @@ def test_check_parity_scores_another_file_by_the_settings(tmp_path, capsys):
     assert main(["check-parity", str(file), *flags, "--tolerance", "1e-4"]) == 0
     assert "equal" in capsys.readouterr().out
     assert main(["check-parity", str(file), *flags]) == 1
+
+
+def test_check_parity_reads_verifiers_traces_which_have_four_decimals(tmp_path, capsys, tiny):
+    group, method = first_group(), RunConfig().method
+    [credit] = credit_groups([score_group(group, method.pattern, method.rewards)], **method.credit.keywords())
+    prompt = tiny.tokenizer(group.prompt)["input_ids"]
+    task = {"type": "Task", "data": {"idx": 0, "prompt": group.prompt, **group.columns}}
+
+    def write(off):
+        lines = []
+        for i, rollout in enumerate(group.rollouts):
+            given = [round(float(a) + off * (i == 3), 4) for a in credit.of(i)]
+            answer = {"message": {"role": "assistant", "content": rollout.text}, "sampled": True, "parent": 0}
+            answer |= {"token_ids": list(rollout.token_ids), "mask": [True] * len(rollout), "advantages": given}
+            asked = {"message": {"role": "user", "content": group.prompt}, "sampled": False, "parent": None}
+            asked |= {"token_ids": prompt, "mask": [False] * len(prompt)}
+            lines.append({"task": task, "group": {"id": "0"}, "traces": [{"task": task, "nodes": [asked, answer]}]})
+        file = tmp_path / "traces.jsonl"
+        file.write_text("\n".join(map(json.dumps, lines)))
+        return main(["check-parity", str(file), "--tokenizer", "tiny", "--json"])
+
+    assert write(0.0) == 0
+    assert 1e-6 < json.loads(capsys.readouterr().out)["largest"] <= 5.1e-5
+    assert write(1e-3) == 1
+    assert [one["completion"] for one in json.loads(capsys.readouterr().out)["where"]] == [4]
 
 
 def test_rows_are_read_as_rollouts(tmp_path):

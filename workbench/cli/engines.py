@@ -18,7 +18,7 @@ from workbench.rewards import score_group
 from workbench.schema import counted
 from workbench.views.cards import table
 
-ROUNDED = {"verifiers": 5e-5, "prime-rl": 5e-5}
+ROUNDED = {"traces": 5e-5, "verifiers": 5e-5, "prime-rl": 5e-5}
 """Formats whose files hold four decimals, and how far these are off."""
 _SHOWN = 20
 
@@ -51,7 +51,7 @@ def check_parity(
             raise TaskError(
                 f"{file}: group {logged.index(None)} has no advantages to compare; log them with each token"
             )
-        bound = ROUNDED.get(imported.facts.format, bound)
+        bound += ROUNDED.get(imported.facts.format, 0.0)
         loss, longest = config.grpo.loss_type, config.sampled.sampling.max_completion_length
         rows = [*exchange.rows_of(0, [credit for credit in logged if credit is not None], loss, longest)]
         ours = [credit.of(i) for credit in credits for i in range(len(credit.scored.group))]
