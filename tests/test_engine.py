@@ -16,9 +16,10 @@ from transformers import TrainerCallback
 from tests.configs import short_run
 from tests.waiting import wait_for
 from workbench.checks import alarms
-from workbench.engines.tinker import EngineSampler, TinkerTrainer, key_of
+from workbench.engines.tinker import EngineSampler, TinkerTrainer
 from workbench.errors import ConfigError, EngineError
 from workbench.policies.load import load_policy
+from workbench.policies.served import Answer, key_of
 from workbench.process.train import main
 from workbench.rundir import RunDir
 from workbench.training.methods.base import Listeners
@@ -148,6 +149,8 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path, server):
     _, whole, _ = trained(config, tmp_path / "whole")
     _, first, _ = trained(config, tmp_path / "halves", last=2)
     checkpoint = tmp_path / "halves" / "run" / "checkpoints" / "checkpoint-2"
+    whole_run = (tmp_path / "whole" / "run" / "checkpoints").iterdir()
+    assert {folder.name for folder in whole_run} == {"checkpoint-2", "checkpoint-4"}
     trainer, second, _ = trained(config, tmp_path / "halves", resume=str(checkpoint))
     assert list(second.rows) == [3, 4]
     for step, row in {**first.rows, **second.rows}.items():
@@ -208,9 +211,9 @@ def test_what_a_server_samples_on_after_the_end_is_left_out(tiny):
     )
     asked = []
 
-    def sample(requests, length, stop):
-        asked.append((requests, length, stop))
-        return [[([5, eos, 6], [-0.1, -0.2, -0.3])] * count for _, count, _ in requests]
+    def sample(requests, sampling, ends):
+        asked.append((requests, sampling.max_completion_length, sampling.stop))
+        return [[Answer([5, eos, 6], [-0.1, -0.2, -0.3])] * count for _, count, _ in requests]
 
     rows = EngineSampler(run, SimpleNamespace(sample=sample))([[1, 2], [1, 2], [3]], 7)
     assert [(row.token_ids, row.logprobs, row.finished) for row in rows] == [([5, eos], [-0.1, -0.2], True)] * 3

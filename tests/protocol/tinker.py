@@ -40,9 +40,7 @@ types = SimpleNamespace(
     ModelInput=ModelInput,
     TensorData=TensorData,
     Datum=lambda model_input, loss_fn_inputs: SimpleNamespace(model_input=model_input, loss_fn_inputs=loss_fn_inputs),
-    SamplingParams=lambda max_tokens, seed, stop, temperature: SimpleNamespace(
-        max_tokens=max_tokens, seed=seed, stop=stop, temperature=temperature
-    ),
+    SamplingParams=lambda **named: SimpleNamespace(**({"temperature": 1.0, "top_p": 1.0, "top_k": -1} | named)),
     AdamParams=lambda learning_rate, beta1=0.9, beta2=0.95, eps=1e-12, weight_decay=0.0, grad_clip_norm=0.0: (
         SimpleNamespace(
             learning_rate=learning_rate,
@@ -97,14 +95,19 @@ class Here:
 class SamplingClient(Here):
     @answered
     def sample(self, prompt, num_samples, sampling_params):
-        assert sampling_params.temperature == 1.0
+        how = sampling_params
         rows = sample_rows(
             self.model,
             [prompt.ids] * num_samples,
-            SamplingConfig(max_completion_length=sampling_params.max_tokens),
-            eos_token_ids=list(sampling_params.stop),
+            SamplingConfig(
+                max_completion_length=how.max_tokens,
+                temperature=how.temperature,
+                top_p=how.top_p,
+                top_k=max(how.top_k, 0),
+            ),
+            eos_token_ids=list(how.stop),
             pad_token_id=self.tokenizer.pad_token_id,
-            seed=sampling_params.seed,
+            seed=how.seed,
         )
         return SimpleNamespace(sequences=[SimpleNamespace(tokens=r.token_ids, logprobs=r.logprobs) for r in rows])
 
@@ -209,7 +212,8 @@ class ServiceClient:
         return self.training
 
     def create_sampling_client(self, base_model):
-        return SamplingClient(self.folder, *self._here(base_model))
+        self.sampling = SamplingClient(self.folder, *self._here(base_model))
+        return self.sampling
 
     def create_rest_client(self):
         return self

@@ -132,7 +132,7 @@ def sampled_group(config: RunConfig, example: Example, policy: Policy | None = N
         say(f"note: {note}")
     options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
     group = sample_group(policy, example, **options, environment=config.environment, seed=config.seed)
-    if note := turn_end_note(group.sampling):
+    for note in filter(None, (turn_end_note(group.sampling), group.sampling.get("server"))):
         say(f"note: {note}")
     return group
 

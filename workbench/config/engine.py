@@ -30,6 +30,10 @@ class EngineSection(Section):
     def is_remote(self) -> bool:
         return self.kind != "local"
 
+    @property
+    def where(self) -> str:
+        return self.url or "hosted Tinker"
+
 
 _ELSEWHERE = "the server spreads the work itself"
 _WEIGHTS = "the weights are the server's"

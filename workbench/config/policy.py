@@ -54,7 +54,8 @@ class PolicySection(Section):
 
     shorthand = "path"
     path: str = "tiny"
-    """The embedded policy's name, a Hub id, a local folder or .gguf file, or a run's: run:NAME, run:NAME@STEP."""
+    """The embedded policy's name, a Hub id, a local folder or .gguf file, or a run's: run:NAME, run:NAME@STEP; for
+    sampling alone, a model on a server: http://HOST:PORT/v1#MODEL, tinker:MODEL."""
     adapter: str | None = None
     """A PEFT adapter to put on the policy: a Hub id, a local folder, or a run's checkpoint."""
     merge: dict[str, float] = Field(default_factory=dict, max_length=16, title="Merged adapters")

@@ -19,29 +19,23 @@ The protocol: https://tinker-docs.thinkingmachines.ai; losses: ``TrainingClient.
 
 from __future__ import annotations
 
-import os
 import re
 import tarfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from accelerate import Accelerator
-from numpy.random import SeedSequence
 from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
@@ -50,12 +44,13 @@ from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 from workbench.checks.metrics import group_metrics
 from workbench.config import EngineSection, SharedConfig
 from workbench.credit import credit_groups, length_normalisers
-from workbench.errors import EngineError, cut
+from workbench.errors import EngineError
 from workbench.files import encode, read_json
 from workbench.places import ADAPTER
 from workbench.policies.find import policy_path
 from workbench.policies.load import SETTINGS, without_weights
-from workbench.policies.sampler import Sampled, ended
+from workbench.policies.sampler import Sampled, sample_served
+from workbench.policies.served import Answer, Tinker
 from workbench.rundir import checkpoints
 from workbench.schema import Credit, Example, LossPass, LossSettings, Rollout, RolloutPass, ScoredGroup
 from workbench.training.building import if_stored, measure_sampled, sampling_of, say, trainer_arguments
@@ -66,12 +61,9 @@ from workbench.training.methods.grpo import section_of
 from workbench.training.saving import EpochSampler, sealed
 from workbench.training.trainer import kl_estimators
 
-T = TypeVar("T")
 Floats = npt.NDArray[np.float32]
 STATE = "engine.json"
 """Of a checkpoint: what the server calls the weights and the optimiser's state, and where the server is."""
-OWN_SERVER_KEY = "tml-none"
-"""What a server of one's own is sent where no key is set: the client wants one that begins so."""
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
@@ -86,92 +78,48 @@ class Trained:
     of_prompt: float
 
 
-class Engine:
-    """The server, as far as a run needs it: nothing here knows of steps, rewards or credit.
-
-    Every call raises EngineError, in a sentence, for an answer that is an error or does not come in time. The client
-    itself tries again, with growing pauses, while a server does not answer.
-    """
+class Engine(Tinker):
+    """The server, as far as a run needs it: nothing here knows of steps, rewards or credit."""
 
     def __init__(self, section: EngineSection, base_model: str, seed: int) -> None:
-        if find_spec("tinker") is None:
-            raise EngineError("engine.kind tinker needs the package tinker: pip install 'workbench[tinker]'")
-        import tinker
-
-        self._types, self._section, self.base_model = tinker.types, section, base_model
-        self.where = section.url or "hosted Tinker"
-        key = key_of(section)
-        self._service = self._ask("connect", lambda: tinker.ServiceClient(base_url=section.url, api_key=key))
-        self._training = self._ask(
+        super().__init__(section)
+        self.base_model = base_model
+        self._training = self.ask(
             f"make a LoRA of {base_model}",
-            lambda: self._service.create_lora_training_client(base_model=base_model, rank=section.rank, seed=seed),
+            lambda: self.client.create_lora_training_client(base_model=base_model, rank=section.rank, seed=seed),
         )
-        self._sampler: Any = None  # of the weights as they are; None once they have changed
         self._reference: Any = None
         self.weights_seconds = 0.0  # of the last time that the sampler got new weights
 
-    def _ask(self, what: str, call: Callable[[], T]) -> T:
-        """Return what ``call`` gives, or raise EngineError; a call that hangs is left behind in its thread."""
-        answers: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
-
-        def ask() -> None:
-            try:
-                answers.put((call(), None))
-            except BaseException as error:
-                answers.put((None, error))
-
-        Thread(target=ask, daemon=True).start()
-        try:
-            answer, error = answers.get(timeout=self._section.patience)
-        except Empty:
-            raise EngineError(
-                f"the engine ({self.where}) did not {what} within engine.patience, {self._section.patience:g} s; see "
-                "whether it runs"
-            ) from None
-        if error is not None:
-            raise EngineError(f"the engine ({self.where}) could not {what}: {cut(str(error), 500)}") from error
-        return answer  # type: ignore[return-value]
-
-    def sample(
-        self, asked: Sequence[tuple[Sequence[int], int, int]], length: int, stop: Sequence[int] | Sequence[str]
-    ) -> list[list[tuple[list[int], list[float]]]]:
-        """The (token ids, log-probabilities) of each completion, for each (prompt's ids, number, seed) asked."""
-        if self._sampler is None:
+    def sample(self, *asked: Any, **how: Any) -> list[list[Answer]]:
+        """As ``Tinker``, by the weights as they are: the sampler is None once they have changed."""
+        if self.sampler is None:
             began = time.perf_counter()
-            self._sampler = self._ask(
+            self.sampler = self.ask(
                 "give its weights to the sampler", self._training.save_weights_and_get_sampling_client
             )
             self.weights_seconds = time.perf_counter() - began
-
-        def call() -> list[list[tuple[list[int], list[float]]]]:
-            futures = []
-            for ids, count, seed in asked:
-                how = self._types.SamplingParams(max_tokens=length, temperature=1.0, seed=seed, stop=list(stop))
-                prompt = self._types.ModelInput.from_ints(list(ids))
-                futures.append(self._sampler.sample(prompt=prompt, num_samples=count, sampling_params=how))
-            return [[(list(s.tokens), list(s.logprobs)) for s in future.result().sequences] for future in futures]
-
-        return self._ask("sample", call)
+        return super().sample(*asked, **how)
 
     def reference(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
         """The base model's log-probabilities of each completion's tokens, for (prompt's ids, completion's ids)."""
         if self._reference is None:
-            client = self._service.create_sampling_client
-            self._reference = self._ask("sample its base model", lambda: client(base_model=self.base_model))
+            client = self.client.create_sampling_client
+            self._reference = self.ask("sample its base model", lambda: client(base_model=self.base_model))
 
         def call() -> list[list[float]]:
-            inputs = [self._types.ModelInput.from_ints([*prompt, *ids]) for prompt, ids in rows]
+            inputs = [self.types.ModelInput.from_ints([*prompt, *ids]) for prompt, ids in rows]
             futures = [self._reference.compute_logprobs(one) for one in inputs]
             return [future.result()[len(prompt) :] for future, (prompt, _) in zip(futures, rows, strict=True)]
 
-        return self._ask("give the base model's log-probabilities", call)
+        return self.ask("give the base model's log-probabilities", call)
 
     def backward(
         self, rows: Sequence[tuple[Sequence[int], Rollout, Floats]], loss: str, limits: Mapping[str, float] | None
     ) -> list[Trained]:
         """Add the gradient of (prompt's ids, completion, advantages as they are sent) of each row."""
         data = [self._datum(*row) for row in rows]
-        done = self._ask("train", lambda: self._training.forward_backward(data, loss, limits).result())
+        done = self.ask("train", lambda: self._training.forward_backward(data, loss, limits).result())
         trained = []
         for (prompt, _, _), output in zip(rows, done.loss_fn_outputs, strict=True):
             first = len(prompt) - 1
@@ -194,14 +142,14 @@ class Engine:
             "logprobs": np.concatenate([nothing, np.asarray(rollout.logprobs, dtype=np.float32)]),
             "advantages": np.concatenate([nothing, advantages]),
         }
-        inputs = {name: self._types.TensorData.from_numpy(array) for name, array in arrays.items()}
-        return self._types.Datum(model_input=self._types.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=inputs)
+        inputs = {name: self.types.TensorData.from_numpy(array) for name, array in arrays.items()}
+        return self.types.Datum(model_input=self.types.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=inputs)
 
     def step(self, **adam: float) -> dict[str, float]:
         """Take one optimiser step over the gradients added since the last; what the server says of it."""
-        params = self._types.AdamParams(**adam)
-        done = self._ask("take an optimiser step", lambda: self._training.optim_step(params).result())
-        self._sampler = None
+        params = self.types.AdamParams(**adam)
+        done = self.ask("take an optimiser step", lambda: self._training.optim_step(params).result())
+        self.sampler = None
         said = dict(getattr(done, "metrics", None) or {})
         return {name.rpartition("/")[2]: float(value) for name, value in said.items()}  # skyrl.ai/grad_norm
 
@@ -237,19 +185,19 @@ class Engine:
 
     def save(self, name: str) -> str:
         """Keep weights and optimiser on the server; its own name of them."""
-        return str(self._ask("save its state", lambda: self._training.save_state(name).result()).path)
+        return str(self.ask("save its state", lambda: self._training.save_state(name).result()).path)
 
     def load(self, path: str) -> None:
         """Go on from weights and optimiser that ``save`` kept."""
-        self._ask(f"load {path}", lambda: self._training.load_state_with_optimizer(path).result())
-        self._sampler = None
+        self.ask(f"load {path}", lambda: self._training.load_state_with_optimizer(path).result())
+        self.sampler = None
 
     def download(self, name: str, folder: Path, base: str) -> None:
         """Write the weights as they are to ``folder``: a PEFT adapter of the policy ``base``."""
 
         def call() -> bytes:
             path = self._training.save_weights_for_sampler(name).result().path
-            rest = self._service.create_rest_client()
+            rest = self.client.create_rest_client()
             run, *kept = path.removeprefix("tinker://").split("/")
             if len(kept) == 1:  # as SkyRL names them, where its client expects tinker://RUN/sampler_weights/NAME
                 archive = rest.get_checkpoint_archive_url(run, kept[0]).result()
@@ -258,7 +206,7 @@ class Engine:
             with urlopen(archive.url) as stream:
                 return bytes(stream.read())
 
-        packed = self._ask("send its weights", call)
+        packed = self.ask("send its weights", call)
         with TemporaryDirectory() as aside, tarfile.open(fileobj=BytesIO(packed)) as files:
             files.extractall(aside, filter="data")
             weights = next(Path(aside).rglob(ADAPTER))
@@ -268,17 +216,6 @@ class Engine:
         kept_of = {name: lora[name] for name in ("r", "lora_alpha")}
         settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, **kept_of}
         (folder / SETTINGS).write_bytes(encode(settings | {"target_modules": sorted(names)}))
-
-
-def key_of(section: EngineSection) -> str:
-    """The server's key. Raises EngineError where hosted Tinker is asked for and there is none."""
-    key = os.environ.get(section.key_env)
-    if not key and section.url is None:
-        raise EngineError(
-            f"engine.key_env: {section.key_env} is not set, and hosted Tinker wants a key; set it, or name a server of "
-            "your own as engine.url"
-        )
-    return key or OWN_SERVER_KEY
 
 
 # -- sampling ----------------------------------------------------------------------------------------------------------
@@ -294,20 +231,9 @@ class EngineSampler(PolicySampler):
     def __call__(
         self, prompt_ids: Sequence[Sequence[int]], seed: int, *, examples: Sequence[Example] = (), **_: Any
     ) -> list[Sampled]:
-        """Sample a completion a row; neighbouring rows with equal ids are one request, as a group is."""
-        runs = [(ids, len(list(rows))) for ids, rows in groupby(prompt_ids)]
-        seeds = SeedSequence(seed).generate_state(len(runs)) >> 2  # a server adds the number of the completion
-        asked = [(ids, count, int(of_run)) for (ids, count), of_run in zip(runs, seeds, strict=True)]
-        stop = self.sampling.stop or self._eos_token_ids
-        answers = self._engine.sample(asked, self.sampling.max_completion_length, stop)
-        rows = []
-        for ids, logprobs in (answer for group in answers for answer in group):
-            ends = [place for place, token in enumerate(ids) if token in self._eos_token_ids]
-            length = min(ends, default=len(ids)) + 1  # told to stop at a text, a server may not stop at these
-            row = ended(ids[:length], self._eos_token_ids, self.stops)
-            row.logprobs = row.raw_logprobs = logprobs[:length]
-            rows.append(row)
-        return rows
+        """Sample a completion a row, by the weights as they are."""
+        sampler, ends = self.sampling, self._eos_token_ids
+        return sample_served(self._engine, prompt_ids, sampler, ends, self.stops, seed)
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------------
@@ -424,6 +350,7 @@ class TinkerTrainer:
             began = time.perf_counter()
             generation = self.generate(self.state.global_step // self.method.num_iterations)
             for number in range(self.method.num_iterations):
+                self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
                 self.optimise(generation, number)
                 self._note(step_time=time.perf_counter() - began)
                 began = time.perf_counter()

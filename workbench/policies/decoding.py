@@ -540,6 +540,8 @@ def shape_of(model: Any) -> Shape:
         if type(model.base_model).__module__ != LORA[0] or any(c.alora_invocation_tokens for c in configs):
             raise NotOfThisShape(f"its adapter is a {type(model.base_model).__name__}")
         model = model.base_model.model
+    if model.device.type == "meta":
+        raise NotOfThisShape("its weights are on a server")
     if type(model).__name__ not in MODELS:
         raise NotOfThisShape(f"no plain step is known for {type(model).__name__}")
     if torch.is_autocast_enabled(model.device.type):

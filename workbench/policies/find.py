@@ -2,6 +2,10 @@
 
 Asked before a run is queued and before the libraries are imported: a misspelt name is answered at once, and the Hub
 with one request. What the files hold is seen when they are loaded (``policies.load``).
+
+A model on a server is named by where it is: ``tinker:MODEL`` is hosted Tinker's, ``tinker:http://HOST:PORT#MODEL`` that
+of a server of one's own (SkyRL's), ``http://HOST:PORT/v1#MODEL`` that of an OpenAI-compatible endpoint (vLLM's). Its
+tokenizer is that of MODEL, a Hub id or a folder; of any other name for it, ``MODEL@TOKENIZER``.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
@@ -21,16 +26,47 @@ from workbench.rundir.finding import checkpoint_or
 
 GGUF = ".gguf"
 _SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")
+TINKER = "tinker:"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model on a server: of the Tinker protocol, at ``url`` or hosted, or of an OpenAI-compatible endpoint."""
+
+    is_tinker: bool
+    url: str | None
+    model: str
+    tokenizer: str
+
+
+def served(name: str) -> Served | None:
+    """Return the server and the model that a policy's name stands for; None for one whose weights are files.
+
+    Raises PolicyError for the address of a server without a model.
+    """
+    is_tinker, rest = name.startswith(TINKER), name.removeprefix(TINKER)
+    if not is_tinker and not rest.startswith(("http://", "https://")):
+        return None
+    url, _, model = rest.partition("#") if "://" in rest else ("", "", rest)
+    model, _, tokenizer = model.partition("@")
+    if not model:
+        raise PolicyError(f"policy {shown(name)} names no model of its server; put it behind a #: {name}#MODEL")
+    return Served(is_tinker, url.rstrip("/") or None, model, tokenizer or model)
 
 
 def policy_path(name: str) -> str:
     """Return where the weights of ``name`` are: a folder for embedded and local ones, else the Hub id.
 
-    The folder of a GGUF file is made when it is loaded.
+    The folder of a GGUF file is made when it is loaded. Of a model on a server, it is where its tokenizer is.
 
     Raises PolicyError for a folder that is not there or holds no model, RunError for a run's checkpoint that is not.
     """
     name = checkpoint_or(name)
+    if (there := served(name)) is not None:
+        try:
+            return policy_path(there.tokenizer)
+        except PolicyError as error:
+            raise PolicyError(f"{error}; or name the tokenizer of {shown(name)} behind it: …@TOKENIZER") from error
     if name in EMBEDDED:
         return str(EMBEDDED[name])
     folder = local_path(name)
@@ -78,7 +114,15 @@ def check_there(policy: str, *adapters: str) -> None:
 
 
 def check_section(section: PolicySection) -> None:
-    """``check_there`` for a run's policy, the base of an adapter's folder, and its adapters."""
+    """``check_there`` for a run's policy, the base of an adapter's folder, and its adapters.
+
+    Raises PolicyError for a model on a server, too.
+    """
+    if (there := served(section.path)) is not None:
+        raise PolicyError(
+            f"policy.path: {shown(section.path)} samples on its server and cannot be trained through it; name "
+            f"{shown(there.tokenizer)} to train it here, or with engine.kind tinker on a server"
+        )
     adapters = [*section.merge, *([] if section.adapter is None else [section.adapter])]
     check_there(section.path, *adapters)
     folder = Path(policy_path(section.path))

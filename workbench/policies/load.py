@@ -33,7 +33,8 @@ from transformers import (
 from workbench.config import PolicySection
 from workbench.errors import PolicyError
 from workbench.places import ADAPTER
-from workbench.policies.find import GGUF, base_of, check_there, is_adapter, policy_path, refuse_more
+from workbench.policies.find import GGUF, base_of, check_there, is_adapter, policy_path, refuse_more, served
+from workbench.policies.served import Server, connect
 from workbench.weights import (
     NO_TOKENIZER,
     WeightsError,
@@ -58,7 +59,8 @@ THREADS = torch.get_num_threads()
 class Policy:
     """A causal language model with its tokenizer, on ``device``, in evaluation mode; ``adapter`` was put on it.
 
-    ``merged`` are the names and weights of adapters that are in its weights, ``under`` what they added.
+    ``merged`` are the names and weights of adapters that are in its weights, ``under`` what they added. Where a
+    ``server`` samples, the model is its configuration alone.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Policy:
     adapter: str | None = None
     merged: tuple[tuple[str, float], ...] = ()
     under: tuple[Lora, ...] = ()
+    server: Server | None = None
 
     @property
     def device(self) -> torch.device:
@@ -118,25 +121,27 @@ def load_policy(
     """Load a policy for sampling, or for training.
 
     Args:
-        name: the embedded policy's name (``tiny``), a Hub id, a local folder or GGUF file, or a run's checkpoint
-            (``run:NAME``, ``run:NAME@STEP``); an adapter's folder is put on the base that it names. A GGUF file is
-            unpacked into the default workspace, once.
+        name: as ``policy.path`` says. An adapter's folder is put on the base that it names, a GGUF file unpacked into
+            the default workspace, once; a model on a server (``find.served``) is sampled there.
         adapter: a PEFT adapter to put on it, a Hub id or a local folder.
         merge: LoRA adapters to put into its weights before that, and how much of each: W + Σ weight · scale · B A.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:<n>``.
         dtype: ``auto`` (float32 on CPU, as saved on a GPU), ``float32``, ``bfloat16`` or ``float16``.
         attention: transformers' ``attn_implementation`` (``sdpa``, ``eager``, ``flash_attention_2``, …), or ``auto``.
-        quantisation: ``4bit`` or ``8bit`` holds the weights of linear layers in as many bits (bitsandbytes), or
-            ``none``; ``dtype`` is then what is computed in.
+        quantisation: ``4bit`` or ``8bit`` holds linear layers in as many bits and computes in ``dtype``; or ``none``.
         device_map: how accelerate spreads the weights over the GPUs (``auto``, ``balanced``, …), or ``none``.
         trust_remote_code: run the repository's own modelling code.
         trainable: let an adapter's weights be trained on.
 
     Raises:
         PolicyError: if it cannot be found or read; the message says where it was looked for.
+        EngineError: if its server does not answer.
     """
     more = [*(merge or {}), *([] if adapter is None else [adapter])]
     check_there(name, *more)
+    if served(name) is not None:
+        more += {dtype, attention, quantisation, device_map} - {"auto", "none"}
+        return _load_served(name, more, trust_remote_code)
     where = policy_path(name)
     if is_adapter(Path(where)):
         refuse_more(name, more)
@@ -153,8 +158,7 @@ def load_policy(
         )
         return replace(policy, name=name, adapter=None)  # the folder is both
     if name.endswith(GGUF):
-        file = Path(name).expanduser()
-        with refusals(f"policy {name!r}", PolicyError), quiet_loading(file.parent):
+        with refusals(f"policy {name!r}", PolicyError), quiet_loading((file := Path(name).expanduser()).parent):
             unpack(file, Path(where))
     target = pick_device(device)
     held = _held(target, dtype, attention, quantisation, device_map)
@@ -220,6 +224,26 @@ def without_weights(section: PolicySection) -> Policy:
             model.generation_config = GenerationConfig.from_pretrained(where)
         check_vocabulary(model, tokenizer)
     return Policy(section.path, model, tokenizer)
+
+
+def _load_served(name: str, more: Sequence[str], trust_remote_code: bool) -> Policy:
+    """Return a policy whose server answers. Raises EngineError, and PolicyError for ``more``: adapters, a dtype …"""
+    there = served(name)
+    assert there is not None
+    if more:
+        raise PolicyError(
+            f"policy {name!r}: its server holds the weights; leave out {more[0]!r}, which is about weights"
+        )
+    policy = without_weights(PolicySection(path=name, trust_remote_code=trust_remote_code))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PolicyError(
+            f"policy {name!r} samples on its server, and this asks for its weights; name {there.tokenizer!r} itself as "
+            "the policy to load them here"
+        )
+
+    policy.model.forward = refuse
+    return replace(policy, server=connect(there, policy.tokenizer))
 
 
 def load_configured(section: PolicySection) -> Policy:

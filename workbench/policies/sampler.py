@@ -17,10 +17,11 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 import torch
+from numpy.random import SeedSequence
 from torch.nn import functional
 from transformers import (
     LogitsProcessorList,
@@ -36,6 +37,7 @@ from workbench.errors import PolicyError
 from workbench.policies.decoding import Decoder, decoders_of
 from workbench.policies.load import Policy, context_length
 from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record
+from workbench.policies.served import SHAPED, Server, shaping
 from workbench.rewards.environments import TextEnvironment, load_environment
 from workbench.sandbox.client import shared_sandbox
 from workbench.schema import Example, Group, Prompt, Rollout, Turn
@@ -109,6 +111,7 @@ def sample_group(
     Raises:
         PolicyError: if the prompt does not fit the model's context, or is a conversation and the tokenizer has no chat
             template.
+        EngineError: for an answer of the policy's server that is an error or does not come.
         ConfigError: for a setting out of range, or an environment that there is not.
         EpisodeError: for what is no environment, or one that fails, where such an error ends the run.
     """
@@ -165,23 +168,32 @@ def sample_groups(
         chunk = examples[start : start + size]
         encoded = [encode_prompt(policy.tokenizer, row.prompt, template_kwargs) for row in chunk]
         rows_of = [row for row in chunk for _ in range(generations)]
+        prompts = [ids for ids in encoded for _ in range(generations)]
         episodes = episodes_of(policy, environment, rows_of, template_kwargs)
-        rows = sample_rows(
-            policy.model,
-            [ids for ids in encoded for _ in range(generations)],
-            sampling,
-            eos_token_ids=policy.eos_token_ids,
-            pad_token_id=policy.tokenizer.pad_token_id,
-            seed=seed,
-            first_row=start * generations,
-            total_rows=len(examples) * generations,
-            stops=stops,
-            episodes=episodes,
-            on_tokens=on_tokens,
-            cancelled=cancelled,
-        )
         recorded: dict[str, Any] = {} if policy.adapter is None else {"adapter": policy.adapter}
         recorded |= {"merge": dict(policy.merged)} if policy.merged else {}
+        watch: dict[str, Any] = {"on_tokens": on_tokens, "cancelled": cancelled}
+        if policy.server is not None:
+            if episodes is not None:
+                raise PolicyError("environment.name: a policy on a server plays no episodes; leave the environment out")
+            ends = policy.eos_token_ids
+            rows = sample_served(policy.server, prompts, sampling, ends, stops, (seed, start), **watch)
+            lacks = [policy.server.note, SHAPED if shaping(sampling) else ""]
+            recorded |= {"server": said} if (said := "; ".join(filter(None, lacks))) else {}
+        else:
+            rows = sample_rows(
+                policy.model,
+                prompts,
+                sampling,
+                eos_token_ids=policy.eos_token_ids,
+                pad_token_id=policy.tokenizer.pad_token_id,
+                seed=seed,
+                first_row=start * generations,
+                total_rows=len(examples) * generations,
+                stops=stops,
+                episodes=episodes,
+                **watch,
+            )
         if episodes is not None and episodes.failure is not None:
             raise episodes.failure
         recorded |= {} if episodes is None else episodes.environment.recorded
@@ -230,6 +242,35 @@ def ended(token_ids: Sequence[int], eos_token_ids: Collection[int], stops: StopS
     ids = list(token_ids)
     finished = bool(ids) and ids[-1] in eos_token_ids
     return Sampled(ids, finished=finished, stop=None if finished else stops.ends(ids))
+
+
+def sample_served(
+    server: Server,
+    prompt_ids: Sequence[Sequence[int]],
+    sampling: SamplingConfig,
+    eos_token_ids: Sequence[int],
+    stops: StopStrings,
+    seed: int | tuple[int, ...],
+    **watch: Any,
+) -> list[Sampled]:
+    """Have a server sample a completion a row; neighbouring rows with equal ids are one request, as a group is.
+
+    ``watch`` are ``on_tokens`` and ``cancelled``. Raises EngineError.
+    """
+    runs = [(ids, len(list(rows))) for ids, rows in groupby(prompt_ids)]
+    seeds = SeedSequence(seed).generate_state(len(runs)) >> 2  # a server adds the number of the completion
+    asked = [(ids, count, int(of_run)) for (ids, count), of_run in zip(runs, seeds, strict=True)]
+    rows = []
+    for answer in chain.from_iterable(server.sample(asked, sampling, eos_token_ids, **watch)):
+        ends = [place for place, token in enumerate(answer.ids) if token in eos_token_ids]
+        length = min(ends, default=len(answer.ids)) + 1  # told to stop at a text, a server may not stop at these
+        row = ended(answer.ids[:length], eos_token_ids, stops)
+        if not row.finished:
+            row.stop = row.stop or answer.stop
+        if answer.logprobs is not None and not shaping(sampling):
+            row.logprobs = row.raw_logprobs = answer.logprobs[:length]
+        rows.append(row)
+    return rows
 
 
 @torch.no_grad()

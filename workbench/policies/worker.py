@@ -158,11 +158,12 @@ def _scored(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[s
 
 def _loaded(policy: Policy) -> dict[str, Any]:
     """Describe the policy that answered, for every reply."""
+    server = policy.server
     return {
-        "device": str(policy.device),
+        "device": str(policy.device) if server is None else server.where,
         "parameters": policy.model.num_parameters(),
         "vocabulary": policy.model.get_input_embeddings().weight.shape[0],
-        "decoding": decoding_of(policy.model),
+        "decoding": decoding_of(policy.model) if server is None else "server",
     }
 
 

@@ -132,6 +132,7 @@ class Recorder(TrainerCallback):
         self._began = 0.0  # when training did, of which a resumed run's earlier processes are a part
         self._method = config.method
         self._saves = config.run.save_steps > 0
+        self._engine = config.engine
         self._logged = dict.fromkeys(("loss", *METHODS[config.method.name].metrics[:5], "grad_norm"))
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
@@ -145,7 +146,9 @@ class Recorder(TrainerCallback):
             self.run.drop_rollouts(after=step)
         self._began = self._began or time.monotonic()
         if self._writes:
-            self.run.set_status("running", step=state.global_step, total_steps=state.max_steps, device=str(args.device))
+            engine = self._engine
+            device = f"{engine.kind} at {engine.where}" if engine.is_remote else str(args.device)
+            self.run.set_status("running", step=state.global_step, total_steps=state.max_steps, device=device)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.world_size > 1:  # all ranks have to end after the same step

@@ -215,7 +215,7 @@ class _Judges(Judges):
 
 # ── the page and its requests ────────────────────────────────────────────────────────────────────────────────────────
 
-NOT_BUILT = re.compile(r"door|door-.*|task-reading|trust-model|isolate|isolation-note")
+NOT_BUILT = re.compile(r"door|door-.*|task-reading|trust-model|engine-asked|isolate|isolation-note")
 """Elements with what is in them, and their functions: files, code, models and judges of a stranger. All that
 takes a file goes, whatever it is called."""
 NOT_CALLED = {

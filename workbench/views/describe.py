@@ -283,7 +283,8 @@ def policy(value: Policy) -> Parts:
     from workbench.policies.decoding import decoding_of  # torch is there already: the policy is its
 
     millions = sum(p.numel() for p in value.model.parameters()) / 1e6
-    size = f"policy {value.name}: {millions:.1f} million parameters on {value.model.device}"
+    where = value.model.device if value.server is None else value.server.where
+    size = f"policy {value.name}: {millions:.1f} million parameters on {where}"
     return (f"{size}, decoded by the {decoding_of(value.model)}",)
 
 

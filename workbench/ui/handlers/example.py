@@ -368,7 +368,7 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
         options |= {"environment": environment, "isolate": draft.isolates}
 
     def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> tuple[Group | None, str]:
-        """The group, None when cancelled, and why it lacks its reference policy's log-probabilities where it does."""
+        """The group, None when cancelled, and what it lacks: what a server did not tell, or its reference."""
         took: dict[str, float] = {}  # seconds of sampling alone, without waiting and loading
 
         def on_event(event: dict[str, Any]) -> None:
@@ -383,7 +383,7 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
             group = replace(group, policy=name, sampling={**group.sampling, **took})
         reference = draft.reference.strip()
         if group is None or not reference:
-            return group, ""
+            return group, "" if group is None else str(group.sampling.get("server", ""))
         try:
             return services.models.with_reference(reference, group, on_event=report, cancelled=cancelled), ""
         except WorkbenchError as error:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.checks.alarms import FAR_OFF
-from workbench.config import OptimiserSection, TaskSection
+from workbench.config import EngineSection, OptimiserSection, TaskSection
 from workbench.data import HUB
 from workbench.errors import WorkbenchError, redact
+from workbench.policies.find import policy_path
+from workbench.policies.served import check_connection
 from workbench.runs import default_workspace, list_runs
 from workbench.runs.check import with_absolute_paths
 from workbench.schema import counted
@@ -110,6 +112,15 @@ def _reward_line(row: RewardRow) -> str:
     if row.is_scheduled:
         return name + row.unweighted().weight_text
     return name + (" (watched)" if row.weight == 0 else f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
+
+
+def asked_engine(draft: PageState) -> Note:
+    """Ask the server of the engine section whether a run could train on it."""
+    try:
+        section = EngineSection.parse(draft.tree["engine"], "engine")
+        return Note(check_connection(section, section.base_model or policy_path(draft.policy)), level="info")
+    except WorkbenchError as error:
+        return Note(redact(str(error)))
 
 
 def start_run(draft: PageState, services: Services) -> tuple[str | None, Note | None]:

@@ -243,12 +243,15 @@ Answer = Callable[[gr.Request, Tab, PageState], Updates]
 # ── fields ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def build_fields(form: Form, parts: Iterable[Part], more: Callable[[str], dict[str, Any]] = lambda path: {}) -> None:
-    """Build the fields of a form once, showing the page as it opens. ``more`` is what a widget has beside its leaf."""
+def build_fields(form: Form, parts: Iterable[Part], more: Callable[[str], dict[str, Any]] = lambda path: {}) -> Any:
+    """Build the fields of a form once, showing the page as it opens. ``more`` is what a widget has beside its leaf.
+
+    Return what the last part is folded away in.
+    """
     for title, part in parts:
         if not part:
             continue
-        with gr.Accordion(title, open=False, elem_classes=["fold"]) if title else nullcontext():
+        with gr.Accordion(title, open=False, elem_classes=["fold"]) if title else nullcontext() as fold:
             with gr.Row(elem_classes=["fields", "drawn-fields"]):
                 for leaf in part:
                     value = form.first.value(leaf.name)
@@ -256,6 +259,7 @@ def build_fields(form: Form, parts: Iterable[Part], more: Callable[[str], dict[s
                         value = leaf.default  # of an option that the scheme lacks
                     form.bound[leaf.name] = widget(leaf, value, **more(leaf.name))
                     form.leaves[leaf.name] = leaf
+    return fold
 
 
 def on_change(form: Form, paths: Iterable[str], answer: Answer, outputs: Iterable[Any]) -> None:

@@ -22,7 +22,7 @@ from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_setup
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS, run_preflight
-from workbench.ui.handlers.fields import DATA, METHOD, RUN_SCHEME, is_used, method_field, method_form, run_form
+from workbench.ui.handlers.fields import DATA, FIRST, METHOD, RUN_SCHEME, is_used, method_field, method_form, run_form
 from workbench.ui.handlers.group_export import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import run_as_reward
@@ -175,7 +175,11 @@ def _build_run(form: Form) -> None:
     build_fields(form, [("", [method_field(method)]), *before], lambda path: used.get(path, {}))
     for name in METHODS:
         with gr.Column(visible=name == method, min_width=0) as form.methods[name]:
-            build_fields(form, method_form(name))
+            fold = build_fields(form, method_form(name))
+        if name == FIRST:
+            with fold, gr.Column(elem_id="engine-asked", min_width=0):
+                ask = gr.Button("Test the connection", elem_id="engine-ask", min_width=0, elem_classes=["small"])
+                form.engine = SimpleNamespace(ask=ask, note=note("engine-note"))
     build_fields(form, after)
 
 
@@ -194,6 +198,9 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
 
     code = sending(form, lambda request, tab: run_setup.notebook(read(tab), services))
     widgets.notebook.click(**code, outputs=widgets.code, queue=False, **PRIVATE)
+
+    asks = sending(form, lambda request, tab: form_note_value(run_setup.asked_engine(read(tab))))
+    form.engine.ask.click(**asks, outputs=form.engine.note, **PRIVATE)
     wire_findings(widgets.preflight, form, services, run_preflight, services.preflight)
 
     def describe(request: gr.Request, tab: Tab) -> Updates:

@@ -1,0 +1,203 @@
+"""Policies on a server: what is sampled there is what it computed, and what it does not tell is said."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+from tests.completions_server import MODEL, serving
+from tests.waiting import wait_for
+from workbench.config import EngineSection, PolicySection, SamplingConfig
+from workbench.errors import EngineError, PolicyError
+from workbench.policies.client import ModelWorker
+from workbench.policies.find import Served, check_section, policy_path, served
+from workbench.policies.load import load_policy
+from workbench.policies.served import check_connection
+from workbench.rewards import RewardConfig
+from workbench.schema import Example
+from workbench.ui.handlers.example import first_draft, sample
+from workbench.ui.handlers.run_setup import asked_engine
+from workbench.ui.handlers.session import Services
+
+PROTOCOL = Path(__file__).parent / "protocol"
+
+
+@pytest.fixture
+def protocol(monkeypatch):
+    """Put the package ``tinker`` of ``tests/protocol`` in the place of the client."""
+    monkeypatch.syspath_prepend(str(PROTOCOL))
+    monkeypatch.setitem(sys.modules, "tinker", importlib.import_module("tests.protocol.tinker"))
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("tinker:Qwen/Qwen3-8B", Served(True, None, "Qwen/Qwen3-8B", "Qwen/Qwen3-8B")),
+        ("tinker:http://here:8000#mine@tiny", Served(True, "http://here:8000", "mine", "tiny")),
+        ("http://here:8000/v1/#Qwen/Qwen3-8B", Served(False, "http://here:8000/v1", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B")),
+        ("Qwen/Qwen3-8B", None),
+        ("run:mine@12", None),
+    ],
+)
+def test_a_name_says_where_a_model_is(name, there):
+    assert served(name) == there
+
+
+def test_a_served_policy_is_named_with_a_tokenizer_that_is_here():
+    assert policy_path("http://here/v1#mine@tiny") == policy_path("tiny")
+    with pytest.raises(PolicyError, match="#MODEL"):
+        policy_path("http://here/v1")
+    with pytest.raises(PolicyError, match="@TOKENIZER"):
+        policy_path("http://here/v1#/no/such/folder")
+
+
+@pytest.mark.parametrize("told", ["ids", "marks", "content"])
+def test_a_group_has_the_ids_and_log_probabilities_that_its_server_computed(tiny, told):
+    heard = []
+    with serving(tiny, told) as server:
+        policy = load_policy(f"{server.url}#{MODEL}@tiny")
+        group = wb.sample_group(
+            policy, wb.load_task("chain-arithmetic")[0], num_generations=4, seed=7, on_tokens=heard.extend
+        )
+        again = wb.sample_group(policy, wb.load_task("chain-arithmetic")[0], num_generations=4, seed=7)
+    computed = [server.sampled[body["seed"]] for body in sorted(server.asked[:4], key=lambda body: body["seed"])]
+    assert [list(rollout.token_ids) for rollout in group.rollouts] == [ids for ids, _ in computed]
+    assert [list(rollout.logprobs) for rollout in group.rollouts] == [logprobs for _, logprobs in computed]
+    assert len({rollout.token_ids for rollout in group.rollouts}) > 1
+    for row, rollout in enumerate(group.rollouts):
+        assert [token for at, token in heard if at == row] == list(rollout.token_ids)
+        assert rollout.finished == (rollout.token_ids[-1] in tiny.eos_token_ids)
+        assert "".join(rollout.texts).startswith(tiny.tokenizer.decode(rollout.token_ids[:-1]))
+    assert again.rollouts == group.rollouts
+    assert "server" not in group.sampling
+    assert group.policy == f"{server.url}#{MODEL}@tiny"
+
+
+def test_texts_of_tokens_become_ids_of_the_tokenizer_and_the_group_says_so(tiny):
+    with serving(tiny, "texts") as server:
+        group = wb.sample_group(load_policy(f"{server.url}#{MODEL}@tiny"), "2 + 3 = ", num_generations=4)
+    computed = {tuple(ids): logprobs for ids, logprobs in server.sampled.values()}
+    same = [rollout for rollout in group.rollouts if rollout.logprobs is not None]
+    assert same
+    assert all(list(rollout.logprobs) == computed[rollout.token_ids] for rollout in same)
+    texts = sorted(tiny.tokenizer.decode(ids, skip_special_tokens=True) for ids, _ in server.sampled.values())
+    assert sorted("".join(rollout.texts[: len(rollout) - rollout.finished]) for rollout in group.rollouts) == texts
+    assert "no ids" in group.sampling["server"]
+
+
+def test_a_server_that_tells_no_tokens_is_refused(tiny):
+    with serving(tiny, "nothing") as server:
+        policy = load_policy(f"{server.url}#{MODEL}@tiny")
+        with pytest.raises(EngineError, match="neither token ids nor log-probabilities"):
+            wb.sample_group(policy, "2 + 3 = ", num_generations=2)
+
+
+def test_settings_go_to_a_server_that_knows_them_and_leave_log_probabilities_out(tiny):
+    with serving(tiny) as server:
+        policy = load_policy(f"{server.url}#{MODEL}@tiny")
+        group = wb.sample_group(policy, "2 + 3 = ", num_generations=2, temperature=0.7, top_k=5, top_p=0.9, min_p=0.1)
+        names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+        assert {tuple(body[name] for name in names) for body in server.asked} == {(0.7, 5, 0.9, 0.1, 1.0)}
+        assert all(rollout.logprobs is None for rollout in group.rollouts)
+        assert "temperature" in group.sampling["server"]
+        server.owner = "somebody"
+        with pytest.raises(EngineError, match=r"method.sampling.min_p"):
+            wb.sample_group(load_policy(policy.name), "2 + 3 = ", num_generations=2, top_k=5, min_p=0.1)
+
+
+def test_a_group_is_sampled_over_the_tinker_protocol(tmp_path, tiny, protocol):
+    policy = load_policy(f"tinker:file://{tmp_path}#{policy_path('tiny')}")
+    group = wb.sample_group(policy, "2 + 3 = ", num_generations=3, max_completion_length=24, seed=5)
+    sampler, [ids] = policy.server.sampler, [tiny.tokenizer("2 + 3 = ")["input_ids"]]
+    for rollout in group.rollouts:
+        [logprobs] = sampler.logprobs([[*ids, *rollout.token_ids]])
+        assert list(rollout.logprobs) == pytest.approx(logprobs[len(ids) - 1 :].tolist(), abs=1e-4)
+    assert len({rollout.token_ids for rollout in group.rollouts}) > 1
+    with pytest.raises(EngineError, match=r"method.sampling.min_p"):
+        wb.sample_group(policy, "2 + 3 = ", min_p=0.1)
+
+
+def test_what_a_server_cannot_give_is_said(tiny):
+    with serving(tiny) as server:
+        name = f"{server.url}#{MODEL}@tiny"
+        policy = load_policy(name)
+        group = wb.sample_group(policy, wb.load_task("chain-arithmetic")[0], num_generations=2)
+        with pytest.raises(PolicyError, match="name 'tiny' itself"):
+            wb.with_reference(policy, group)
+        reward = RewardConfig(name="answer_correctness", kind="outcome")
+        with pytest.raises(PolicyError, match="name 'tiny' itself"):
+            wb.step_values(policy, group, wb.StepPattern(r"(?m)^.+$", kind="is"), reward, k=2)
+        with pytest.raises(PolicyError, match="plays no episodes"):
+            wb.sample_group(policy, wb.load_task("calculator")[0], environment="calculator")
+        with pytest.raises(PolicyError, match="'float16'"):
+            load_policy(name, dtype="float16")
+        with pytest.raises(PolicyError, match=r"policy.path: .* engine.kind tinker"):
+            check_section(PolicySection(path=name))
+        with pytest.raises(EngineError, match="serves no 'other'; it has served-tiny"):
+            load_policy(f"{server.url}#other@tiny")
+        server.key = "secret"
+        with pytest.raises(EngineError, match="VLLM_API_KEY"):
+            load_policy(name)
+    with pytest.raises(EngineError, match="start the server first"):
+        load_policy(name)
+
+
+def test_the_worker_streams_and_cancels_what_a_server_samples(tiny):
+    with serving(tiny) as server:
+        models, events, sampling = ModelWorker(), [], SamplingConfig(num_generations=2, max_completion_length=48)
+        try:
+            name = f"{server.url}#{MODEL}@tiny"
+            group = models.sample(name, Example("2 + 3 = "), sampling, on_event=events.append)
+            assert sorted(list(r.token_ids) for r in group.rollouts) == sorted(
+                ids for ids, _ in server.sampled.values()
+            )
+            assert any("texts" in event for event in events)
+            assert models.status().device == server.url
+            server.waits.set()
+            cancel = threading.Event()
+            sampled = []
+            ask = threading.Thread(
+                target=lambda: sampled.append(models.sample(name, Example("2"), sampling, cancelled=cancel.is_set))
+            )
+            ask.start()
+            wait_for(lambda: len(server.asked) == 4, "both completions are asked for")
+            cancel.set()
+            ask.join(timeout=60)
+            assert sampled == [None]
+            wait_for(server.left.is_set, "the requests end")
+        finally:
+            models.close()
+
+
+def test_the_page_samples_from_a_server_and_says_what_was_not_told(tiny, tmp_path):
+    services = Services(tmp_path)
+    with serving(tiny, "texts") as server:
+        draft = first_draft().with_value("policy.path", f"{server.url}#{MODEL}@tiny")
+        try:
+            *_, view = sample(draft, services, "tab")
+        finally:
+            services.close()
+    texts = {tiny.tokenizer.decode(ids, skip_special_tokens=True) for ids, _ in server.sampled.values()}
+    group = view.made.group
+    assert {"".join(r.texts[: len(r) - r.finished]) for r in group.rollouts} == texts
+    assert "no ids" in view.note.text
+
+
+def test_a_connection_is_tested_by_the_server_s_own_answer(tiny, protocol, monkeypatch):
+    with serving(tiny) as server:
+        draft = first_draft().with_value("engine.url", server.url).with_value("engine.base_model", MODEL)
+        said = asked_engine(draft)
+        assert (said.level, f"{server.url} answers and has {MODEL}" in said.text) == ("info", True)
+        assert "engine.base_model" in asked_engine(draft.with_value("engine.base_model", "other")).text
+    assert "engine.url: nothing answers" in asked_engine(draft).text
+    section = EngineSection(kind="tinker", url="http://127.0.0.1:9")
+    with pytest.raises(EngineError, match=r"engine.url: nothing answers at http://127.0.0.1:9"):
+        check_connection(section, "tiny")
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    with pytest.raises(EngineError, match="TINKER_API_KEY is not set"):
+        check_connection(EngineSection(kind="tinker"), "tiny")
