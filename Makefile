@@ -50,20 +50,23 @@ real: .venv/test browser $(REAL)
 	$(PIP) gguf==0.19.0
 	$(BIN)/python -m benchmarks real --repeat 3
 
-# SkyRL's own server on the shipped policy and verl's own loss: both in an environment of their own, of 7 GB, as neither
-# fits the versions of this package. SkyRL's server needs Python 3.12: `make engines ENGINES_PYTHON=/path/to/python3.12`.
+# SkyRL's own server on the shipped policy, verl's own loss, a file that verifiers wrote: in environments of their own, of
+# 8 GB, as none of them fits the versions of this package. SkyRL's server needs Python 3.12: `make engines ENGINES_PYTHON=/path/to/python3.12`.
 ENGINES_PYTHON ?= python3.12
 ENGINES := .venv-engines/bin/python
-engines: .venv/test $(ENGINES)
+engines: .venv/test .venv-engines/installed
 	$(PIP) tinker==0.24.0
 	$(BIN)/python -m benchmarks engines --repeat 20
 
-$(ENGINES):
-	$(ENGINES_PYTHON) -m venv .venv-engines
+.venv-engines/installed:
+	test -x $(ENGINES) || $(ENGINES_PYTHON) -m venv .venv-engines
 	$(ENGINES) -m pip install --quiet "skyrl[tinker,jax]==0.3.0" tinker==0.24.0 uv==0.13.9 cachetools==8.0.2 cloudpickle==3.1.3 \
 	  codetiming==1.4.0 hydra-core==1.3.8 msgspec==0.22.0 pyvers==0.2.3 pyzmq==27.3.0 ray==2.60.0 \
 	  aiohttp==3.14.5 torchdata==0.11.0 pylatexenc==2.11 pybind11==3.1.0 tensorboard==2.21.0
 	$(ENGINES) -m pip install --quiet --no-deps verl==0.9.1 TransferQueue==0.1.11 tensordict==0.15.3
+	$(ENGINES_PYTHON) -m venv .venv-engines/verifiers
+	.venv-engines/verifiers/bin/python -m pip install --quiet verifiers==0.4.0
+	touch $@
 
 $(REAL): .venv/test
 	mkdir -p build/real

@@ -1,6 +1,6 @@
-"""A run on SkyRL's own server, stopped and resumed in the middle, and exported to verl and checked there.
+"""A run on SkyRL's own server, stopped and resumed in the middle, checked in verl and by a file that verifiers wrote.
 
-``make engines`` installs both in an environment of their own. A row a part: what was run and what came out; a part
+``make engines`` installs all three in environments of their own. A row a part: what was run and what came out; a part
 whose numbers are not what this package says is an error.
 """
 
@@ -38,6 +38,8 @@ from workbench.runs import Run
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venv-engines"
 PORT = 8123
+KILLED_STEPS = 4
+"""Of the run whose server is killed."""
 LOSSES: tuple[LossType, ...] = ("dapo", "grpo", "dr_grpo")
 """Losses that verl divides in a way of its own each."""
 BACKEND = {
@@ -66,7 +68,8 @@ def measure(repeat: int) -> list[Part]:
         os.environ[WORKSPACE] = folder
         with server(Path(folder)) as url:
             run, parts = trained(url, repeat)
-        return [*parts, gradient(run), rows(run, Path(folder) / "rows.jsonl"), verl(run, Path(folder))]
+        parts += [gradient(run), rows(run, Path(folder) / "rows.jsonl")]
+        return [*parts, verl(run, Path(folder)), verifiers(run, Path(folder)), killed(Path(folder))]
 
 
 @contextmanager
@@ -99,21 +102,27 @@ def server(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def trained(url: str, steps: int) -> tuple[Run, list[Part]]:
-    """Train by the page's own command to the middle, stop, resume, and train to the end."""
-    half, began = steps // 2, time.monotonic()
-    flags = ["--name", "skyrl", "--engine", "tinker", "--engine.url", url, "--engine.patience", "1800"]
-    flags += ["--run.steps", str(steps), "--run.save_steps", str(max(half // 2, 1)), "--run.eval_steps", str(steps)]
-    flags += ["--run.eval_prompts", "96", "--run.watch_prompts", "0", "--optimiser.learning_rate", "4e-3"]
-    training = subprocess.Popen([sys.executable, "-m", "workbench", "train", *flags])
-    while not (runs := wb.list_runs()):
+def started(name: str, url: str, steps: int, *flags: str) -> Run:
+    """Start a run on the server by the page's own command."""
+    command = [sys.executable, "-m", "workbench", "train", "--name", name, "--engine", "tinker", "--engine.url", url]
+    command += ["--run.steps", str(steps), "--run.watch_prompts", "0", "--optimiser.learning_rate", "4e-3", *flags]
+    process = subprocess.Popen(command)
+    while not (runs := [run for run in wb.list_runs() if run.name == name]):
         time.sleep(1)
-    run = runs[0]
+        if process.poll() is not None:
+            raise RunError(f"workbench train ended with {process.returncode} before there was a run")
+    return runs[0]
+
+
+def trained(url: str, steps: int) -> tuple[Run, list[Part]]:
+    """Train to the middle, stop, resume, and train to the end."""
+    half, began = steps // 2, time.monotonic()
+    flags = ["--engine.patience", "1800", "--run.save_steps", str(max(half // 2, 1))]
+    run = started("skyrl", url, steps, *flags, "--run.eval_steps", str(steps), "--run.eval_prompts", "96")
     for row in run.follow():
         if row.get("step", 0) >= half and run.status().state == "running":
             run.stop(timeout=600)
-    training.wait()
-    stopped = run.status()
+    stopped = run.wait()
     run.resume().wait()
     if (status := run.status()).state != "finished":
         raise RunError("\n".join([f"run {run.name!r} is {status.state}: {status.reason}", *run.log_tail(20)]))
@@ -131,6 +140,23 @@ def trained(url: str, steps: int) -> tuple[Run, list[Part]]:
         f"{stopped.step} and resumed; largest |loss + A| {gap:.1e}; a step: {', '.join(times)}"
     )
     return run, [Part("training on SkyRL's server", round(time.monotonic() - began, 1), found)]
+
+
+def killed(folder: Path) -> Part:
+    """Kill the server in the middle of a run, start it on the same database, and resume the run."""
+    began, flags = time.monotonic(), ("--engine.patience", "120", "--run.save_steps", "1", "--run.eval_steps", "0")
+    with server(folder) as url:
+        run = started("killed", url, KILLED_STEPS, *flags)
+        next(row for row in run.follow() if row.get("step", 0) >= KILLED_STEPS // 2)
+    gone = run.wait()
+    if gone.state != "failed" or "engine.patience" not in gone.reason:
+        raise RunError(f"the server of {run.name!r} was killed, and the run is {gone.state}: {gone.reason}")
+    with server(folder):
+        end = run.resume().wait()
+    if end.state != "finished":
+        raise RunError("\n".join([f"run {run.name!r} is {end.state}: {end.reason}", *run.log_tail(20)]))
+    found = f"SIGKILL after step {gone.step} of {KILLED_STEPS}: {gone.reason!r}; resumed from step {end.resumed_from}"
+    return Part("the server killed, the run resumed", round(time.monotonic() - began, 1), found)
 
 
 def gradient(run: Run) -> Part:
@@ -171,6 +197,34 @@ def rows(run: Run, file: Path) -> Part:
     worst = max(one.size for one in exchange.compare(read, exchange.recompute(read)))
     found = f"{count:,} rows written; advantages computed anew from them differ by {worst:g}"
     return Part("rows of step credit", round(time.monotonic() - began, 1), found)
+
+
+def verifiers(run: Run, folder: Path) -> Part:
+    """Have verifiers write a generation of the run into its own file, and hold that against the run's credit."""
+    began, step = time.monotonic(), run.rollout_steps()[-1]
+    tokenizer = load_policy("tiny", device="cpu").tokenizer
+    given = [
+        {
+            "group": number,
+            "prompt": (group := credit.scored.group).prompt,
+            "prompt_ids": tokenizer(group.prompt)["input_ids"],
+            "columns": dict(group.columns),
+            "text": rollout.text,
+            "ids": list(rollout.token_ids),
+            "logprobs": rollout.logprobs,
+            "advantages": credit.of(i).tolist(),
+        }
+        for number, credit in enumerate(run.rollouts(step))
+        for i, rollout in enumerate(credit.scored.group.rollouts)
+    ]
+    python, script = str(ENVIRONMENT / "verifiers" / "bin" / "python"), str(Path(__file__).with_name("traces.py"))
+    writer, file = [python, script, str(folder)], str(folder / "traces.jsonl")
+    reader = [sys.executable, "-m", "workbench", "check-parity", file, "--tokenizer", "tiny"]
+    for command, text in ((writer, "\n".join(map(json.dumps, given))), (reader, "")):
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EngineError(f"verifiers: {done.stdout}{done.stderr[-2000:]}")
+    return Part("a file that verifiers wrote", round(time.monotonic() - began, 1), done.stdout.strip())
 
 
 def verl(run: Run, folder: Path) -> Part:
