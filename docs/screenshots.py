@@ -46,8 +46,8 @@ def chosen(page: Page) -> None:
 
 
 RUNS = (tab("Runs"), see("#runs tbody tr"))
-PROBES = ("#heatmap .summary button:text-is('Probes')", "#probe-demo", see("#reward-on-0", "sums_and_answer"), "#probe",
-          see("#probe-table tbody tr"))  # fmt: skip
+PANEL = "#heatmap .summary button:text-is('Check this setup')"
+PROBES = (PANEL, "#probe-demo", see("#reward-on-0", "sums_and_answer"), "#probe", see("#probe-found tbody tr"))
 FAILING = "def mine(prompt, step, **columns):\n    return 1 / (len(step) - 19)\n"
 INSPECT: dict[str, tuple[Step, ...]] = {
     "inspect": (),
@@ -65,7 +65,7 @@ INSPECT: dict[str, tuple[Step, ...]] = {
     "two-schemes": ("#b-scheme input", "li[role=option][aria-label=outcome]", see(".pane.b"), into_sight("#drawing")),
     "no-spread": (("#reward-weight-0 input", "0"), ("#reward-weight-1 input", "0"), see(".notices", "No spread")),
     "probes": PROBES,
-    "probe-chosen": (*PROBES, "#probe-table tr:has-text('split a step') button", into_sight("#probe-table p.said")),
+    "probe-chosen": (*PROBES, "#probe-found tr:has-text('split a step') button", into_sight("#probe-found p.said")),
     "episode": ("#task input", "li[role=option][aria-label=calculator]", "#sample", see(".rollout .observation")),
     "own-rollouts": (lambda page: open_by_name(page, "gsm8k"), see("#door-note", "300 groups"), "#door-check button",
                      "#check-rewards", see("#check-note", "worst disagreements")),
@@ -77,7 +77,9 @@ INSPECT: dict[str, tuple[Step, ...]] = {
     "glossary": (tab("Help"), see("#help-sum"), into_sight("#help-metrics")),
     "train-empty": (tab("Train"), see("#estimate dt")),
     "train-refused": (tab("Train"), ("#learning-rate input", "5"), "#start", see("#start-note", "learning_rate")),
-    "preflight": (("#generations input", "4"), tab("Train"), "#preflight", see("#preflight-findings li")),
+    "preflight": (("#generations input", "4"), tab("Train"), "#check", "#preflight", see("#preflight-found td")),
+    "beside": (PANEL.replace("Check this setup", "Beside another policy"), "#beside-it", see("#beside-it-found h3")),
+    "yaml": (tab("Train"), "#yaml > button", see("#yaml-code .cm-line >> nth=3")),
     "runs-empty": (tab("Runs"), see("#runs-empty")),
     "offline": (lambda page: page.context.set_offline(True), see("#policy-status", "no connection")),
 }  # fmt: skip

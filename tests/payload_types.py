@@ -10,16 +10,16 @@ from pathlib import Path
 from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from workbench.runs import Run
+from workbench.runs import Run, differences, index
 from workbench.ui import payloads as page
 from workbench.ui.handlers import run_follow, run_rollouts, runs
-from workbench.ui.handlers.group_export import LABELLING
+from workbench.ui.handlers.labels import LABELLING
 from workbench.ui.handlers.rewards import LIST_ASKED
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.runs import RUNS_ASKED, TRAIN_ASKED
 from workbench.views import curves, payloads
 
-MODULES = (payloads, curves, page, run_follow, run_rollouts, runs)
+MODULES = (payloads, curves, page, run_follow, run_rollouts, index, differences, runs)
 FILE = Path(__file__).resolve().parents[1] / "workbench" / "views" / "payloads.d.ts"
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "any"}
 

@@ -77,32 +77,32 @@ def the_hover_shows_the_sum(page: Page) -> None:
 
 
 def test_a_group_is_probed_and_checked_before_training(page: Page, app: App) -> None:
+    page.locator("#heatmap .summary").get_by_role("button", name="Check this setup").click()
     the_strip_tells_the_groups_preflight(page)
     the_clinic_names_a_fault_of_ones_own_reward(page)
     probes_and_their_demo(page)
-    preflight_before_start(page, app)
+    new_prompts_are_sampled_and_one_is_opened(page, app)
+    another_policy_answers_the_same_prompt(page)
 
 
 def the_strip_tells_the_groups_preflight(page: Page) -> None:
-    strip = page.locator("#preflight-strip")
-    page.locator("#heatmap .summary").get_by_role("button", name="Pre-flight").click()
+    strip = page.locator("#check-setup #preflight-strip")
+    strip.locator("summary").click()
     expect(strip).to_contain_text("straddling tokens")
-    expect(strip.locator("li").first).to_be_visible()
     page.locator("#regex textarea").fill("nowhere")
-    expect(strip.locator("summary")).to_contain_text(
+    expect(strip.locator(".verdict")).to_contain_text(
         "need a look: steps per answer 0 (0 to 0), answers without a match 100%"
     )
     page.locator("#regex textarea").fill(PATTERN)
-    expect(strip).to_contain_text("straddling tokens")
+    expect(strip.locator(".verdict")).to_contain_text("16 of 16 checks pass")
 
 
 def the_clinic_names_a_fault_of_ones_own_reward(page: Page) -> None:
     """What is typed is tried: one fault, said with what was extracted, and what each strategy earns."""
     add_own_reward(page, COMPARES_TEXTS)
     close_editor(page)
-    page.locator("#heatmap .summary").get_by_role("button", name="Clinic").click()
-    page.locator("#clinic-go").click()
-    clinic = page.locator("#clinic-table")
+    page.locator("#clinic").click()
+    clinic = page.locator("#clinic-found")
     expect(clinic.locator("li.check").filter(has_text="thousands comma").first).to_contain_text("it took '1,206'")
     expect(clinic.locator("tr").filter(has_text="near miss").locator("td")).to_have_text(["–", "0", "0", "0"])
     expect(clinic.locator("tr").filter(has_text="perfect").locator("td")).to_have_text(["–", "1", "1", "2"])
@@ -110,17 +110,16 @@ def the_clinic_names_a_fault_of_ones_own_reward(page: Page) -> None:
 
 
 def probes_and_their_demo(page: Page) -> None:
-    page.locator("#heatmap .summary").get_by_role("button", name="Probes").click()
     page.locator("#probe-demo").click()
     expect_rollouts(page, 4)
     expect(page.locator("#reward-on-0")).to_contain_text("sums_and_answer")
     expect(page.locator("#prompt textarea")).to_have_value(re.compile("A box holds 3 pens"))
     page.locator("#probe").click()
-    expect(page.locator("#heatmap .summary")).to_contain_text("under process · Probes")
-    row = page.locator("#probe-table tbody tr").filter(has_text="split a step")
+    expect(page.locator("#heatmap .summary")).to_contain_text("under process · Check this setup")
+    row = page.locator("#probe-found tbody tr").filter(has_text="split a step")
     expect(row.locator("td").first).to_have_text("+1.95 ▲")
     row.get_by_role("button").first.click()
-    expect(page.locator("#probe-table p.said")).to_contain_text("first token +0.48 to +2.44")
+    expect(page.locator("#probe-found p.said")).to_contain_text("first token +0.48 to +2.44")
     what_was_replaced_or_removed_is_brought_back(page)
 
 
@@ -145,14 +144,33 @@ def what_was_replaced_or_removed_is_brought_back(page: Page) -> None:
     expect(first).to_contain_text("step_correctness")
 
 
-def preflight_before_start(page: Page, app: App) -> None:
+def new_prompts_are_sampled_and_one_is_opened(page: Page, app: App) -> None:
+    """As Train leads to; a click on a prompt puts its group on screen."""
     page.locator("#generations input").fill("2")
     page.locator("#max-tokens input").fill("12")
     expect(page.locator("#policy-status:is(.ready, .unloaded)")).to_be_visible()
+    page.locator("#check-title").get_by_role("button", name="Close").click()
     page.get_by_role("tab", name="Train").click()
-    found = page.locator("#preflight-findings")
+    page.locator("#check").click()
+    found = page.locator("#preflight-found")
     with stopped(app, "policies.worker"):
         page.locator("#preflight").click()
         expect(found.locator(".busy")).to_contain_text("sampling prompt 1 of")
     expect(found.locator("li").filter(has_text="truncated").locator("b")).to_have_text("100%")
     expect(page.locator("#preflight-cancel")).to_be_disabled()
+    expect(found.locator("td")).to_have_count(16)
+    prompt = found.get_by_role("button").nth(2)
+    asked = prompt.inner_text()
+    prompt.click()
+    expect_rollouts(page, 2)
+    expect(page.locator("#title h2")).to_contain_text(asked)
+    expect(page.locator("#drawing .stale")).to_be_hidden()
+
+
+def another_policy_answers_the_same_prompt(page: Page) -> None:
+    page.locator("#heatmap .summary").get_by_role("button", name="Beside another policy").click()
+    page.locator("#beside-it").click()
+    sides = page.locator("#beside-it-found .sides > div")
+    expect(sides).to_have_count(2)
+    expect(sides.nth(1).locator(".rollout")).not_to_have_count(0)
+    expect(page.locator("#beside-it-found .headline")).to_contain_text("of 2 answers right; tiny:")

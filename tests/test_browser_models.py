@@ -112,9 +112,9 @@ def test_a_run_s_reward_model_is_an_outcome_reward_in_one_click(page: Page, app:
     page.get_by_role("menuitem", name="Use as a reward of judge").click()
     expect_reward(page, 2, "judge · model", "outcome")
     expect(page.locator("#reward-note-2")).to_contain_text("mean")
-    page.locator("#heatmap .summary").get_by_role("button", name="Probes").click()
+    page.locator("#heatmap .summary").get_by_role("button", name="Check this setup").click()
     page.locator("#probe").click()
-    expect(page.locator("#probe-table td").first).to_be_visible()
+    expect(page.locator("#probe-found td").first).to_be_visible()
 
 
 # ── Monte-Carlo values ───────────────────────────────────────────────────────────────────────────────────────────

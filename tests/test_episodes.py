@@ -26,7 +26,7 @@ from workbench.rewards.environments import load_environment
 from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Example, Group, Rollout
 from workbench.steps import StepPattern
-from workbench.ui.handlers.group_export import EXPORTS
+from workbench.views.export import EXPORTS
 from workbench.views.heatmap import heatmap
 
 PROMPTS = ["Start with 7, add 5.\n", "Start with 12, subtract 4, multiply by 2, add 9.\n"]

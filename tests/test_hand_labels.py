@@ -12,7 +12,7 @@ from workbench.data.hand_labels import HandLabelled, HandLabels
 from workbench.errors import ConfigError
 from workbench.rewards import score_group
 from workbench.steps import StepPattern
-from workbench.ui.handlers import group_export as handlers
+from workbench.ui.handlers import labels as handlers
 
 PROMPT = "Start with 3. Add 4. Double it."
 TEXT = "Step 1: 3 + 4 = 7\nStep 2: 7 * 2 = 15\nAnswer: 15 \U0001f642"

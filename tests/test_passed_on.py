@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 from workbench.runs.check import checked
 from workbench.training.building import shared_arguments, trainer_arguments
 from workbench.training.methods import RunConfig
-from workbench.ui.handlers.run_setup import estimate
+from workbench.views.estimate import estimate
 
 ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}
 

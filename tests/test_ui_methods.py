@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from tests.drafts import draft_of, with_values
@@ -15,10 +16,12 @@ from workbench.ui.handlers.fields import (
     INSPECTED,
     Part,
     elem_id,
+    every_leaf,
     fits,
     help_of,
     is_used,
     label_of,
+    may_be_empty,
     method_field,
     method_form,
     paths_of,
@@ -29,6 +32,7 @@ from workbench.ui.handlers.page_state import PageState, Tab, builtin_row
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore
 from workbench.ui.handlers.sharing import dump, link_of, restore, take_over, train_code
+from workbench.ui.tabs.form import widget
 
 CHANGED: dict[str, dict[str, Any]] = {
     "grpo": {"beta": 0.02, "loss_type": "cispo", "epsilon_high": 5.0, "on_reward_error": "unscored"},
@@ -71,18 +75,31 @@ def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
     assert len({elem_id(path) for path in drawn}) == len(paths_of(form))
 
 
-def test_what_a_form_sends_undoes_neither_a_replacement_nor_a_later_change() -> None:
+def test_a_number_that_may_be_empty_is_a_text() -> None:
+    """Gradio's own field of a number shows and sends 0 once it is drawn without a value."""
+    empty = [leaf for leaf in every_leaf().values() if may_be_empty(leaf)]
+    known = {"policy.lora.r", "run.epochs", "run.micro_batch_size", "grpo.max_prompt_length"}
+    assert known <= {leaf.name for leaf in empty}
+    for leaf in empty:
+        field = widget(leaf, None)
+        assert (type(field), field.value) == (gr.Textbox, "")
+    for path, value in (("run.micro_batch_size", 4), ("run.epochs", 0.5)):
+        typed = draft_of().with_value(path, str(value))
+        assert (typed.value(path), shown(every_leaf()[path], value)) == (value, str(value))
+        assert typed.with_value(path, "").value(path) is None
+    assert draft_of().with_value("run.epochs", "half").value("run.epochs") == "half"
+
+
+def test_the_fields_of_the_browser_own_their_values() -> None:
+    """What was sent before and overtaken changes nothing; what a replacement has set comes back with the next event."""
     tab, field, other = Tab(draft_of()), "method.sampling.temperature", "method.sampling.num_generations"
     first = tab.draft
-    tab.put(first, first.with_value(field, 0.5))
-    now = {field: first.value(field), other: 5}  # typed before the page has shown the replacement
-    assert tab.set_all(3, 0, now)
+    tab.set_all(3, {field: 0.5, other: 5})
+    tab.set_all(2, {field: 0.25, other: 4})
     assert (tab.draft.value(field), tab.draft.value(other)) == (0.5, 5)
-    assert not tab.set_all(2, 0, now | {other: 4})  # sent before, and overtaken
-    assert tab.set_all(4, 0, now | {other: first.value(other)})  # typed back
-    assert tab.draft.value(other) == first.value(other)
-    assert tab.set_all(5, 1, now)  # the page has shown 0.5: its field was set to what it was before
-    assert (tab.draft.value(field), tab.draft.value(other)) == (first.value(field), 5)
+    tab.put(tab.draft, first.with_value(field, 0.75))
+    tab.set_all(4, {field: 0.75, other: 5})  # as the page shows it: the field that was replaced, and the other as typed
+    assert (tab.draft.value(field), tab.draft.value(other)) == (0.75, 5)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -97,9 +114,11 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     tab = Tab(draft_of())
     tab.choose("method.name", method)
     values = {leaf.name: shown(leaf, draft.value(leaf.name)) for _, part in form_of(method) for leaf in part}
-    assert tab.set_all(1, tab.replaced, values)
+    tab.set_all(1, values)
     assert tab.draft.config() == config
-    assert not tab.set_all(2, tab.replaced, values)  # the second time it is no news
+    sent = tab.draft
+    tab.set_all(2, values)
+    assert tab.draft == sent  # the second time it is no news
     for memory, query in (({"page": dump(draft, "")}, {}), ({}, link_of(draft, ""))):
         restored = restore(json.dumps(memory) if memory else "", query, store)
         assert restored is not None

@@ -21,16 +21,17 @@ from tests.stored_runs import learning, store
 from workbench.config import LoraConfig
 from workbench.errors import RunError
 from workbench.rundir.metrics import resumed
-from workbench.runs import discard, list_runs, open_run, trashed
+from workbench.runs import discard, index, list_runs, open_run, trashed
 from workbench.training.methods import RunConfig
 from workbench.ui.door import Door
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers import run_follow, run_rollouts, runs
-from workbench.ui.handlers.run_follow import kept
-from workbench.ui.handlers.run_setup import Pace, estimate, measured_pace
 from workbench.ui.handlers.runs import metrics_csv, run_json, write_zip
 from workbench.ui.handlers.session import Services
+from workbench.views import log as run_log
 from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
+from workbench.views.estimate import Pace, estimate, measured_pace
+from workbench.views.log import kept
 from workbench.views.panels import is_drawn
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +112,7 @@ def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkey
     store(tmp_path, "b", [{"step": 1, "reward": 0.25}])
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
     looked = []
-    monkeypatch.setattr(run_follow, "kept", lambda run: looked.append(run.name) or kept(run))
+    monkeypatch.setattr(run_log, "kept", lambda run: looked.append(run.name) or kept(run))
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
     assert looked == []
     with (tmp_path / "runs" / "a" / "metrics.jsonl").open("a") as log:
@@ -461,10 +462,10 @@ def test_reading_many_steps_goes_on_with_the_next_question(tmp_path, monkeypatch
     run = store(tmp_path, "a", [])
     for step in range(1, 5):
         run.dir.rollouts.write(step, [worked_credit()])
-    monkeypatch.setattr(run_rollouts, "READING", -1)
+    monkeypatch.setattr(index, "READING", -1)
     assert run_rollouts.all_rollouts(tmp_path, "a", "", "step", 0)["read"] == 0
     monkeypatch.undo()
-    monkeypatch.setattr(run_rollouts, "PAGE", 5)
+    monkeypatch.setattr(index, "PAGE", 5)
     pages = [run_rollouts.all_rollouts(tmp_path, "a", "", "step", offset) for offset in (0, 5, 99)]
     assert [(page["offset"], len(page["rows"])) for page in pages] == [(0, 5), (5, 5), (10, 2)]
 

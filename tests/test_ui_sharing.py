@@ -22,7 +22,6 @@ from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.example import find_task, first_group
 from workbench.ui.handlers.fields import credit_section, every_leaf
 from workbench.ui.handlers.fields import shown as shown_value
-from workbench.ui.handlers.group_export import export
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import GroupStore
@@ -36,6 +35,7 @@ from workbench.ui.handlers.sharing import (
     text_literal,
     train_code,
 )
+from workbench.views.export import export
 
 MINE = '''LIMIT = 9
 

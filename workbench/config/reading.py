@@ -85,6 +85,15 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """A text of several lines, such as code, stands line by line."""
+        node: yaml.ScalarNode = super().represent_str(data)
+        node.style = "|" if "\n" in data else node.style
+        return node
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
 
 def write_yaml(data: Any) -> str:
     """Return plain values as YAML; all but ASCII is escaped where PyYAML would lose a line end of another system."""

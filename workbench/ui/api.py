@@ -29,8 +29,8 @@ from workbench.runs import list_runs, open_run
 from workbench.schema import Example, Group, Prompt
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.example import parse_prompt
-from workbench.ui.handlers.group_export import credit_data
 from workbench.ui.handlers.session import NO_EVENT, BackgroundWork, Services, progress_text
+from workbench.views.export import credit_data
 
 DEFAULT_REGEX = r"(?m)^(?:Step \d+|Answer):"
 WORKER = "api"

@@ -105,7 +105,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
         )
         first = first_draft()
         form = Form(draft=gr.State(Tab(first)), first=first, bound={}, leaves={}, methods={}, schemes={})
-        form.undo_notes, form.seen = [], hidden("0")
+        form.undo_notes, form.turn = [], gr.Number(0, visible=False)
         with gr.Tabs(elem_id="pages") as tabs:
             with gr.Tab("Inspect", id="inspect", elem_id="inspect-tab") as inspect_tab:
                 build_inspect(form, services)
@@ -116,10 +116,10 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             with gr.Tab("Help", id="help", elem_id="help-tab"):
                 text = json.dumps(guide(str(services.workspace / TOKEN_FILE), "{origin}"))
                 drawn("help", "help", text, server_functions=served([live], services))
-        asks = wire_inspect(form, services)
+        wire_inspect(form, services)
         is_shown = hidden()  # from the end of the page's opening on
         wire_train(form, services, (is_shown.change, train_tab.select))
-        wire_run_actions(form, tabs, [form.train.live, runs], services, asks)
+        wire_run_actions(form, tabs, [form.train.live, runs], services)
         # By then there may be other runs, whose policies are offered.
         offered = [form.bound[path] for path in POLICIES]
         inspect_tab.select(
@@ -142,6 +142,7 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             ended(None, None, is_shown, js=SHOW_PAGE, **PRIVATE)
         train_tab.select(prepare, None, None, queue=False, **PRIVATE)
         form.open_train.click(None, None, None, js=SHOW_TRAIN, **PRIVATE)
+        form.check.click(None, None, None, js="() => Workbench.checkSetup()", **PRIVATE)
     return page
 
 

@@ -74,6 +74,22 @@ class ClinicPayload(TypedDict):
     totals: Mapping[str, float | None]
 
 
+class PromptPayload(TypedDict):
+    """A prompt that pre-flight sampled, ``place`` its example; of each answer the mean advantage and if it is right."""
+
+    place: int
+    prompt: str
+    answers: Sequence[tuple[float, bool | None]]
+
+
+class SidesPayload(TypedDict):
+    """The answers of two policies to one prompt, as drawings, and a sentence on both."""
+
+    names: Sequence[str]
+    drawings: Sequence[str]
+    said: str
+
+
 class ProbeRow(TypedDict):
     edit: str
     scheme: str

@@ -1,44 +1,60 @@
 // Pre-flight findings, exploit probes and the reward clinic.
 
 /** @import { ClinicPayload, FindingPayload, ProbePair, ProbeRow, ProbesPayload } from "../../views/payloads.d.ts" */
+/** @import { PromptPayload, SidesPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
-/** @typedef {{ findings?: FindingPayload[], busy?: string }} FindingsPayload */
-/** @typedef {{ busy: string, rows?: undefined, rewards?: undefined }} Busy What is drawn while probes or the clinic run */
+/** @typedef {{ findings?: FindingPayload[], prompts?: PromptPayload[], busy?: string }} FindingsPayload */
+/** @typedef {{ busy: string, rows?: undefined, rewards?: undefined, names?: undefined }} Busy What is drawn while probes or the clinic run */
 /** @typedef {{ name: string, looks_at: string, forms: string[], tried: number, findings: FindingPayload[], scores: Record<string, number | null> }} Patient */
 
 import { el } from "../../views/dom.js";
 import { count, precise, signed } from "../../views/numbers.js";
 import { mount } from "../../views/drawing/heatmap.js";
+import { MEASURES, tint } from "../../views/drawing/measures.js";
+import { NOT_RIGHT, RIGHT } from "../../views/drawing/overview.js";
 import { sentence } from "../../views/drawing/said.js";
 import { address } from "./address.js";
-import { answerOf, follow, link } from "./widget.js";
+import { answerOf, follow, link, rootOf } from "./widget.js";
 
 const MARKS = { ok: "✓", check: "check", stop: "stop" };
 
 /** @type {HTMLElement[] | undefined} */
 let made;
 
-/** What the checks and the probes of the group on screen came to, among the facts beside its map. */
+/** What the checks and the probes of the group on screen came to, among the facts beside its map; empty before. */
 export function checkFacts() {
   if (!made) {
-    made = [el("div"), el("div")];
-    tellFact(1, ...probesFact(null), "#probes > button"); // whose panel is not made before it is opened
+    made = [el("div"), el("div"), el("div")];
+    tellFact(2, "Answers of one policy", "", "Beside another policy", "beside");
   }
   return made;
 }
 
-/** @param {number} place @param {string} text @param {string} detail @param {string} action @param {string} opens a selector */
-function tellFact(place, text, detail, action, opens) {
-  const open = (/** @type {string} */ what) => () =>
-    /** @type {HTMLElement | null} */ (document.querySelector(what))?.click();
-  const act = el("span", { class: "act" }, detail ? " · " : "", link(action, open(opens)));
-  if (action === "Pre-flight") act.append(" · ", link("Clinic", open("#clinic > button")));
-  const more = el("p", { class: "more-said" }, detail, act);
-  checkFacts()[place].replaceChildren(el("p", {}, text), more);
+/** @param {string} panel Opens a panel below the facts, or closes it. */
+const toggle = (panel) => document.getElementById(panel)?.toggleAttribute("data-open");
+
+/** @param {Handles} handles @param {string} title The head of a panel. */
+export function panelTitle(handles, title) {
+  const close = () => handles.element.closest(".panel")?.removeAttribute("data-open");
+  rootOf(handles).append(el("h3", {}, title), link("Close", close));
 }
 
-/** @param {FindingPayload[]} findings The worst first. */
+/** Leads to the panel of checks, from another tab. */
+export function checkSetup() {
+  document.getElementById("inspect-tab-button")?.click();
+  const panel = document.getElementById("check-setup");
+  panel?.toggleAttribute("data-open", true);
+  setTimeout(() => panel?.scrollIntoView({ block: "center" }), 100);
+}
+
+/** @param {number} place @param {string} text @param {string} detail @param {string} action @param {string} panel */
+function tellFact(place, text, detail, action, panel) {
+  const act = el("span", { class: "act" }, detail ? " · " : "", link(action, () => toggle(panel)));
+  checkFacts()[place].replaceChildren(el("p", {}, text), el("p", { class: "more-said" }, detail, act));
+}
+
+/** @param {FindingPayload[]} findings What needs a look, the worst first; what is well is folded away. */
 function listOf(findings) {
   const item = (/** @type {FindingPayload} */ { name, level, value, meaning, advice }) =>
     el(
@@ -49,9 +65,15 @@ function listOf(findings) {
       el("b", {}, value),
       el("span", { class: "meaning" }, meaning, ...(advice ? ["; ", el("em", {}, advice)] : [])),
     );
-  const rank = (/** @type {FindingPayload} */ { level }) => ["stop", "check", "ok"].indexOf(level);
-  const worstFirst = [...findings].sort((a, b) => rank(a) - rank(b));
-  return el("ul", { class: "findings" }, ...worstFirst.map(item));
+  const of = (/** @type {string} */ wanted) => findings.filter(({ level }) => level === wanted).map(item);
+  const worst = [...of("stop"), ...of("check")], well = of("ok");
+  const rest = el(
+    "details",
+    { hidden: !well.length },
+    el("summary", {}, `${count(well.length, "check")} without a finding`),
+  );
+  rest.append(el("ul", { class: "findings" }, ...well));
+  return el("div", {}, el("ul", { class: "findings", hidden: !worst.length }, ...worst), rest);
 }
 
 /** @param {FindingPayload[]} findings The worst level there is, and the findings of that level in one line. */
@@ -67,32 +89,19 @@ export function verdict(findings) {
   return { level: "ok", text: `${findings.length} of ${findings.length} checks pass` };
 }
 
-/** @param {Handles} handles One line about the group on screen, which opens into all findings. */
+/** @param {Handles} handles The findings about the group on screen. */
 export function strip(handles) {
-  let open = false;
   follow(handles, (root, /** @type {FindingsPayload | null} */ value) => {
-    if (!value?.findings) {
-      root.replaceChildren();
-      return;
-    }
+    root.replaceChildren();
+    if (!value?.findings) return;
     const { level, text } = verdict(value.findings);
-    tellFact(
-      0,
-      level === "ok" ? text : text.split(":")[0],
-      text.split(": ")[1] ?? "",
-      "Pre-flight",
-      "#preflight-strip summary",
-    );
-    const summary = el("summary", {}, el("b", {}, "Pre-flight"), ": ", text);
-    const details = el("details", { class: `strip ${level}`, open }, summary, listOf(value.findings));
-    details.addEventListener("toggle", () => {
-      open = details.open;
-    });
-    root.replaceChildren(details);
+    const [said, detail = ""] = level === "ok" ? [text] : text.split(": ");
+    tellFact(0, said, detail, "Check this setup", "check-setup");
+    root.append(el("p", { class: `verdict ${level}` }, el("b", {}, "This group"), ": ", text), listOf(value.findings));
   });
 }
 
-/** @param {Handles} handles The findings of freshly sampled groups. */
+/** @param {Handles} handles The findings of freshly sampled groups, and these groups: a click opens one. */
 export function findings(handles) {
   follow(handles, (root, /** @type {FindingsPayload | null} */ value) => {
     root.setAttribute("aria-live", "polite");
@@ -100,9 +109,51 @@ export function findings(handles) {
     if (value?.busy) root.append(el("p", { class: "busy" }, value.busy));
     else if (value?.findings) {
       const { level, text } = verdict(value.findings);
-      const said = el("p", { class: `verdict ${level}` }, text);
-      root.append(said, listOf(value.findings));
-      said.scrollIntoView({ block: "nearest" }); // on a phone it stands below the button that asked for it
+      const open = (/** @type {number} */ place) => {
+        handles.trigger("apply", { place });
+        globalThis.scrollTo({ top: 0 });
+      };
+      root.append(el("p", { class: `verdict ${level}` }, text), promptTable(value.prompts ?? [], open));
+      root.append(listOf(value.findings));
+    }
+  });
+}
+
+/** @param {PromptPayload[]} prompts @param {(place: number) => void} open Prompts by answers, coloured by mean advantage. */
+function promptTable(prompts, open) {
+  const limit = Math.max(...prompts.flatMap(({ answers }) => answers.map(([mean]) => Math.abs(mean))));
+  const mark = (/** @type {boolean | null} */ right) => right === null ? "" : right ? RIGHT : NOT_RIGHT;
+  const cell = (/** @type {[number, boolean | null]} */ [mean, right]) => {
+    const said = `${signed(mean, 2)} on average${right === null ? "" : right ? ", right" : ", wrong"}`;
+    return el("td", { class: tint(mean, limit, MEASURES[0]), title: said, "aria-label": said }, mark(right));
+  };
+  const rows = prompts.map(({ place, prompt, answers }) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, link(prompt.replace(/ ↵\s*$/, ""), () => open(place))),
+      ...answers.map(cell),
+    )
+  );
+  const about = "Mean advantage of each answer: training would push blue ones up and orange ones down.";
+  return el(
+    "div",
+    { class: "prompts" },
+    el("p", {}, about),
+    el("table", { "aria-label": about }, el("tbody", {}, ...rows)),
+  );
+}
+
+/** @param {Handles} handles The answers of two policies to the prompt on screen. */
+export function sides(handles) {
+  follow(handles, (root, /** @type {SidesPayload | Busy | null} */ value) => {
+    root.setAttribute("aria-live", "polite");
+    root.replaceChildren();
+    if (!value) return;
+    if (!value.names) root.append(el("p", { class: "busy" }, value.busy));
+    else {
+      const drawn = drawnSides(value.drawings, value.names.map((name) => el("h3", {}, name)));
+      root.append(el("p", { class: "headline" }, value.said), el("div", { class: "sides" }, ...drawn));
     }
   });
 }
@@ -115,7 +166,7 @@ export function probes(handles) {
       root.replaceChildren(el("p", { class: "busy" }, value.busy));
       return;
     }
-    tellFact(1, ...probesFact(value), "#probes > button");
+    if (value) tellFact(1, ...probesFact(value), "Check this setup", "check-setup");
     if (!value) {
       root.replaceChildren();
       return;
@@ -181,21 +232,22 @@ function scoreboard(rewards, totals) {
   );
 }
 
-/** @param {ProbesPayload | null} value @returns {[string, string, string]} Fact, detail, action. */
-export function probesFact(value) {
-  const scheme = value?.own ?? "";
-  const rows = value?.rows?.filter((row) => row.scheme === scheme) ?? [];
-  if (!rows.length) return ["Not probed yet", "could padding pay?", "Probes"];
-  const paid = rows.filter((row) => row.pays_for_no_content).length;
-  return [
-    `${paid} of ${count(rows.length, "cheating edit")} earn${paid === 1 ? "s" : ""} more`,
-    `under ${scheme}`,
-    "Probes",
-  ];
+/** @param {ProbesPayload} value @returns {[string, string]} Fact and detail. */
+export function probesFact({ own, rows }) {
+  const tried = rows.filter((row) => row.scheme === own);
+  const paid = tried.filter((row) => row.pays_for_no_content).length;
+  return [`${paid} of ${count(tried.length, "cheating edit")} earn${paid === 1 ? "s" : ""} more`, `under ${own}`];
 }
 
 /** @param {ProbePair} pair The answer as it is and with the edit, as heatmaps, and what was gained where. */
 function drawnPair({ rollout, drawings, first, at_edit: atEdit }) {
+  const [head, there] = [first, atEdit].map(([before, after]) => `${signed(before, 2)} → ${signed(after, 2)}`);
+  const gained = `with the edit: first token ${head}, at the edit ${there}`;
+  return drawnSides(drawings, [el("h3", {}, `rollout ${rollout + 1} as it is`), el("h3", {}, gained)]);
+}
+
+/** @param {readonly string[]} drawings @param {HTMLElement[]} titles Heatmaps in which a colour means the same number. */
+function drawnSides(drawings, titles) {
   const holders = drawings.map(() => el("div"));
   const maps = holders.map((holder, i) => {
     const map = mount(holder);
@@ -203,15 +255,8 @@ function drawnPair({ rollout, drawings, first, at_edit: atEdit }) {
     return map;
   });
   const limit = Math.max(...maps.map(({ range }) => range.limit));
-  for (const map of maps) map.endScale(limit || null); // a colour means the same number in both
-  return holders.map((holder, i) => {
-    const gained = i
-      ? `: first token ${signed(first[0], 2)} → ${signed(first[1], 2)}, at the edit ${signed(atEdit[0], 2)} → ${
-        signed(atEdit[1], 2)
-      }`
-      : "";
-    return el("div", {}, el("h3", {}, i ? "with the edit" : `rollout ${rollout + 1} as it is`, gained), holder);
-  });
+  for (const map of maps) map.endScale(limit || null);
+  return holders.map((holder, i) => el("div", {}, titles[i], holder));
 }
 
 /** @param {ProbesPayload} value Which schemes pay for none of the edits, in words. */

@@ -20,6 +20,11 @@ export function listenToControls() {
       event.stopPropagation();
     }
   }, { capture: true });
+  // A list that Escape has closed opens as its field gets the focus, which a click on it alone does not bring.
+  document.addEventListener("pointerdown", ({ target }) => {
+    const isOver = target instanceof HTMLElement && target === document.activeElement;
+    if (isOver && target.matches("[role=combobox][aria-expanded=false]")) target.blur();
+  }, { capture: true });
   // In the editor, Escape is Done, and Ctrl+S saves no page: what is typed is scored at once.
   document.addEventListener("keydown", (event) => {
     if (!(event.target instanceof Element) || !event.target.closest("#reward-editor")) return;

@@ -101,6 +101,7 @@ class InspectView {
   /** @param {HTMLElement} root @param {DrawingMessage} message */
   update(root, message) {
     if (!root.hasChildNodes()) root.append(this.busy, this.stale, this.holder);
+    this.placePanels();
     if (!Object.keys(message).length) return;
     if (message.back) {
       this.back(root);
@@ -117,6 +118,12 @@ class InspectView {
     const leadsOn = Boolean(message.show) && !message.other && !message.stale;
     document.getElementById("actions")?.classList.toggle("scored", leadsOn);
     root.setAttribute("aria-busy", String(Boolean(message.busy)));
+  }
+
+  /** Gradio's panels stand below the facts, which open them. */
+  placePanels() {
+    const panels = [...document.querySelectorAll(".panel")].filter((panel) => !this.holder.contains(panel));
+    this.holder.querySelector(".lead")?.after(...panels);
   }
 
   /** @param {HTMLElement} root Where texts had begun to grow, the old group is drawn anew as soon as it is scored. */

@@ -5,13 +5,14 @@ import { takeDrops } from "./opening.js";
 import { restoreTheme } from "./page.js";
 import { followHistory } from "./train/train.js";
 
-export { clinic, findings, probes, strip } from "./checks.js";
+export { checkSetup, clinic, findings, panelTitle, probes, sides, strip } from "./checks.js";
 export { code, keep, tools } from "./share.js";
 export { facts, note } from "./notes.js";
 export { header } from "./page.js";
 export { help } from "./help.js";
 export { inspect, title } from "./inspect.js";
 export { codeShown, codeTyped, rewardEditor, rewardMade, rewards, rewardsSaid } from "./rewards.js";
+export { settings } from "./settings.js";
 export { watch } from "./statistics.js";
 export { presets, table } from "./table.js";
 export { taskRows } from "./rows.js";

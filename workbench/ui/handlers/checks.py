@@ -13,25 +13,28 @@ from typing import Any, TypeVar
 
 from pydantic import validate_call
 
-from workbench.checks import ALL_EDITS, Finding, ProbeReport, clinic, preflight, probe, split_step_demo
+from workbench.checks import ALL_EDITS, Preflight, ProbeReport, clinic, preflight, probe, split_step_demo
 from workbench.checks.clinic import ClinicReport
 from workbench.checks.reward_check import RewardCheck, check_reward
-from workbench.config import TaskSection
+from workbench.config import PolicySection
 from workbench.credit import SCHEMES
 from workbench.data import Imported
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.schema import Example, Group
-from workbench.ui.handlers.example import find_task, with_group
+from workbench.places import RUN, is_of_run
+from workbench.runs import open_run
+from workbench.schema import Credit, Group, counted, two_places
+from workbench.ui.handlers.example import Sampled, adopt, choose_example, edited_example, find_task, with_group
 from workbench.ui.handlers.fields import changed, credit_config
 from workbench.ui.handlers.opening import short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
-from workbench.ui.handlers.scoring import Note, View, believed, findings_json, portable_configs
-from workbench.ui.handlers.session import CHECKED, Services, Work, Works
-from workbench.ui.payloads import ProbePair
+from workbench.ui.handlers.scoring import Note, View, believed, findings_json, mismatch, portable_configs, score, split
+from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, Work, Works, progress_text
+from workbench.ui.payloads import ProbePair, PromptPayload, SidesPayload
 from workbench.views.heatmap import credit_payload, to_json
 from workbench.views.sentences import about_probes
 
+P = TypeVar("P")
 T = TypeVar("T")
 PREFLIGHT_PROMPTS = 8
 CHECK_HEADINGS = {
@@ -63,12 +66,14 @@ class Checked:
     places: tuple[tuple[int, int], ...] = ()
 
 
-def _tell(works: Works, tab: str, work: Work[str, T], first: str, draw: Callable[[T], str]) -> Iterator[View]:
+def _tell(
+    works: Works, tab: str, work: Work[P, T], first: P, draw: Callable[[T], str], said: Callable[[P], str] = str
+) -> Iterator[View]:
     """Do a work, telling how far it is, and show what ``draw`` makes of what it came to."""
     try:
         with works.run(tab, work, first) as running:
-            for line in running:
-                yield View(running=True, drawing=to_json({"busy": line}))
+            for event in running:
+                yield View(running=True, drawing=to_json({"busy": said(event)}))
             found = running.result()
         yield View(drawing=draw(found))
     except WorkbenchError as error:
@@ -181,22 +186,24 @@ def probe_demo(draft: PageState) -> tuple[PageState, Note]:
 def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
 
-    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> Sequence[Finding]:
+    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> tuple[list[int], Preflight]:
         (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
         pattern, rewards, credit = draft.pattern(), _rewards(draft, services), credit_config(draft.credit)
-        examples = _examples(draft.task_section(), seed)
+        task = find_task(draft.task_section())
+        places = sorted(random.Random(seed).sample(range(len(task)), min(PREFLIGHT_PROMPTS, len(task))))
         groups: list[Group] = []
         began = time.monotonic()
-        for n, example in enumerate(examples):
-            report(f"sampling prompt {n + 1} of {len(examples)}")
-            group = services.models.sample(draft.policy, example, options, seed=seed + n, cancelled=cancelled, **how)
+        for n, place in enumerate(places):
+            report(f"sampling prompt {n + 1} of {len(places)}")
+            how["seed"] = seed + n
+            group = services.models.sample(draft.policy, task[place], options, cancelled=cancelled, **how)
             if group is None:
-                return ()
+                return [], Preflight((), ())
             groups.append(group)
         seconds = time.monotonic() - began
         report("scoring")
         worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
-        return preflight(
+        return places, preflight(
             groups,
             pattern,
             rewards,
@@ -205,9 +212,85 @@ def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[Vi
             models=services.models,
             sampling_seconds=seconds,
             mask_truncated=bool(draft.tree[draft.method].get("mask_truncated_completions")),
-        ).findings
+        )
 
-    yield from _tell(services.preflight, tab, work, "asking the policy", findings_json)
+    def kept(found: tuple[list[int], Preflight]) -> str:
+        places, report = found
+        credited = dict(zip(places, report.credits, strict=False))  # none where the scheme lacks a reward that fails
+        services.preflighted[tab] = {place: credit.scored.group for place, credit in credited.items()}
+        return findings_json(report.findings, [_prompt_row(place, credit) for place, credit in credited.items()])
+
+    yield from _tell(services.preflight, tab, work, "asking the policy", kept)
+
+
+def _prompt_row(place: int, credit: Credit) -> PromptPayload:
+    scored = credit.scored
+    judge = scored.judge("outcome")
+    verdicts = [None if judge is None else one.outcome_scores.get(judge) for one in scored.scored]
+    means = [float(credit.of(i).mean()) if len(credit.of(i)) else 0.0 for i in range(len(scored.group))]
+    answers = [(mean, None if said is None else said > 0) for mean, said in zip(means, verdicts, strict=True)]
+    return {"place": place, "prompt": short(scored.group.prompt), "answers": answers}
+
+
+def open_prompt(draft: PageState, services: Services, tab: str, place: Any) -> PageState | None:
+    """Return the draft with the group that pre-flight sampled for an example on screen; None where there is none."""
+    group = services.preflighted.get(tab, {}).get(place)
+    return None if group is None else with_sampled(choose_example(draft, place), group)
+
+
+def with_sampled(draft: PageState, group: Group) -> PageState:
+    """Return the draft with a group on screen that answers its prompt, as it is or through a chat template."""
+    return adopt(draft, Sampled(group, None if group.prompt == draft.prompt else group.prompt, int(draft.seed or 0)))
+
+
+# ── beside another policy ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sample_beside(draft: PageState, other: str, services: Services, tab: str) -> Iterator[View]:
+    """Sample the prompt of the group on screen from another policy, by default the one that the run of this one began
+    with, and draw both, scored alike."""
+    here = services.credit(tab)
+    if here is None or draft.group is None or mismatch(draft, draft.group):
+        yield View(Note("Sample this prompt first; the other policy's answers are drawn beside them."))
+        return
+
+    def work(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> tuple[str, Credit] | None:
+        name = (other or "").strip() or _begun_with(draft.policy, services)
+        (sampling, seed), (example, _), prompting = draft.sampling(), edited_example(draft), draft.prompting()
+        options: dict[str, Any] = {"seed": here.scored.group.sampling.get("seed", seed), "prompting": prompting}
+        options |= {"environment": draft.environment(), "isolate": draft.isolates}
+        group = services.models.sample(name, example, sampling, on_event=report, cancelled=cancelled, **options)
+        if group is None:
+            return None
+        worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
+        plain = draft.but(compare=None)
+        return name, score(plain, group, split(group, draft.pattern(), worker), worker, services.models)[0]
+
+    def sides(found: tuple[str, Credit] | None) -> str:
+        assert found is not None  # else it was cancelled
+        named = ((draft.policy, here), found)
+        drawings = [to_json(credit_payload(credit, None, explain_at_most=0)) for _, credit in named]
+        said = "; ".join(f"{name}: {_told(credit)}" for name, credit in named)
+        return to_json(SidesPayload(names=[name for name, _ in named], drawings=drawings, said=f"{said}."))
+
+    yield from _tell(services.beside, tab, work, NO_EVENT, sides, progress_text)
+
+
+def _begun_with(policy: str, services: Services) -> str:
+    """The policy that a run began with, where the policy is a run's; or else the one that comes along."""
+    if not is_of_run(policy):
+        return PolicySection().path
+    return open_run(policy.removeprefix(RUN).partition("@")[0], services.workspace).config().policy.path
+
+
+def _told(credit: Credit) -> str:
+    """How many answers of a group are right, or else what they score on average."""
+    scored, judge = credit.scored, credit.scored.judge("outcome")
+    if judge is not None:
+        right = sum((one.outcome_scores.get(judge) or 0) > 0 for one in scored.scored)
+        return f"{right} of {counted(len(scored.group), 'answer')} right"
+    sums = [sum(reward for reward in one.rewards if reward is not None) for one in scored.scored]
+    return f"step rewards of {two_places(sum(sums) / len(sums))} an answer"
 
 
 def _rewards(draft: PageState, services: Services) -> list[Any]:
@@ -217,12 +300,6 @@ def _rewards(draft: PageState, services: Services) -> list[Any]:
     if not rewards:
         raise ConfigError("no reward function is on that can score other completions; switch one on or add one")
     return rewards
-
-
-def _examples(section: TaskSection, seed: int) -> list[Example]:
-    task = find_task(section)
-    count = min(PREFLIGHT_PROMPTS, len(task))
-    return [task[i] for i in sorted(random.Random(seed).sample(range(len(task)), count))]
 
 
 # ── rewards against labels ───────────────────────────────────────────────────────────────────────────────────────

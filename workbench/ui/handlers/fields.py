@@ -6,6 +6,7 @@ page holds those of every method. What a section cannot say of a field stands in
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -263,7 +264,23 @@ def shown(leaf: Leaf, value: Any) -> Any:
         return as_text(value)
     if isinstance(value, list | tuple) and not choices_of(leaf):
         return "\n".join(str(entry).replace("\n", "\\n") for entry in value)
+    if may_be_empty(leaf):
+        return "" if value is None else str(value)
     return "" if value is None and leaf.kind not in (int, float) else value
+
+
+def may_be_empty(leaf: Leaf) -> bool:
+    """Return whether a number's field may hold none: it is a text, as Gradio shows 0 in an empty field of a number."""
+    return leaf.kind in (int, float) and (leaf.optional or leaf.name == LORA_RANK)
+
+
+def number_in(text: str) -> Any:
+    """Return the number that a text says, None for an empty one; another text as it is, which its section refuses."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text.strip() or None
+    return text if not math.isfinite(number) else int(number) if number.is_integer() else number
 
 
 def in_words(value: Any) -> str:

@@ -59,13 +59,14 @@ from workbench.ui.handlers.fields import (
     every_leaf,
     for_scheme,
     get,
+    may_be_empty,
+    number_in,
     own_settings,
     section_of,
     settings_of,
     shared_settings,
     shown_values,
     takes,
-    tree_leaves,
     value_at,
     with_path,
     with_settings,
@@ -402,6 +403,8 @@ class PageState(BaseModel):
                 compare = self.compare or credit_section(value) if value != NONE else None
                 return self.but(compare=compare and for_scheme(compare, value))
             return self.but(compare=self.compare and with_settings(self.compare, {name: value}))
+        if isinstance(value, str) and path in every_leaf() and may_be_empty(every_leaf()[path]):
+            value = number_in(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if section == "page":
@@ -553,23 +556,23 @@ class PageState(BaseModel):
 
 
 class Tab:
-    """What one browser tab holds, on the server: an event changes it, and no answer to an earlier event undoes that.
+    """What the server keeps of one browser tab: its group, the values that it sent last, what was answered and undone.
 
-    Safe to use from any thread.
+    The browser's fields own their values: each event sends them, and what replaces some sets exactly those. Safe to
+    use from any thread.
     """
 
     def __init__(self, draft: PageState) -> None:
         self._lock = threading.Lock()
-        self._draft = self._own(draft)
+        self.draft = draft
         self._asked: dict[str, int] = {}
         self._turns: dict[str, int] = {}
-        self._unseen: dict[int, PageState] = {}
-        self.replaced = 0
-        """How often an event set fields otherwise than by typing; the page says which of these it has shown."""
+        self.answered: dict[str, PageState] = {}
+        """The draft that was scored last, and the one that Train described last."""
         self.undo: PageState | None = None
         """What was held before fields were replaced last."""
-        self.unanswered: dict[str, PageState] = {}
-        """What was held before a button took over a field's value, whose own event is still to come, by path."""
+        self.watched = ""
+        """The run that Train shows."""
         self.task_asked = ""
         """The task that somebody typed last, which may be one that cannot be read yet."""
         self.editing = ""
@@ -581,58 +584,35 @@ class Tab:
 
     def __deepcopy__(self, memo: Any) -> Tab:
         """One of its own for each session, which opens as the first did."""
-        return Tab(self._draft)
-
-    def _own(self, draft: PageState) -> PageState:
-        """Return a copy of the state that names this tab as its own."""
-        draft = draft.but()
-        draft._tab = self
-        return draft
+        return Tab(self.draft)
 
     @property
     def draft(self) -> PageState:
         return self._draft
 
-    def change(self, changed: Callable[[PageState], PageState], *, replaces: bool = False) -> bool:
-        """Change what is held by now, and say whether it differs; ``replaces`` if the page has yet to show that."""
-        with self._lock:
-            before = self._draft
-            self._draft = self._own(changed(before))
-            if replaces:
-                self._unseen[self.replaced] = before
-                self.replaced += 1
-            return before != self._draft
+    @draft.setter
+    def draft(self, draft: PageState) -> None:
+        self._draft = draft.but()
+        self._draft._tab = self
 
     def choose(self, path: str, value: Any) -> bool:
         """Set a field that others follow, a scheme or a method, and say whether it is news."""
-
-        def changed(draft: PageState) -> PageState:
-            draft = draft.with_value(path, value)
-            weighed = self.outcome_weight is not None and path == f"{CREDIT}.scheme"
-            return draft.with_outcome_weight(self.outcome_weight) if weighed else draft
-
-        return self.change(changed, replaces=True)
-
-    def set_all(self, turn: int, seen: int, values: Mapping[str, Any]) -> set[str]:
-        """Set what fields hold, by path, and return the paths of those that are news.
-
-        ``turn`` counts what the page sends: a value that a later one overtook changes nothing. ``seen`` is what the
-        page had shown of ``replaced``: a field that it has not touched since does not undo a later replacement.
-        """
         with self._lock:
-            news = set()
-            self._unseen = {number: draft for number, draft in self._unseen.items() if number >= seen}
-            shows = self._unseen.get(seen, self._draft)
+            before, draft = self.draft, self.draft.with_value(path, value)
+            if self.outcome_weight is not None and path == f"{CREDIT}.scheme":
+                draft = draft.with_outcome_weight(self.outcome_weight)
+            self.draft = draft
+            return before != draft
+
+    def set_all(self, turn: int, values: Mapping[str, Any]) -> None:
+        """Set what fields hold, by path. ``turn`` counts what the page sends: what a later one overtook stays."""
+        with self._lock:
+            draft = self.draft
             for path, value in values.items():
-                if turn < self._turns.get(path, 0):
-                    continue
-                self._turns[path] = turn
-                if is_news(shows, path, value):
-                    news.add(path)
-                    self._draft = self._own(self._draft.with_value(path, value))
-                    if seen in self._unseen:
-                        self._unseen[seen] = self._unseen[seen].with_value(path, value)
-            return news
+                if turn >= self._turns.get(path, 0):
+                    self._turns[path] = turn
+                    draft = draft.with_value(path, value) if is_news(draft, path, value) else draft
+            self.draft = draft
 
     def set_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> None:
         """Set the list of rewards as the page holds it; one that a later one overtook on its way changes nothing.
@@ -644,13 +624,13 @@ class Tab:
                 return
             self.rewards_told = sent["number"]
             self.editing, self.outcome_weight = sent["editing"], sent["outcome_weight"]
-            self._draft = self._own(self._draft.with_rewards(sent, estimates))
+            self.draft = self.draft.with_rewards(sent, estimates)
 
     def put(self, before: PageState, after: PageState) -> None:
-        """Take over what an event changed from ``before`` to ``after``; what was changed meanwhile stays."""
+        """Hold what an event made of ``before``; rows that it changed get keys that the page has yet to show."""
         rows = tuple(row if row == before.row(row.key) else row.but() for row in after.rows)
-        after = after.but(rows=rows)
-        self.change(lambda now: after if now is before else _merged(now, before, after), replaces=True)
+        with self._lock:
+            self.draft = after.but(rows=rows)
 
     def asks(self, what: str = "scores") -> Callable[[], bool]:
         """Return a function that says whether the tab was not asked for the same since this call."""
@@ -666,19 +646,3 @@ def is_news(draft: PageState, path: str, value: Any) -> bool:
         return held is not None and value != held
     leaf = every_leaf()[path]
     return bool(value) != bool(held) if leaf.kind is bool else value != shown_value(leaf, held)
-
-
-def _merged(now: PageState, before: PageState, after: PageState) -> PageState:
-    changes: dict[str, Any] = {}
-    for name in PageState.model_fields:
-        old, new = getattr(before, name), getattr(after, name)
-        if old is not new and (name == "rows" or old != new):
-            changes[name] = new
-    tree = now.tree
-    for path, value in tree_leaves(changes.pop("tree", {})):
-        if value != value_at(before.tree, path):
-            tree = with_path(tree, path, value)
-    if "rows" in changes:
-        stays = {row.key: now.row(row.key) or row for row in before.rows if row == after.row(row.key)}
-        changes["rows"] = tuple(stays.get(row.key, row) for row in after.rows)
-    return now.but(tree=tree, **changes)

@@ -2,41 +2,30 @@
 
 Everything is read from the run's directory, so that every page shows the same; the reader holds its own cursor and asks
 for what it has not seen. Each question reads the run's status, the life of its process and its configuration once.
-
-A metrics log is kept in memory as far as it was read, so that each row is parsed once for all pages: columns of numbers
-by metric, the newest rows whole (for alarms), and the corrupt rows met. The directory stays the truth: every look reads
-on from where the last one ended, and starts over when the log was resumed or replaced.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import threading
-from array import array
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypedDict
+from typing import Any, Concatenate, ParamSpec, TypedDict
 
 from pydantic import validate_call
 
-from workbench.checks import Alarm, alarms
+from workbench.checks import Alarm
 from workbench.errors import RunError, WorkbenchError
 from workbench.rundir import RunStatus
-from workbench.rundir.metrics import NOT_FINITE
 from workbench.rundir.rollouts import MOST_ANSWERS
 from workbench.runs import Run, list_runs, open_run
-from workbench.runs.run import MetricsReader, RunSummary
-from workbench.training.methods import METHODS, RunConfig
+from workbench.runs.run import RunSummary
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.fields import get, with_path
-from workbench.ui.handlers.group_export import chart_csv
-from workbench.ui.handlers.session import CHECKED, Recent
-from workbench.views.curves import POINTS, Chart, ChartPayload, Columns, FoldPayload, folds, run_charts
-from workbench.views.panels import is_drawn
+from workbench.ui.handlers.session import CHECKED
+from workbench.views.curves import ChartPayload, FoldPayload
+from workbench.views.export import chart_csv
+from workbench.views.log import KeptRun, kept
 from workbench.views.payloads import Said
 from workbench.views.run import run_sentences
 
@@ -374,194 +363,3 @@ def stop(workspace: Path, run: str) -> Answer:
         return f"{status.state}: {status.reason}" if status.reason else status.state
 
     return answer(stopped)
-
-
-KEPT_RUNS = 64
-KEPT_FIGURES = 4096
-PACED = 10
-"""Steps that the pace is the mean of."""
-COURSE = 30
-"""Points of accuracy in a list."""
-RECENT = 240
-"""Rows kept whole, four times what an alarm looks at, because not every row has every metric; beside the first few."""
-ADDED = 250
-"""Rows after which a long log's curves are given anew, because a page that adds to them has too many points."""
-REWARDS = ("reward", "step_reward")
-ASKED_FOR = (*REWARDS, "accuracy", "seconds")
-"""Metrics that are kept even where no curve is drawn of them."""
-Column: TypeAlias = "tuple[array[float], array[float]]"
-"""Of one metric: the steps at which it was logged, and its finite values there."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a list of runs shows of one run's log."""
-
-    reward: float | None
-    """The best mean of a step: of outcome rewards, or of step rewards where a run has no others."""
-    reward_metric: str
-    course: tuple[float, ...]
-    """Of held-out accuracy."""
-    accuracy_first: float | None
-    accuracy_best: float | None
-    accuracy_last: float | None
-    seconds: float | None
-    corrupt: int
-    """Rows that cannot be read."""
-    warnings: int
-    alarms: tuple[str, ...]
-    """What to look at in its newest rows, and how much there is."""
-
-
-class KeptRun:
-    """One run's log as read so far."""
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self.cursor = 0
-        self.rows = 0
-        self.read_at = {0: 0}  # how many rows there were at each cursor that was given lately
-        self.columns: dict[str, Column] = defaultdict(lambda: (array("d"), array("d")))
-        self.first: list[Mapping[str, Any]] = []
-        self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
-        self.corrupt: dict[int, str] = {}
-        self.lost: set[str] = set()  # metrics whose newest value is no number
-        self._alarms: tuple[int, list[Alarm]] = (0, [])
-        self._folds: tuple[int, list[FoldPayload]] = (0, [])
-        self.told: tuple[Any, tuple[list[Said], int]] = (None, ([], 0))  # what was said of these rows
-
-    def read_on(self, run: Run) -> None:
-        """Take in what was appended since. Raises RunError for a log that cannot be read."""
-        reader = MetricsReader(run.dir, self.cursor)
-        rows, restarted = reader.read()
-        if restarted:
-            self._clear()
-        self.corrupt.update(run.dir.corrupt)
-        self.cursor = reader.cursor
-        self.rows += len(rows)
-        self.first += rows[: PACED - len(self.first)]
-        self.recent.extend(rows)
-        self.read_at = {cursor: n for cursor, n in self.read_at.items() if self.rows - n <= RECENT}
-        self.read_at[self.cursor] = self.rows
-        for row in rows:
-            step = row.get("step")
-            if not isinstance(step, int):
-                continue
-            self.lost.update(row.get(NOT_FINITE, {}))
-            for metric, value in row.items():
-                is_number = isinstance(value, int | float) and math.isfinite(value)
-                if is_number and (metric in ASKED_FOR or _is_drawn(metric)):
-                    self.lost.discard(metric)
-                    steps, values = self.columns[metric]
-                    steps.append(step)
-                    values.append(value)
-
-    def alarms(self) -> list[Alarm]:
-        if self._alarms[0] != self.rows:
-            self._alarms = self.rows, alarms(list(self.recent), self.first[: self.rows - len(self.recent)])
-        return self._alarms[1]
-
-    @property
-    def pace(self) -> float | None:
-        """Seconds that one of the newest steps took; None before there are two."""
-        logged, seconds = self.columns["seconds"]
-        if len(logged) < 2:
-            return None
-        first = -min(len(logged), PACED + 1)
-        steps = logged[-1] - logged[first]
-        return (seconds[-1] - seconds[first]) / steps if steps > 0 else None
-
-    def figures(self) -> Figures:
-        reward = next((name for name in REWARDS if self.columns[name][1]), REWARDS[0])
-        accuracy, seconds = self.columns["accuracy"][1], self.columns["seconds"][1]
-        return Figures(
-            reward=max(self.columns[reward][1], default=None),
-            reward_metric=reward,
-            course=tuple(accuracy[-(-i * (len(accuracy) - 1) // COURSE)] for i in range(COURSE + 1))
-            if len(accuracy) > COURSE
-            else tuple(accuracy),
-            accuracy_first=accuracy[0] if accuracy else None,
-            accuracy_best=max(accuracy, default=None),
-            accuracy_last=accuracy[-1] if accuracy else None,
-            seconds=seconds[-1] if seconds else None,
-            corrupt=len(self.corrupt),
-            warnings=len(self.alarms()),
-            alarms=tuple(alarm.text for alarm in self.alarms()),
-        )
-
-    def drawn(self) -> Columns:
-        """The columns that curves are drawn of, with at least one value each."""
-        return {metric: column for metric, column in self.columns.items() if column[0] and _is_drawn(metric)}
-
-    def charts(self, metrics: Iterable[str], **options: Any) -> list[Chart]:
-        """``options`` are those of ``run_charts``."""
-        return run_charts(self.drawn(), metrics=metrics, **options)
-
-    def folds(self, metrics: Iterable[str]) -> list[FoldPayload]:
-        """The groups of charts that are folded away."""
-        if self._folds[0] != self.rows:
-            alarmed = [metric for alarm in self.alarms() for metric in alarm.metrics]
-            self._folds = self.rows, folds(self.drawn(), metrics, alarmed)
-        return self._folds[1]
-
-    def since(self, cursor: int) -> list[Mapping[str, Any]] | None:
-        """The rows after a cursor that was given before, to be added to the curves that were drawn then.
-
-        None where curves are to be drawn anew: no such cursor, a metric's first value or a new accuracy, which has a
-        band, among the rows, or many rows.
-        """
-        seen = self.read_at.get(cursor)
-        if not seen or (self.rows > POINTS and seen // ADDED != self.rows // ADDED):
-            return None
-        rows = list(self.recent)[len(self.recent) - (self.rows - seen) :]
-        logged = {metric for row in rows for metric in row}
-        is_new = (steps[0] >= rows[0]["step"] for metric, (steps, _) in self.drawn().items() if metric in logged)
-        return None if "accuracy" in logged or any(is_new) else rows
-
-
-@lru_cache(maxsize=1024)
-def _is_drawn(metric: str) -> bool:
-    return is_drawn(metric) or any(metric in method.metrics for method in METHODS.values())
-
-
-def figures(run: Run) -> Figures:
-    """A run's figures, kept for many more runs than whole logs are. Raises RunError for a log that cannot be read."""
-    version = _version(run)
-    known = _figures.get(str(run.path))
-    if known is None or known[0] != version:
-        with kept(run) as log:
-            known = version, log.figures()
-        _figures[str(run.path)] = known
-    return known[1]
-
-
-def _version(run: Run) -> tuple[int, int, int]:
-    """Return what of a log's file changes when it is written to, or another takes its place."""
-    try:
-        stat = (run.path / "metrics.jsonl").stat()
-    except OSError as error:
-        raise RunError(f"metrics of run {run.name!r} cannot be read: {error}") from error
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-_figures: Recent[str, tuple[tuple[int, int, int], Figures]] = Recent(KEPT_FIGURES)
-_kept: Recent[tuple[str, int], tuple[KeptRun, threading.Lock]] = Recent(KEPT_RUNS)
-_lock = threading.Lock()
-
-
-@contextmanager
-def kept(run: Run) -> Iterator[KeptRun]:
-    """Give what is kept of a run, up to date and still while the block reads it.
-
-    Raises RunError for a log that cannot be read.
-    """
-    inode, size, _ = _version(run)
-    key = str(run.path), inode
-    with _lock:
-        cached, lock = _kept[key] = _kept.get(key) or (KeptRun(), threading.Lock())
-    with lock:
-        if size != cached.cursor:
-            cached.read_on(run)
-        yield cached

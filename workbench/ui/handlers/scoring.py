@@ -36,6 +36,7 @@ from workbench.ui.handlers.fields import (
 )
 from workbench.ui.handlers.page_state import PageState, RewardRow
 from workbench.ui.handlers.session import Busy, Cancelled
+from workbench.ui.payloads import PromptPayload
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.views.payloads import WhyPayload
 from workbench.views.sentences import AS_LOGGED
@@ -343,9 +344,9 @@ def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState |
     return None if remedy is None else draft.but(credit=with_settings(draft.credit, remedy.settings))
 
 
-def findings_json(findings: Sequence[Finding]) -> str:
-    """Findings of a pre-flight as the page's script draws them."""
-    return to_json({"findings": [asdict(finding) for finding in findings]})
+def findings_json(findings: Sequence[Finding], prompts: Sequence[PromptPayload] = ()) -> str:
+    """Findings of a pre-flight as the page's script draws them, with the prompts that it sampled."""
+    return to_json({"findings": [asdict(finding) for finding in findings], "prompts": prompts})
 
 
 def message(**parts: Any) -> str:

@@ -71,7 +71,7 @@ class Services:
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._rewards = SandboxPool(make=partial(sandbox, judges=self.judges))
-        self.sampling, self.preflight, self.clinic, self.probing = Works(), Works(), Works(), Works()
+        self.sampling, self.preflight, self.clinic, self.probing, self.beside = (Works() for _ in range(5))
         self.opening = Works(pause=0.25)
         """Opening a file, or holding rewards against its labels; each tells thousands of times how far it is."""
         self.estimating = Works()
@@ -79,6 +79,8 @@ class Services:
         self.opened: Recent[str, Any] = Recent(KEPT_FILES)
         """What each tab has opened (``opening.Opening``), its groups on disk."""
         self.probed: Recent[str, ProbeReport] = Recent(KEPT_PROBES)
+        self.preflighted: Recent[str, dict[int, Group]] = Recent(KEPT_PROBES)
+        """The groups that each tab's pre-flight sampled, by example."""
         self.drawn: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
         """What each tab has drawn last, to explain its tokens when asked, and the second scheme's credit of it."""
         self.call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
@@ -123,11 +125,12 @@ class Services:
 
     def leave(self, tab: str) -> None:
         """A tab was closed: what it was at is cancelled and its worker ends."""
-        for works in (self.sampling, self.preflight, self.clinic, self.probing, self.opening, self.estimating):
-            works.cancel(tab)
+        for works in vars(self).values():
+            if isinstance(works, Works):
+                works.cancel(tab)
         if (opening := self.opened.pop(tab, None)) is not None:
             self.drop_upload(opening.ask.path)
-        for kept in (self.probed, self.drawn, self.call_times, self.listed):
+        for kept in (self.probed, self.preflighted, self.drawn, self.call_times, self.listed):
             kept.pop(tab, None)
         self._rewards.end(tab)
 

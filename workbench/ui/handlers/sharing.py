@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.config import BeliefConfig, SamplingConfig
-from workbench.config.reading import decoded
+from workbench.config.reading import decoded, write_yaml
 from workbench.data import HUB, TASKS
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.policies.step_values import NAMES, StepValues
@@ -399,29 +399,13 @@ def train_code(config: RunConfig, workspace: Path | None = None) -> str:
     """The run that Start would start. ``workspace`` is named where it is not the one a notebook would use."""
     settings = config.model_dump(mode="json", exclude_defaults=True)
     settings["method"] = {"name": config.method.name, **settings.get("method", {})}
-    codes = []
     if rewards := config.method.reward_functions:
         settings["method"]["rewards"] = [set_fields(reward) for reward in rewards]
-    for number, reward in enumerate(settings["method"].get("rewards", ()), start=1):
-        if "code" in reward:
-            name = f"CODE_{number}"
-            codes.append(f"{name} = {text_literal(reward['code'])}")
-            reward["code"] = _Name(name)
-    literals = {
-        name: text_literal(value)
-        if isinstance(value, str)
-        else pprint.pformat(value, width=WIDTH, sort_dicts=False).replace("\n", "\n    ")
-        for name, value in settings.items()
-    }
-    fields = ",\n".join(f"    {name}={literal}" for name, literal in literals.items())
     where = "" if workspace is None else f", {str(workspace)!r}"
-    blocks = [
-        "import workbench as wb",
-        *codes,
-        f"config = wb.RunConfig(\n{fields},\n)" if fields else "config = wb.RunConfig()",
-        f"run = wb.train(config{where})\nrun.wait()\nrun.metrics()",
-    ]
-    return "\n\n".join(blocks) + "\n"
+    return (
+        f"import workbench as wb\n\nconfig = wb.RunConfig.from_yaml({text_literal(write_yaml(settings))})\n"
+        f"run = wb.train(config{where})\nrun.wait()\nrun.metrics()\n"
+    )
 
 
 def can_sample_again(group: Group) -> bool:
@@ -446,15 +430,6 @@ def text_literal(text: str) -> str:
                 if ast.literal_eval(candidate) == text:
                     return candidate
     return repr(text)
-
-
-class _Name(str):
-    """A variable's name among values: printed without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def _sampled(draft: PageState, group: Group) -> str:

@@ -4,9 +4,9 @@ state.
 A value reaches an element as one JSON string and is drawn by the page's scripts into text nodes; templates are
 constant, so that no data is ever evaluated or parsed as markup.
 
-What a tab holds is on the server (``page_state.Tab``). Each field is built once, and one event of all fields of a form
-sends what they hold; what replaces values sets exactly those. Inspect gives away a link, files, notebook code, and the
-copy of its state that the browser tab keeps.
+The browser's fields own their values. Each field is built once, and one event of all fields of a form sends what they
+hold; what replaces values sets exactly those. The server keeps a tab's group and what it sent last (``Tab``). Inspect
+gives away a link, files, notebook code, and the copy of its state that the browser tab keeps.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from workbench.ui.handlers.fields import (
     help_of,
     is_used,
     label_of,
+    may_be_empty,
     method_field,
     option_leaf,
     options_of,
 )
 from workbench.ui.handlers.fields import shown as shown_value
-from workbench.ui.handlers.group_export import EXPORTS, stem
-from workbench.ui.handlers.group_export import export as export_as
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.rewards import list_value
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.handlers.sharing import dump, inspect_code, link_of
+from workbench.views.export import EXPORTS, stem
+from workbench.views.export import export as export_as
 
 ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
@@ -196,10 +197,10 @@ class Form(SimpleNamespace):
     """The draft and the page's widgets by name; those of a part of the page are a namespace of their own.
 
     ``draft`` holds the ``Tab``, ``first`` is what it opens with. ``bound`` has the fields of the configuration by path,
-    each built once, ``leaves`` what they are; ``seen`` holds how many replacements of their values the page has shown;
-    ``methods`` the columns of what only a method has, ``schemes`` those of the options of the page's scheme and of the
-    second. ``task_preview`` shows the first rows of the task, beside the
-    fields that say how they are read; they are folded away in ``task_fold``, which is in ``more``.
+    each built once, ``leaves`` what they are; in ``turn`` the page numbers what it sends; ``methods`` are the columns
+    of what only a method has, ``schemes`` those of the options of the page's scheme and of the second.
+    ``task_preview`` shows the first rows of the task, beside the fields that say how they are read; they are folded
+    away in ``task_fold``, which is in ``more``.
 
     ``rewards`` is the list of rewards, whose value is in ``rows``, and the ``code`` of the one in the editor.
 
@@ -219,7 +220,6 @@ class Form(SimpleNamespace):
         columns = [*self.methods.values(), *self.schemes.values()]
         return [
             *example,
-            self.seen,
             *self.bound.values(),
             *columns,
             self.train.start,
@@ -262,53 +262,48 @@ def build_fields(form: Form, parts: Iterable[Part], more: Callable[[str], dict[s
     return fold
 
 
-def on_change(form: Form, paths: Iterable[str], answer: Answer, outputs: Iterable[Any]) -> None:
-    """Have one event answer any change of these fields: it sends the values of all, and the latest wins."""
-    paths = list(paths)
-    fields = [form.bound[path] for path in paths]
+def on_change(form: Form, paths: Iterable[str], what: str, answer: Answer, outputs: Iterable[Any]) -> None:
+    """Have one event answer any change of these fields: it sends the values of all, and the latest wins.
 
-    def changed(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Any:
-        taken = [tab.unanswered.pop(path) for path in paths if path in tab.unanswered]
-        before = taken[0] if taken else tab.draft
-        news = take(tab, sent, paths, values)
-        return answer(request, tab, before) if news or taken else gr.skip()
-
-    events = [changes(field) for field in fields]
-    gr.on(events, changed, [form.draft, form.seen, *fields], list(dict.fromkeys(outputs)), js=COUNT, **LAST)
-
-
-def take(tab: Tab, sent: str, paths: Sequence[str], values: Sequence[Any]) -> set[str]:
-    """Take over what fields hold, as ``COUNT`` has the page send it, and return the paths of those that are news."""
-    turn, seen = json.loads(sent)
-    return tab.set_all(int(turn), int(seen), dict(zip(paths, values, strict=True)))
-
-
-def sending(form: Form, function: Callable[[gr.Request, Tab], Any]) -> dict[str, Any]:
-    """Have an event send what all fields hold, before ``function`` reads the tab.
-
-    What was typed a moment ago may wait until the answer to an earlier change is there; its own event answers then.
+    ``what`` names what is answered (``Tab.answered``): a draft that was answered already is not again.
     """
-    paths = [path for path in form.bound if path not in (KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme")]
+    paths = list(paths)
 
-    def take_all(tab: Tab, sent: str, values: Sequence[Any]) -> None:
-        before = tab.draft
-        tab.unanswered = dict.fromkeys(take(tab, sent, paths, values), before) | tab.unanswered
+    def changed(request: gr.Request, tab: Tab) -> Any:
+        before = tab.answered.get(what, form.first)
+        return gr.skip() if before == tab.draft else answer(request, tab, before)
 
-    def answered(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Any:
-        take_all(tab, sent, values)
-        return function(request, tab)
+    events = [changes(form.bound[path]) for path in paths]
+    gr.on(events, **sending(form, changed, paths), outputs=list(dict.fromkeys(outputs)), **LAST)
 
-    def streamed(request: gr.Request, tab: Tab, sent: str, *values: Any) -> Iterator[Any]:
-        take_all(tab, sent, values)
-        yield from function(request, tab)
 
-    inputs = [form.draft, form.seen, *(form.bound[path] for path in paths)]
+def sending(
+    form: Form, function: Callable[..., Any], paths: Sequence[str] | None = None, more: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Have an event send what fields hold, by default all of them, before ``function`` reads the tab.
+
+    It is given the request, the tab, and what ``more`` widgets hold.
+    """
+    own = (KIND, METHOD, f"{CREDIT}.scheme", f"{COMPARE}.scheme")  # set by their own events, which others follow
+    sent = [path for path in form.bound if path not in own] if paths is None else paths
+
+    def take(tab: Tab, turn: int, values: Sequence[Any]) -> Sequence[Any]:
+        tab.set_all(turn, dict(zip(sent, values[: len(sent)], strict=True)))
+        return values[len(sent) :]
+
+    def answered(request: gr.Request, tab: Tab, turn: int, *values: Any) -> Any:
+        return function(request, tab, *take(tab, turn, values))
+
+    def streamed(request: gr.Request, tab: Tab, turn: int, *values: Any) -> Iterator[Any]:
+        yield from function(request, tab, *take(tab, turn, values))
+
+    inputs = [form.draft, form.turn, *(form.bound[path] for path in sent), *more]
     return {"fn": streamed if isgeneratorfunction(function) else answered, "inputs": inputs, "js": COUNT}
 
 
-COUNT = """(tab, seen, ...values) => {
+COUNT = """(tab, _, ...values) => {
   globalThis.changesSent = (globalThis.changesSent ?? 0) + 1;
-  return [tab, JSON.stringify([globalThis.changesSent, seen]), ...values];
+  return [tab, globalThis.changesSent, ...values];
 }"""
 """Numbers the changes that are sent: Gradio sends two of one moment side by side, and one may overtake the other."""
 
@@ -350,6 +345,8 @@ def widget(leaf: Leaf, value: Any, **more: Any) -> Any:
     if choices or "allow_custom_value" in common:
         several, free = get_origin(leaf.kind) is list, common.get("allow_custom_value", False)
         return gr.Dropdown(choices, value=value, multiselect=several, filterable=free, **common)
+    if may_be_empty(leaf):
+        return gr.Textbox(value, **{"lines": 1, "max_lines": 1, "placeholder": "none", **common})
     if leaf.kind in (int, float):
         return gr.Number(value, **common)
     return gr.Textbox(value, **{"elem_classes": ["mono", "wide"], "lines": 1, "max_lines": 1, **common})
@@ -376,13 +373,12 @@ def read(tab: Tab) -> PageState:
 def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") -> Updates:
     """Return what to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
-    The tab holds ``after`` then, with what was typed since ``before``. ``undo`` says what was replaced or removed,
-    beside a button that brings ``before`` back.
+    The tab holds ``after`` then; what was typed since ``before`` comes with the next event. ``undo`` says what was
+    replaced or removed, beside a button that brings ``before`` back.
     """
     tab = before.tab
-    assert tab is not None
     tab.put(before, after)
-    updates: Updates = {form.seen: str(tab.replaced)} | {
+    updates: Updates = {
         field: gr.update(value=shown_value(form.leaves[path], after.value(path)))
         for path, field in form.bound.items()
         if before.value(path) != after.value(path)

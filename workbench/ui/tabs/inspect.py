@@ -9,7 +9,6 @@ import json
 import random
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,6 @@ from workbench.data.hand_labels import HandLabels
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
-from workbench.ui.handlers.checks import try_clinic
 from workbench.ui.handlers.example import (
     PRESET_HEADINGS,
     adopt,
@@ -50,7 +48,7 @@ from workbench.ui.handlers.fields import (
     scheme_field,
     task_form,
 )
-from workbench.ui.handlers.group_export import LABELLING
+from workbench.ui.handlers.labels import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.rewards import with_task
@@ -96,13 +94,11 @@ from workbench.ui.tabs.form import (
 )
 from workbench.ui.tabs.opening import DoorEvents, build_door
 from workbench.ui.tabs.rewards import (
-    build_clinic,
+    build_checks,
     build_editor,
-    build_probes,
     build_reward_list,
     said_values,
-    wire_findings,
-    wire_probes,
+    wire_checks,
     wire_rewards,
 )
 from workbench.views.payloads import WhyPayload
@@ -164,8 +160,7 @@ def build_inspect(form: Form, services: Services) -> None:
         with gr.Column(elem_id="view", scale=1, min_width=0):
             drawn("title", "title")
             form.share = build_share(services)
-            form.strip = drawn("preflight-strip", "strip")
-            form.probes, form.clinic = build_probes(services), build_clinic()
+            form.checks = build_checks(services)
             form.presets = drawn("preset-table", "presets", constant=PRESET_HEADINGS)
             form.drawing = drawn(
                 "drawing", "inspect", server_functions=[*served([why]), *served(LABELLING, services.workspace)]
@@ -230,39 +225,31 @@ POLICIES = ("policy.path", REFERENCE)
 
 Score = Callable[[gr.Request, Tab], Updates]
 """Scores what a tab holds by now; what there is to set."""
-ThenScore = Callable[[Any], None]
-"""Has the group scored once an event is through."""
 
 
-@dataclass(frozen=True)
-class InspectEvents:
-    """What other tabs ask of Inspect. ``sample`` is sampled from as soon as a queued event has changed it."""
+def wire_inspect(form: Form, services: Services) -> None:
+    """Give every widget of the tab its events.
 
-    then_score: ThenScore
-    sample: gr.State
-
-
-def wire_inspect(form: Form, services: Services) -> InspectEvents:
-    """Give every widget of the tab its events."""
-    sample_now = gr.State("")
-    then_score = _wire_scoring(form, services)
-    _wire_remedies(form, services, then_score)
+    ``form.then_score`` has the group scored once an event is through; ``form.sample_now`` is sampled from as soon as a
+    queued event has changed it.
+    """
+    form.sample_now = gr.State("")
+    _wire_scoring(form, services)
+    _wire_remedies(form, services)
     wire_rewards(form, services)
-    _wire_examples(form, then_score)
-    _wire_task(form, sample_now, then_score)
-    _wire_undo(form, then_score)
-    _wire_sampling(form, services, sample_now, then_score)
-    DoorEvents(form, services, then_score, sample_now)
-    wire_probes(form, services, then_score)
-    wire_findings(form.clinic, form, services, try_clinic, services.clinic)
+    _wire_examples(form)
+    _wire_task(form)
+    _wire_undo(form)
+    _wire_sampling(form, services)
+    DoorEvents(form, services)
+    wire_checks(form, services)
     wire_share(form, services)
-    return InspectEvents(then_score, sample_now)
 
 
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_scoring(form: Form, services: Services) -> ThenScore:
+def _wire_scoring(form: Form, services: Services) -> None:
     rewards = form.rewards
 
     def score(request: gr.Request, held: Tab) -> Updates:
@@ -271,6 +258,7 @@ def _wire_scoring(form: Form, services: Services) -> ThenScore:
             return {}
         is_last = held.asks()  # first: whatever is the last has then read the newest
         told, draft = held.rewards_told, read(held)
+        held.answered["scores"] = draft
         view = rescore(
             draft,
             services.reward_worker(tab, draft.page_deadline, isolate=draft.isolates),
@@ -282,7 +270,7 @@ def _wire_scoring(form: Form, services: Services) -> ThenScore:
         if view.credit is not None:
             services.drawn[tab] = view.credit, view.other
         watch, said = said_values(services, tab, held, draft, view, told)
-        updates: Updates = {form.strip: view.preflight} if view.preflight else {}
+        updates: Updates = {form.checks.strip: view.preflight} if view.preflight else {}
         return updates | {
             form.drawing: view.drawing,
             form.preset: handlers.preset_of(draft.regex, draft.kind),
@@ -297,12 +285,22 @@ def _wire_scoring(form: Form, services: Services) -> ThenScore:
         }
 
     outputs = [
-        form.drawing, form.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
+        form.drawing, form.checks.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
         form.formula, form.prompting, rewards.watch, rewards.said, form.share.kept,
     ]  # fmt: skip
-    _wire_fields(form, services, score, outputs)
+
+    def score_news(request: gr.Request, held: Tab) -> Any:
+        return gr.skip() if held.answered.get("scores") == held.draft else score(request, held)
+
+    schemes, rows = [f"{CREDIT}.scheme", f"{COMPARE}.scheme"], set(paths_of(task_form()))
+    sent = [path for path in form.inspected if path not in (KIND, *schemes, *rows)]
+    sends = sending(form, score_news, sent)
+
+    form.then_score = lambda event: event.then(**sends, outputs=outputs, queue=False, **PRIVATE)
+    _wire_fields(form, services, score, sent, outputs)
+    for prefix, path in zip((CREDIT, COMPARE), schemes, strict=True):
+        form.then_score(_wire_scheme(form, prefix, form.bound[path], score, outputs))
     _wire_pattern(form, services, score, outputs)
-    return lambda event: event.then(score, form.inputs, outputs, queue=False, **PRIVATE)
 
 
 def _prompting_value(draft: PageState) -> str:
@@ -313,7 +311,7 @@ def _prompting_value(draft: PageState) -> str:
     return note_value(said, action=action)
 
 
-def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
+def _wire_fields(form: Form, services: Services, score: Score, scored: list[str], outputs: list[Any]) -> None:
     """Wire the fields: nearly every change has the group scored anew."""
     rewards = form.rewards
 
@@ -345,23 +343,18 @@ def _wire_fields(form: Form, services: Services, score: Score, outputs: list[Any
     rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
 
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
-    rows = set(paths_of(task_form()))
-    schemes = [f"{CREDIT}.scheme", f"{COMPARE}.scheme"]
-    scored = [path for path in form.inspected if path not in (KIND, *schemes, *rows)]
-    on_change(form, scored, answer, [*outputs, form.isolation_note])
-    on_change(form, rows, read_rows, [*outputs, *form.outputs])
-    for prefix, path in zip((CREDIT, COMPARE), schemes, strict=True):
-        _wire_scheme(form, prefix, form.bound[path], score, outputs)
+    on_change(form, scored, "scores", answer, [*outputs, form.isolation_note])
+    on_change(form, paths_of(task_form()), "scores", read_rows, [*outputs, *form.outputs])
 
 
-def _wire_scheme(form: Form, prefix: str, field: Any, score: Score, outputs: list[Any]) -> None:
+def _wire_scheme(form: Form, prefix: str, field: Any, score: Score, outputs: list[Any]) -> Any:
     def choose(request: gr.Request, held: Tab, scheme: str) -> Any:
         if not held.choose(f"{prefix}.scheme", scheme):
             return gr.skip()
-        return score(request, held) | scheme_view(form, prefix, read(held)) | {form.seen: str(held.replaced)}
+        return score(request, held) | scheme_view(form, prefix, read(held))
 
     options = [form.schemes[prefix], *(form.bound[path] for path in form.options(prefix))]
-    field.input(choose, [form.draft, field], [*outputs, form.seen, *options], **LAST)
+    return field.input(choose, [form.draft, field], [*outputs, *options], **LAST)
 
 
 def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
@@ -436,7 +429,7 @@ def _is_separator(draft: PageState) -> bool:
     return StepPattern(draft.regex, draft.kind).is_separator
 
 
-def _wire_remedies(form: Form, services: Services, then_score: ThenScore) -> None:
+def _wire_remedies(form: Form, services: Services) -> None:
     """The buttons beside what the drawing says of a group without spread, and beside the prompt."""
 
     def remedy(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
@@ -444,19 +437,19 @@ def _wire_remedies(form: Form, services: Services, then_score: ThenScore) -> Non
         after = remedied(draft, services.credit(request.session_hash or ""), event._data.get("remedy"))
         return gr.skip() if after is None else shown(form, draft, after)
 
-    then_score(form.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
+    form.then_score(form.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
 
     def change_template(*held: Any) -> Any:
         draft = read(*held)
         return shown(form, draft, handlers.with_other_template(draft))
 
-    then_score(form.prompting.apply(change_template, form.inputs, form.outputs, queue=False, **PRIVATE))
+    form.then_score(form.prompting.apply(change_template, form.inputs, form.outputs, queue=False, **PRIVATE))
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_examples(form: Form, then_score: ThenScore) -> None:
+def _wire_examples(form: Form) -> None:
     inputs = [form.example, *form.inputs]
 
     def choose(held: tuple[Any, ...], chosen: Callable[[PageState], PageState]) -> Updates:
@@ -476,19 +469,19 @@ def _wire_examples(form: Form, then_score: ThenScore) -> None:
         return step
 
     for button, by in ((form.previous, -1), (form.following, 1)):
-        then_score(button.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
+        form.then_score(button.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
     left = gr.on([form.example.submit, form.example.blur], move(0), inputs, form.outputs, queue=False, **PRIVATE)
-    then_score(left)
+    form.then_score(left)
 
     def at_random(draft: PageState) -> PageState:
         task = handlers.find_task(draft.task_section())
         return handlers.choose_example(draft, random.randrange(len(task)), task=task)
 
     chance = form.chance.click(lambda *held: choose(held, at_random), form.inputs, form.outputs, queue=False, **PRIVATE)
-    then_score(chance)
+    form.then_score(chance)
 
 
-def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
+def _wire_task(form: Form) -> None:
     def choose_task(name: str, *held: Any) -> Iterator[Any]:
         """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay.
 
@@ -522,23 +515,23 @@ def _wire_task(form: Form, sample_now: gr.State, then_score: ThenScore) -> None:
         if after.policy != task.policy:
             yield shown(form, before, after, undo=said)
             return
-        yield shown(form, before, after.but(group=None), undo=said) | {sample_now: secrets.token_hex(8)}
+        yield shown(form, before, after.but(group=None), undo=said) | {form.sample_now: secrets.token_hex(8)}
 
     chosen = form.task.input(
         choose_task,
         [form.task, *form.inputs],
-        [*form.outputs, form.more, form.task_fold, sample_now],
+        [*form.outputs, form.more, form.task_fold, form.sample_now],
         concurrency_limit=None,
         trigger_mode="always_last",
         **PRIVATE,
     )
-    then_score(chosen)
+    form.then_score(chosen)
 
 
 # ── undo ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_undo(form: Form, then_score: ThenScore) -> None:
+def _wire_undo(form: Form) -> None:
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
     brought_back = gr.on(
         [note.apply for note in form.undo_notes],
@@ -555,16 +548,17 @@ def _wire_undo(form: Form, then_score: ThenScore) -> None:
         queue=False,
         **PRIVATE,
     )
-    then_score(brought_back)
-    then_score(started_over)
+    form.then_score(brought_back)
+    form.then_score(started_over)
     form.sample.click(lambda: [""] * len(form.undo_notes), None, list(form.undo_notes), queue=False, **PRIVATE)
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_score: ThenScore) -> None:
+def _wire_sampling(form: Form, services: Services) -> None:
     def run(request: gr.Request, held: Tab) -> Iterator[Updates]:
+        held.answered.pop("scores", None)  # what was drawn makes way for growing texts, also if it comes back
         for view in sample(read(held), services, request.session_hash or ""):
             updates: Updates = {
                 form.drawing: view.drawing,
@@ -578,7 +572,7 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
 
     outputs = [form.drawing, form.sample_note, form.sample, form.cancel, *form.outputs]
     sampled = gr.on(
-        [form.sample.click, sample_now.change],
+        [form.sample.click, form.sample_now.change],
         **sending(form, run),
         outputs=outputs,
         concurrency_limit=4,
@@ -586,7 +580,7 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
         **PRIVATE,
     )
 
-    then_score(sampled)
+    form.then_score(sampled)
     wire_cancel(form.cancel, services.sampling)
 
 
@@ -596,7 +590,7 @@ def _wire_sampling(form: Form, services: Services, sample_now: gr.State, then_sc
 def opening_outputs(form: Form) -> list[Any]:
     """Return what ``opening`` sets."""
     share, rewards = form.share, form.rewards
-    drawn = [form.drawing, form.strip, form.pattern_note, form.credit_note, rewards.watch, rewards.said]
+    drawn = [form.drawing, form.checks.strip, form.pattern_note, form.credit_note, rewards.watch, rewards.said]
     return [*drawn, share.kept, share.problem, form.isolation_note, *form.outputs]
 
 
@@ -617,7 +611,7 @@ def opening(
     updates: Updates = {
         form.rewards.said: said,
         form.drawing: view.drawing or message(empty=""),
-        form.strip: view.preflight,
+        form.checks.strip: view.preflight,
         form.pattern_note: _pattern_value(draft, view),
         form.credit_note: note_value(view.note),
         form.rewards.watch: watch,
@@ -627,6 +621,7 @@ def opening(
     if restored is not None:
         problems = Note("; ".join(restored.problems), level="warning") if restored.problems else None
         updates |= shown(form, before, draft) | {form.share.problem: note_value(problems)}
+    before.tab.answered["scores"] = draft
     for path in POLICIES:
         updates[form.bound[path]] = gr.update(value=draft.value(path), **policies_offered(services, path))
     return draft, updates

@@ -66,14 +66,14 @@ def build_door() -> SimpleNamespace:
 class DoorEvents:
     """What the box does, and what is known of the opened file, drawn anew whenever another one is.
 
-    ``wanted`` and ``opened`` change with each file that is asked for and read, ``sampling`` where answers
-    are sampled at once. Of each tab, ``place`` is the group on screen, ``places`` where each listed disagreement is.
+    ``wanted`` and ``opened`` change with each file that is asked for and read. Of each tab, ``place`` is the group on
+    screen, ``places`` where each listed disagreement is.
     """
 
-    def __init__(self, form: Form, services: Services, then_score: Callable[[Any], None], sample_now: gr.State) -> None:
+    def __init__(self, form: Form, services: Services) -> None:
         door = form.door
-        self.door, self.form, self.services, self.then_score = door, form, services, then_score
-        self.wanted, self.opened, self.sampling = gr.State(""), gr.State(""), sample_now
+        self.door, self.form, self.services = door, form, services
+        self.wanted, self.opened = gr.State(""), gr.State("")
         self.place: Recent[str, int] = Recent(KEPT_FILES)
         self.places: Recent[str, Sequence[tuple[int, int]]] = Recent(KEPT_FILES)
         self.asks: Recent[str, handlers.Ask] = Recent(KEPT_FILES)
@@ -84,8 +84,8 @@ class DoorEvents:
         # What follows stands outside of what is drawn anew, which would take its own events with it.
         shows = self.wanted.change(
             self._open, None, [door.note, door.cancel, self.opened, form.drawing], concurrency_limit=2, **PRIVATE
-        ).then(self._show, form.inputs, [door.note, sample_now, form.drawing, *form.outputs], **QUEUED)
-        then_score(shows)
+        ).then(self._show, form.inputs, [door.note, form.sample_now, form.drawing, *form.outputs], **QUEUED)
+        form.then_score(shows)
         with door.details:
             gr.render(inputs=self.opened, triggers=[self.opened.change])(self._details)
 
@@ -134,7 +134,7 @@ class DoorEvents:
         after = handlers.with_opened(before, opening)
         what = "Rewards" if after.pattern() == before.pattern() else "Pattern, rewards"
         undo = "Added the file's rewards" if opening.rewards else f"{what} and scheme set for this file"
-        now = {self.sampling: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
+        now = {self.form.sample_now: secrets.token_hex(8)} if handlers.samples_at_once(after, opening) else {}
         return shown(self.form, before, after, undo=undo) | now
 
     # ── what is known of the file ────────────────────────────────────────────────────────────────────────────────
@@ -209,13 +209,13 @@ class DoorEvents:
             return step
 
         for button, by in ((previous, -1), (following, 1)):
-            self.then_score(button.click(move(by), form.inputs, outputs, **QUEUED))
+            self.form.then_score(button.click(move(by), form.inputs, outputs, **QUEUED))
 
         def pick(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
             row = picked_row(event, handlers.MAX_LISTED)
             return gr.skip() if row is None else put(request.session_hash or "", read(*held), row)
 
-        self.then_score(listed.apply(pick, form.inputs, outputs, **QUEUED))
+        self.form.then_score(listed.apply(pick, form.inputs, outputs, **QUEUED))
         if LABELS & handlers.columns_of(imported):
             self._checks(imported, put, outputs)
 
@@ -249,4 +249,4 @@ class DoorEvents:
             group, rollout = places[row]
             return put(tab, read(*held), group, said=f"{group + 1:,}, rollout {rollout + 1}")
 
-        self.then_score(worst.apply(follow, form.inputs, outputs, **QUEUED))
+        self.form.then_score(worst.apply(follow, form.inputs, outputs, **QUEUED))

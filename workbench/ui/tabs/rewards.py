@@ -8,7 +8,7 @@ What rewards returned is one message, ``said``.
 A reward model, a judge, a belief, step values and a file have a form there; its event ``submit`` loads, asks or
 estimates and answers with a row, which the script puts into its list.
 
-Rewards are tried by exploit probes and in the clinic, in panels above the group.
+What is on screen is checked in one panel below the facts: on new prompts, by cheating edits, and by the clinic.
 """
 
 from __future__ import annotations
@@ -20,10 +20,20 @@ from typing import Any
 
 import gradio as gr
 
+from workbench.assets import EMBEDDED
 from workbench.rewards.watch import CallTimes
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards as handlers
-from workbench.ui.handlers.checks import pair, probe_demo, probe_setup
+from workbench.ui.handlers.checks import (
+    PREFLIGHT_PROMPTS,
+    open_prompt,
+    pair,
+    probe_demo,
+    probe_setup,
+    run_preflight,
+    sample_beside,
+    try_clinic,
+)
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.scoring import ScoringView, View, message
 from workbench.ui.handlers.session import Services, Works
@@ -32,6 +42,7 @@ from workbench.ui.tabs.form import (
     Form,
     Updates,
     drawn,
+    field,
     note,
     note_value,
     read,
@@ -107,53 +118,75 @@ def said_values(
     return gr.skip() if watched is None else message(**handlers.watch_payload(watched)), json.dumps(said)
 
 
-def build_probes(services: Services) -> SimpleNamespace:
-    """A folded panel above the group: buttons, and what each edit gains."""
-    with gr.Accordion("Exploit probes: would a cheating answer earn more?", open=False, elem_id="probes"):
-        with gr.Row(elem_classes=["fields"]):
-            go = gr.Button("Probe this group", elem_id="probe", min_width=0)
-            cancel = gr.Button("Cancel", elem_id="probe-cancel", min_width=0, interactive=False)
-            demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0)
-        said = note("probe-note")
-        table = drawn("probe-table", "probes", server_functions=served([pair], services))
-    return SimpleNamespace(go=go, cancel=cancel, demo=demo, note=said, findings=table)
+Look = Callable[..., Iterator[View]]
+"""What a check does: of the draft, what its own fields hold, the services and the tab."""
 
 
-def wire_probes(form: Form, services: Services, then_score: Callable[[Any], None]) -> None:
-    wire_findings(form.probes, form, services, probe_setup, services.probing)
+def build_checks(services: Services) -> SimpleNamespace:
+    """One panel of checks, and one for another policy's answers; scripts put both below the facts (``inspect.js``)."""
+    # Columns and no accordions, which would make what is in them only once they are opened.
+    with gr.Column(elem_id="check-setup", elem_classes=["panel"], min_width=0):
+        drawn("check-title", "panelTitle", constant="Check this setup")
+        strip = drawn("preflight-strip", "strip")
+        text = f"{PREFLIGHT_PROMPTS} new prompts: what a run would find before it has learnt. A click opens a prompt."
+        preflight = _check("preflight", "Sample them", text, "findings")
+        text = "Cheating edits: would an answer earn more with padding, a repeated step, an empty one?"
+        probes = _check("probe", "Probe this group", text, "probes", server_functions=served([pair], services))
+        with probes.row:
+            probes.demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0, elem_classes=["small"])
+        text = "The rewards: right, wrong and odd answers that are made up for them; what do they get wrong?"
+        clinic = _check("clinic", "Try the rewards", text, "clinic")
+    with gr.Column(elem_id="beside", elem_classes=["panel"], min_width=0):
+        drawn("beside-title", "panelTitle", constant="Beside another policy")
+        other = field(
+            "beside-policy", str, "Policy; empty: the one that the run of this one began with", "",
+            choices=[("", ""), *EMBEDDED], allow_custom_value=True,
+        )  # fmt: skip
+        text = "The same prompt and seed, sampled from another policy and scored by the same rewards."
+        beside = _check("beside-it", "Sample it too", text, "sides")
+    return SimpleNamespace(strip=strip, preflight=preflight, probes=probes, clinic=clinic, beside=beside, other=other)
+
+
+def _check(name: str, button: str, text: str, script: str, **options: Any) -> SimpleNamespace:
+    """A part of the panel: what it looks at, its buttons, and what it found."""
+    with gr.Row(elem_classes=["fields", "check"]) as row:
+        gr.HTML(f"<p>{text}</p>", apply_default_css=False)
+        go = gr.Button(button, elem_id=name, min_width=0, elem_classes=["small"])
+        cancel = gr.Button("Cancel", elem_id=f"{name}-cancel", min_width=0, interactive=False, elem_classes=["small"])
+    said = note(f"{name}-note")
+    return SimpleNamespace(row=row, go=go, cancel=cancel, note=said, findings=drawn(f"{name}-found", script, **options))
+
+
+def wire_checks(form: Form, services: Services) -> None:
+    checks = form.checks
+
+    def wire(part: SimpleNamespace, look: Look, works: Works, *more: Any) -> None:
+        """Let the part's button ``look``, and its other one cancel that."""
+
+        def run(request: gr.Request, tab: Tab, *given: Any) -> Iterator[list[Any]]:
+            for view in look(read(tab), *given, services, request.session_hash or ""):
+                yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
+
+        outputs = [part.findings, part.note, part.go, part.cancel]
+        sends = sending(form, run, more=more)
+        part.go.click(**sends, outputs=outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
+        wire_cancel(part.cancel, works, services.judges)
+
+    wire(checks.preflight, run_preflight, services.preflight)
+    wire(checks.probes, probe_setup, services.probing)
+    wire(checks.clinic, try_clinic, services.clinic)
+    wire(checks.beside, sample_beside, services.beside, checks.other)
 
     def demo(tab: Tab) -> Updates:
         draft = read(tab)
         loaded, said = probe_demo(draft)
         return shown(form, draft, loaded, undo=said.text)
 
-    then_score(form.probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
+    form.then_score(checks.probes.demo.click(demo, form.inputs, form.outputs, queue=False, **PRIVATE))
 
+    def opened(request: gr.Request, event: gr.EventData, tab: Tab) -> Any:
+        draft = read(tab)
+        after = open_prompt(draft, services, request.session_hash or "", event._data.get("place"))
+        return gr.skip() if after is None else shown(form, draft, after)
 
-def build_clinic() -> SimpleNamespace:
-    """A folded panel above the group: a button that tries the rewards, its cancel, and what they get wrong."""
-    with gr.Accordion("Reward clinic: what do the rewards get wrong?", open=False, elem_id="clinic"):
-        with gr.Row(elem_classes=["fields"]):
-            go = gr.Button("Try the rewards", elem_id="clinic-go", min_width=0)
-            cancel = gr.Button("Cancel", elem_id="clinic-cancel", min_width=0, interactive=False)
-        said = note("clinic-note")
-        findings = drawn("clinic-table", "clinic")
-    return SimpleNamespace(go=go, cancel=cancel, note=said, findings=findings)
-
-
-def wire_findings(
-    widgets: SimpleNamespace,
-    form: Form,
-    services: Services,
-    look: Callable[[PageState, Services, str], Iterator[View]],
-    works: Works,
-) -> None:
-    """Let the button ``look``, and cancel it among ``works``."""
-
-    def run(request: gr.Request, tab: Tab) -> Iterator[list[Any]]:
-        for view in look(read(tab), services, request.session_hash or ""):
-            yield [view.drawing, note_value(view.note), *start_and_cancel(view.running)]
-
-    outputs = [widgets.findings, widgets.note, widgets.go, widgets.cancel]
-    widgets.go.click(**sending(form, run), outputs=outputs, concurrency_limit=4, concurrency_id="sampling", **PRIVATE)
-    wire_cancel(widgets.cancel, works, services.judges)
+    form.then_score(checks.preflight.findings.apply(opened, form.inputs, form.outputs, queue=False, **PRIVATE))

@@ -17,13 +17,12 @@ from typing import Any
 import gradio as gr
 
 from workbench.errors import WorkbenchError
-from workbench.training.methods import METHODS
+from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.downloads import FOLDER
 from workbench.ui.handlers import run_follow, run_setup
 from workbench.ui.handlers import runs as handlers
-from workbench.ui.handlers.checks import PREFLIGHT_PROMPTS, run_preflight
 from workbench.ui.handlers.fields import DATA, FIRST, METHOD, RUN_SCHEME, is_used, method_field, method_form, run_form
-from workbench.ui.handlers.group_export import LABELLING
+from workbench.ui.handlers.labels import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import run_as_reward
 from workbench.ui.handlers.run_follow import resume, stop
@@ -31,6 +30,7 @@ from workbench.ui.handlers.run_rollouts import all_rollouts, problems, rollouts,
 from workbench.ui.handlers.runs import inspect_policy, train_on, use_settings
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import take_over
 from workbench.ui.tabs.form import (
     LAST,
     PRIVATE,
@@ -52,8 +52,6 @@ from workbench.ui.tabs.form import (
     shown,
     start_label,
 )
-from workbench.ui.tabs.inspect import InspectEvents
-from workbench.ui.tabs.rewards import wire_findings
 
 RUNS_ASKED = (
     handlers.table,
@@ -79,7 +77,6 @@ def wire_run_actions(
     tabs: gr.Tabs,
     elements: Sequence[gr.HTML],
     services: Services,
-    asks: InspectEvents,
 ) -> None:
     """One event of all ``elements``; its data names the run by what is wanted of it: reward, policy or settings."""
     said, start_note = form.rewards.add_note, form.train.start_note
@@ -105,13 +102,13 @@ def wire_run_actions(
             after, about = action(draft, str(name), services.workspace)
         except WorkbenchError as error:
             return shows | {note: note_value(Note(str(error)))}
-        sampled = {asks.sample: secrets.token_hex(8)} if wanted == "policy" else {}
+        sampled = {form.sample_now: secrets.token_hex(8)} if wanted == "policy" else {}
         undo = "" if about is None else about.text
         return shown(form, draft, after, undo=undo) | {note: ""} | sampled | shows
 
-    outputs = [tabs, said, form.sample_note, start_note, asks.sample, *form.outputs]
+    outputs = [tabs, said, form.sample_note, start_note, form.sample_now, *form.outputs]
     acts = [element.apply for element in elements]
-    asks.then_score(gr.on(acts, act, form.inputs, outputs, concurrency_limit=None, **PRIVATE))
+    form.then_score(gr.on(acts, act, form.inputs, outputs, concurrency_limit=None, **PRIVATE))
 
 
 TRAIN_ASKED = (
@@ -136,20 +133,24 @@ def build_train(form: Form, services: Services) -> None:
             heading("From Inspect")
             inherited = drawn("inherited", "facts")
             heading("Next run")
+            drawn("find-setting", "settings")
             _build_run(form)
+            with gr.Accordion("As YAML", open=False, elem_id="yaml", elem_classes=["fold"]) as yaml:
+                text = gr.Code(
+                    language="yaml", show_label=False, elem_id="yaml-code", interactive=True, max_lines=30, buttons=[]
+                )
+                take_over = gr.Button("Take over this text", elem_id="yaml-take", min_width=0, elem_classes=["small"])
             rows = note("rows-found")
             with gr.Column(elem_classes=["actions"], min_width=0):
                 estimate = drawn("estimate", "facts")
                 with gr.Row(elem_classes=["fields"]):
                     go = gr.Button(start_label(form.first.method), variant="primary", elem_id="start", min_width=0)
-                    preflight = gr.Button(f"Pre-flight ({PREFLIGHT_PROMPTS} prompts)", elem_id="preflight", min_width=0)
-                    cancel = gr.Button("Cancel", elem_id="preflight-cancel", min_width=0, interactive=False)
+                    form.check = gr.Button("Check this setup", elem_id="check", min_width=0)
                 notebook = gr.Button("Notebook code", elem_id="train-notebook", min_width=0, elem_classes=["small"])
                 form.undo_notes.append(note("train-undo-note", classes=["undo"]))
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
-            said, findings = note("preflight-note"), drawn("preflight-findings", "findings")
             asked = [*served((*TRAIN_ASKED, *LABELLING), services.workspace), *served([rollouts], services)]
             charts = json.dumps(run_setup.planned_charts(form.first))
             value = _live_value(None, pressed=False)
@@ -158,7 +159,7 @@ def build_train(form: Form, services: Services) -> None:
         inherited=inherited,
         rows=rows,
         estimate=estimate,
-        preflight=SimpleNamespace(go=preflight, cancel=cancel, note=said, findings=findings),
+        yaml=SimpleNamespace(fold=yaml, text=text, take_over=take_over),
         start=go,
         start_note=start_note,
         notebook=notebook,
@@ -190,10 +191,9 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
     def start(request: gr.Request, tab: Tab) -> list[Any]:
         draft = read(tab)
         run, problem = run_setup.start_run(draft, services)
-        findings = "" if run else gr.skip()  # the run takes their place
-        return [_live_value(run), form_note_value(problem), findings, kept_value(services, draft)]
+        return [_live_value(run), form_note_value(problem), kept_value(services, draft)]
 
-    outputs = [widgets.live, widgets.start_note, widgets.preflight.findings, kept]
+    outputs = [widgets.live, widgets.start_note, kept]
     widgets.start.click(**sending(form, start), outputs=outputs, concurrency_limit=1, **PRIVATE)
 
     code = sending(form, lambda request, tab: run_setup.notebook(read(tab), services))
@@ -201,48 +201,74 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
 
     asks = sending(form, lambda request, tab: form_note_value(run_setup.asked_engine(read(tab))))
     form.engine.ask.click(**asks, outputs=form.engine.note, **PRIVATE)
-    wire_findings(widgets.preflight, form, services, run_preflight, services.preflight)
 
     def describe(request: gr.Request, tab: Tab) -> Updates:
         """What the run takes over from Inspect, what it trains on, and what it would take or what keeps it from it."""
         is_last = tab.asks("run")  # first: whatever is the last has then read the newest
-        draft = read(tab)
-        checked = gr.update(visible=run_setup.samples(draft))
+        draft = tab.answered["run"] = read(tab)
         updates = {
             widgets.inherited: facts_value(run_setup.inherited(draft)),
             widgets.rows: note_value(run_setup.rows_found(draft)),
-            widgets.estimate: facts_value(run_setup.estimated(draft, services)),
+            widgets.estimate: facts_value(run_setup.estimated(draft, services, tab.watched)),
             widgets.live: gr.update(charts=json.dumps(run_setup.planned_charts(draft))),
-            widgets.preflight.go: checked,
-            widgets.preflight.cancel: checked,
+            form.check: gr.update(visible=run_setup.samples(draft)),
         }
         return updates if is_last() else {}
 
     # The end of the run that was watched tells its pace.
-    outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.live]
-    outputs += [widgets.preflight.go, widgets.preflight.cancel]
+    outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.live, form.check]
     gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
+
+    def watch(request: gr.Request, event: gr.EventData, tab: Tab) -> Updates:
+        tab.watched = str(event._data.get("run") or "")
+        return describe(request, tab)
+
+    widgets.live.select(watch, form.inputs, outputs, **LAST)
+    _wire_yaml(form)
 
     def answer(request: gr.Request, tab: Tab, before: PageState) -> Updates:
         # The note is of what Start was refused for before.
         return {**describe(request, tab), kept: kept_value(services, read(tab)), widgets.start_note: ""}
 
     answered = [*outputs, kept, widgets.start_note]
-    on_change(form, [path for path in form.bound if path not in (METHOD, *form.inspected)], answer, answered)
+    on_change(form, [path for path in form.bound if path not in (METHOD, *form.inspected)], "run", answer, answered)
 
     def choose(request: gr.Request, tab: Tab, method: str) -> Any:
         before = tab.draft
         if not tab.choose(METHOD, method):
             return gr.skip()
-        return answer(request, tab, before) | method_view(form, method) | {form.seen: str(tab.replaced)}
+        return answer(request, tab, before) | method_view(form, method)
 
     shown_by = [
-        form.seen,
         widgets.start,
         *form.methods.values(),
         *(form.bound[path] for path in (METHOD, *DATA, RUN_SCHEME)),
     ]
     form.bound[METHOD].input(choose, [form.draft, form.bound[METHOD]], [*answered, *shown_by], **LAST)
+
+
+def _wire_yaml(form: Form) -> None:
+    """The run that Start would start as a text that can be edited, and taken over by the form."""
+    yaml = form.train.yaml
+
+    def written(request: gr.Request, tab: Tab) -> Updates:
+        try:
+            return {yaml.text: read(tab).config().to_yaml()}
+        except WorkbenchError as error:
+            return {form.train.start_note: form_note_value(Note(str(error)))}
+
+    def taken(tab: Tab, text: str) -> Updates:
+        draft = read(tab)
+        try:
+            after, said = take_over(draft, "the text", RunConfig.from_yaml(text))
+        except WorkbenchError as error:
+            return {form.train.start_note: form_note_value(Note(str(error)))}
+        return shown(form, draft, after, undo=said.text) | {form.train.start_note: ""}
+
+    outputs = [yaml.text, form.train.start_note]
+    yaml.fold.expand(**sending(form, written), outputs=outputs, queue=False, **PRIVATE)
+    sets = [form.train.start_note, *form.outputs]
+    form.then_score(yaml.take_over.click(taken, [form.draft, yaml.text], sets, queue=False, **PRIVATE))
 
 
 def _live_value(run: str | None, *, pressed: bool = True) -> str:

@@ -278,6 +278,7 @@ class Train {
     if (!name) return;
     prepare();
     this.describe(name);
+    this.handles.trigger("select", { run: name });
     this.pollNow();
   }
 

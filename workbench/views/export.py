@@ -1,8 +1,7 @@
-"""Export of the group on Inspect: an HTML page, JSON, and CSV tables of steps and tokens; labels by hand of its steps.
+"""A drawn group as files: an HTML page, JSON, and CSV tables of steps and tokens; charts as CSV, too.
 
 Each file is made from the credit that is drawn, so that it holds the very numbers on screen. The picture is made by the
-browser (``share.js``). Knows nothing of how a file gets to whoever asked for it. What arrives to label a step is the
-browser's and is not trusted; ``data.hand_labels`` checks it.
+browser (``share.js``). Knows nothing of how a file gets to whoever asked for it.
 """
 
 from __future__ import annotations
@@ -13,16 +12,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import validate_call
 
-from workbench.data.hand_labels import HandLabelled, HandLabels, Label
-from workbench.errors import WorkbenchError
 from workbench.schema import Credit
-from workbench.ui.payloads import HandLabelsPayload, LabelsFile
 from workbench.views.curves import Chart
 from workbench.views.heatmap import even_shares, heatmap, source_of
 
@@ -187,47 +181,3 @@ def _short(value: float) -> float:
 
 def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
-
-
-MOST_COMPLETIONS = 1024
-"""Of a group whose labels are asked for."""
-
-
-@validate_call
-def labels_of(workspace: Path, prompt: str, completions: Sequence[str]) -> HandLabelsPayload:
-    """The labels of each completion of a group, the error "" where they were read."""
-    labels = HandLabels(workspace)
-    return _answer(labels, [labels.of(prompt, text) for text in completions[:MOST_COMPLETIONS]])
-
-
-@validate_call
-def mark_step(
-    workspace: Path, prompt: str, completion: str, steps: list[tuple[int, int]], k: int, label: Label | None
-) -> HandLabelsPayload:
-    """Label one step; what is answered is its completion's labels, or why there is none."""
-    labels = HandLabels(workspace)
-    try:
-        return _answer(labels, [labels.mark(prompt, completion, steps, k, label)])
-    except WorkbenchError as error:
-        return _answer(labels, [], str(error))
-
-
-@validate_call
-def labels_file(workspace: Path, layout: str) -> LabelsFile:
-    """All labelled completions in one of the layouts, for the page's script to save."""
-    return {"name": f"hand-labels-{layout}.jsonl", "text": HandLabels(workspace).text(layout)}
-
-
-LABELLING = (labels_of, mark_step, labels_file)
-"""What the page's scripts ask of the workspace, on Inspect and on Train: ``LabelServer`` in their types."""
-
-
-def _answer(labels: HandLabels, completions: Sequence[HandLabelled | None], error: str = "") -> HandLabelsPayload:
-    return {
-        "completions": [
-            [{"start": start, "end": end, "label": label} for start, end, label in labelled.labels] if labelled else []
-            for labelled in completions
-        ],
-        "table": str(labels.table),
-        "error": error,
-    }
