@@ -391,7 +391,7 @@ def test_a_run_names_the_reward_that_tells_no_answers_apart():
     assert (metrics["rewards/always/variance_share"], metrics["rewards/digits/variance_share"]) == (0.0, 1.0)
     assert "rewards/contains_equals/variance_share" not in metrics  # it is alone among those of steps
     row = metrics | {"rewards/always/mean": 0.5}  # which TRL logs
-    assert [(alarm.name, alarm.metrics) for alarm in alarms([row] * 6)] == [
+    assert [(alarm.name, alarm.where) for alarm in alarms([row] * 6)] == [
         ("constant reward", ("rewards/always/frac_zero_std",))
     ]
 
@@ -522,9 +522,9 @@ def test_each_alarm_is_raised_and_asks_for_its_cause(rows, expected):
     found = alarms(rows)
     assert [alarm.name for alarm in found] == [expected]
     assert found[0].text.startswith("check: ")
-    assert "?" not in found[0].what
+    assert "?" not in found[0].meaning
     assert "?" in found[0].advice
-    assert set(found[0].metrics) <= set(rows[0])
+    assert set(found[0].where) <= set(rows[0])
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_phantoms_and_gated_groups_are_counted() -> None:
 def test_a_run_with_such_groups_raises_an_alarm() -> None:
     rows = [{"step": n, "phantom_share": share} for n, share in enumerate([0.0, 0.2, 0.2, 0.1, 0.1, 0.3])]
     [alarm] = [alarm for alarm in alarms(rows) if alarm.name == "phantom advantages"]
-    assert "15%" in alarm.what
+    assert "15%" in alarm.meaning
     assert not [alarm for alarm in alarms(rows[:5]) if alarm.name == "phantom advantages"]
 
 

@@ -410,8 +410,8 @@ def test_alarms_and_corrupt_rows_are_told_at_every_poll(tmp_path):
     later = run_follow.poll(tmp_path, "a", news["cursor"], -1)
     for one in (news, later):
         (alarm,) = one["alarms"]
-        assert alarm["what"].startswith("entropy fell from 1.00 to 0.01")
-        assert (alarm["metrics"], alarm["change"]) == (("entropy",), "half the learning rate")
+        assert alarm["meaning"].startswith("entropy fell from 1.00 to 0.01")
+        assert (alarm["where"], alarm["change"]) == (("entropy",), "half the learning rate")
         assert abs(alarm["since"] - 30) <= 1
         (warning,) = one["warnings"]
         assert warning.startswith("skipped metrics.jsonl, line 62: ")

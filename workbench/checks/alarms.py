@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.checks.findings import Finding
 from workbench.config.policy import OptimiserSection
 from workbench.rewards.watch import DROWNED
 from workbench.schema.numbers import differ
@@ -46,27 +47,6 @@ FLOOR_ENTROPY = 0.05
 
 LOSS_GAP = 1e-4
 """How far an engine's loss of a token may be from its advantage: float32 in two libraries is 1e-5."""
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """``name`` is short and stable; ``text`` is "check: what; cause? advice"; ``metrics`` are the curves to look at.
-
-    ``since`` is the training step from which the first of them has been as it is, None where the rows do not tell.
-    """
-
-    name: str
-    text: str
-    metrics: tuple[str, ...]
-    since: int | None = None
-
-    @property
-    def what(self) -> str:
-        return self.text.removeprefix("check: ").partition("; ")[0]
-
-    @property
-    def advice(self) -> str:
-        return self.text.partition("; ")[2]
 
 
 @dataclass(frozen=True)
@@ -136,14 +116,22 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def alarms(rows: Rows, first: Rows = ()) -> list[Alarm]:
+def alarms(rows: Rows, first: Rows = ()) -> list[Finding]:
     """Everything in a run's metric rows (oldest first) that is worth a look, but for what follows from a collapse.
 
     ``first`` are rows of the run's beginning, where ``rows`` are the newest ones.
     """
     gone = list(collapsed(rows, first))
-    checks = [not_finite] if gone else ALARMS.values()
-    return [*gone, *(replace(one, since=_since(rows, one.metrics[0])) for check in checks for one in check(rows))]
+    found = (one for check in ([not_finite] if gone else ALARMS.values()) for one in check(rows))
+    every = [*gone, *(replace(one, since=_since(rows, one.where[0])) for one in found)]
+    last = [_values((*first, *rows), one.where[0])[-1:] for one in every]
+    values = ["".join(f"{value:.3g}" for value in of) for of in last]
+    return [replace(one, value=one.value or value) for one, value in zip(every, values, strict=True)]
+
+
+def _alarm(name: str, what: str, advice: str, metrics: tuple[str, ...], since: int | None = None) -> Finding:
+    """Return an alarm: ``advice`` asks for the cause and says what to do, ``metrics`` are the curves to look at."""
+    return Finding(name, "check", "", what, advice, metrics, since)
 
 
 def _since(rows: Rows, metric: str) -> int | None:
@@ -159,7 +147,7 @@ def _since(rows: Rows, metric: str) -> int | None:
     return int(logged[away[-1] + 1 + LEAST_SAME // 2][0])
 
 
-def collapsed(rows: Rows, first: Rows = ()) -> Iterator[Alarm]:
+def collapsed(rows: Rows, first: Rows = ()) -> Iterator[Finding]:
     """In the last rows no answer ends, or none has a step, and all to a prompt score the same, as was not so at first.
 
     A policy that a high rate destroys is so after a few updates, and pattern and rewards fail with it.
@@ -177,48 +165,47 @@ def collapsed(rows: Rows, first: Rows = ()) -> Iterator[Alarm]:
     cause = f"was an update too large (learning rate {rate:g})?"
     if times >= FAR_OFF:
         cause = f"the learning rate of {rate:g} is {times:,.0f} times the default."
-    yield Alarm(
+    yield _alarm(
         "collapsed",
-        f"check: the policy has collapsed: every answer {what} and scores {score:.2g}; {cause} Go on from an earlier "
-        "checkpoint with a lower one",
+        f"the policy has collapsed: every answer {what} and scores {score:.2g}",
+        f"{cause} Go on from an earlier checkpoint with a lower one",
         ("completions/mean_length", "step_reward"),
         None if first and sampled[since] is rows[0] else sampled[since].get("step"),  # rows before it are missing
     )
 
 
-def steps_without_accuracy(rows: Rows) -> Iterator[Alarm]:
+def steps_without_accuracy(rows: Rows) -> Iterator[Finding]:
     """Steps per answer rise and accuracy does not: the policy may be splitting steps for their bonus."""
     steps, accuracy = trend(rows, "steps_per_answer"), trend(rows, "accuracy/train")
     if steps and accuracy and steps.rose and not accuracy.rose:
         length = trend(rows, "completions/mean_length")
         tokens = "" if length is None else f" ({length.before / steps.before:.0f} tokens a step before, "
         tokens += "" if length is None else f"{length.after / steps.after:.0f} now)"
-        yield Alarm(
+        yield _alarm(
             "steps without accuracy",
-            f"check: steps per answer rose {steps.between('.1f')} while the batch's accuracy went "
-            f"{accuracy.between('.0%')}; are steps split for their bonus{tokens}? Probe the scheme with 'split a "
-            "step', or try mean_suffix",
+            f"steps per answer rose {steps.between('.1f')} while the batch's accuracy went {accuracy.between('.0%')}",
+            f"are steps split for their bonus{tokens}? Probe the scheme with 'split a step', or try mean_suffix",
             ("steps_per_answer", "accuracy/train"),
         )
 
 
-def reward_without_accuracy(rows: Rows) -> Iterator[Alarm]:
+def reward_without_accuracy(rows: Rows) -> Iterator[Finding]:
     """A reward function's mean rises by a fifth and accuracy does not: what is paid for may not be what is wanted."""
     accuracy = trend(rows, "accuracy/train")
     for name, course in _reward_trends(rows).items():
         much = course.after - course.before > 2 * EFFECT * max(abs(course.before), abs(course.after))
         if accuracy and course.rose and much and accuracy.after <= accuracy.before:
-            yield Alarm(
+            yield _alarm(
                 "reward without accuracy",
-                f"check: {_short(name)} rose {course.between('.2f')} while the batch's accuracy went "
-                f"{accuracy.between('.0%')}; does it pay for something that right answers need not have? Look at the "
-                "rollouts that gained most",
+                f"{_short(name)} rose {course.between('.2f')} while the batch's accuracy went "
+                f"{accuracy.between('.0%')}",
+                "does it pay for something that right answers need not have? Look at the rollouts that gained most",
                 (name, "accuracy/train"),
             )
             return
 
 
-def accuracy_fell(rows: Rows) -> Iterator[Alarm]:
+def accuracy_fell(rows: Rows) -> Iterator[Finding]:
     """Accuracy falls to two fifths of what it was, or is gone: the steps are too large, or something else is paid for.
 
     A policy that a high rate destroys does so in a few rows, which are no trend: what it began with counts, too.
@@ -233,9 +220,10 @@ def accuracy_fell(rows: Rows) -> Iterator[Alarm]:
         return
     if gone and began > accuracy.before:
         accuracy = replace(accuracy, before=began, steps=())
-    yield Alarm(
+    yield _alarm(
         "accuracy fell",
-        f"check: the batch's accuracy fell {accuracy.between('.0%')}; is the learning rate too high"
+        f"the batch's accuracy fell {accuracy.between('.0%')}",
+        f"is the learning rate too high"
         f"{_beside(rows, 'kl/k3', 'KL to the reference')}, or do the rewards pay for something else"
         f"{_beside(rows, 'reward', 'mean reward')}? Lower the rate, look at rollouts that gained, or go on from an "
         "earlier checkpoint",
@@ -243,7 +231,7 @@ def accuracy_fell(rows: Rows) -> Iterator[Alarm]:
     )
 
 
-def nothing_learnt(rows: Rows) -> Iterator[Alarm]:
+def nothing_learnt(rows: Rows) -> Iterator[Finding]:
     """Since the run began no reward rose and accuracy hardly can have, though groups have spread.
 
     What accuracy's own error leaves open, entropy decides, which is measured more closely: who learns moves it.
@@ -261,9 +249,10 @@ def nothing_learnt(rows: Rows) -> Iterator[Alarm]:
     if not any(risen.rose for risen in _reward_trends(rows, window=None).values()):
         kl = trend(rows, "kl/k3")
         held = "" if kl is None else f", or does beta hold it (KL to the reference {kl.after:.1g})"
-        yield Alarm(
+        yield _alarm(
             "nothing learnt",
-            f"check: since the first rows the batch's accuracy went {accuracy.between('.0%')} and no reward rose; is "
+            f"since the first rows the batch's accuracy went {accuracy.between('.0%')} and no reward rose",
+            f"is "
             f"the learning rate too low{_beside(rows, 'entropy', 'entropy')}, do the rewards tell few answers apart"
             f"{_beside(rows, 'zero_spread_share', 'groups without spread', '.0%')}{held}?",
             ("accuracy/train", *(() if kl is None else ("kl/k3",))),
@@ -275,7 +264,7 @@ def _reward_trends(rows: Rows, window: int | None = WINDOW) -> dict[str, Trend]:
     return {name: course for name in names if (course := trend(rows, name, window=window)) is not None}
 
 
-def rewards_apart(rows: Rows) -> Iterator[Alarm]:
+def rewards_apart(rows: Rows) -> Iterator[Finding]:
     """One reward function rises while another falls: the policy may be trading one for the other.
 
     Where the one that falls is watched and the other trained on, what is paid for may not be what is wanted.
@@ -293,11 +282,12 @@ def rewards_apart(rows: Rows) -> Iterator[Alarm]:
                     f"does {_short(up)} pay for what {_short(down)} does not want"
                     f"{_beside(rows, metric, 'their correlation')}? Look at rollouts that gained"
                 )
-            yield Alarm(
+            yield _alarm(
                 "watched reward fell" if only_watched else "rewards apart",
-                f"check: {_short(up)} rose from {trends[up].before:.2f} to {trends[up].after:.2f} while "
+                f"{_short(up)} rose from {trends[up].before:.2f} to {trends[up].after:.2f} while "
                 f"{_short(down)}{', which is not trained on,' if only_watched else ''} fell from "
-                f"{trends[down].before:.2f} to {trends[down].after:.2f}; {advice}",
+                f"{trends[down].before:.2f} to {trends[down].after:.2f}",
+                advice,
                 (up, down),
             )
 
@@ -306,20 +296,21 @@ def _short(metric: str) -> str:
     return metric.removeprefix("rewards/").rpartition("/")[0]
 
 
-def length_drift(rows: Rows) -> Iterator[Alarm]:
+def length_drift(rows: Rows) -> Iterator[Finding]:
     """Completions became a third longer, or a quarter shorter."""
     length = trend(rows, "completions/mean_length")
     if length and length.moved and length.before and not 0.75 < length.after / length.before < 4 / 3:
-        yield Alarm(
+        yield _alarm(
             "length drift",
-            f"check: the mean completion went from {length.before:.0f} to {length.after:.0f} tokens; does a reward pay "
+            f"the mean completion went from {length.before:.0f} to {length.after:.0f} tokens",
+            f"does a reward pay "
             "for length (pre-flight shows the correlation), or the way in which the loss averages over "
             f"tokens{_beside(rows, 'completions/clipped_ratio', 'cut off at the limit', '.0%')}?",
             ("completions/mean_length",),
         )
 
 
-def entropy_collapse(rows: Rows) -> Iterator[Alarm]:
+def entropy_collapse(rows: Rows) -> Iterator[Finding]:
     """Entropy fell to a quarter within the window, or lies below 0.05 nats after a fall, and accuracy did not rise.
 
     A policy that learns grows sure; one that grows sure without getting better has stopped looking.
@@ -331,45 +322,47 @@ def entropy_collapse(rows: Rows) -> Iterator[Alarm]:
     low = entropy.after < FLOOR_ENTROPY and entropy.after < began / 4
     before = max(entropy.before, began) if low else entropy.before
     if low or (entropy.fell and entropy.after <= entropy.before / 4):
-        yield Alarm(
+        yield _alarm(
             "entropy collapse",
-            f"check: entropy fell from {before:.2f} to {entropy.after:.2f} nats a token; do answers to a prompt still "
+            f"entropy fell from {before:.2f} to {entropy.after:.2f} nats a token",
+            f"do answers to a prompt still "
             f"differ{_beside(rows, 'zero_spread_share', 'groups without spread', '.0%')}? Lower the learning rate, "
             "raise epsilon_high or the temperature, or set beta",
             ("entropy",),
         )
 
 
-def no_spread(rows: Rows) -> Iterator[Alarm]:
+def no_spread(rows: Rows) -> Iterator[Finding]:
     """Over the last third of the window most groups had no spread and taught nothing, by more than chance."""
     share = trend(rows, "zero_spread_share")
     if share and share.surely_over(0.5):
         right = _values(rows, "accuracy/train")[-LEAST_SAME:]
         level = sum(right) / len(right) if right else 0.5
         cause = "too easy" if level > 1 - LEARNT else "too hard" if level < LEARNT else "too easy or too hard"
-        yield Alarm(
+        yield _alarm(
             "zero spread",
-            f"check: in {share.after:.0%} of the groups every answer gets the same reward, so they teach nothing; are "
-            f"the prompts {cause}{_beside(rows, 'accuracy/train', 'accuracy', '.0%')}, or the rewards too coarse?",
+            f"in {share.after:.0%} of the groups every answer gets the same reward, so they teach nothing",
+            f"are the prompts {cause}{_beside(rows, 'accuracy/train', 'accuracy', '.0%')}, or the rewards too coarse?",
             ("zero_spread_share",),
         )
 
 
-def phantoms(rows: Rows) -> Iterator[Alarm]:
+def phantoms(rows: Rows) -> Iterator[Finding]:
     """In more than a tenth of the last rows' groups no answer was right and another outcome reward decided alone."""
     shares = _values(rows, "phantom_share")[-LEAST_SAME:]
     if len(shares) == LEAST_SAME and sum(shares) / LEAST_SAME > PHANTOM:
-        yield Alarm(
+        yield _alarm(
             "phantom advantages",
-            f"check: in {sum(shares) / LEAST_SAME:.0%} of the groups no answer is right, yet they train at full size "
-            "on what else differs, length or form say; is that meant"
+            f"in {sum(shares) / LEAST_SAME:.0%} of the groups no answer is right, yet they train at full size "
+            "on what else differs, length or form say",
+            f"is that meant"
             f"{_beside(rows, 'accuracy/train', 'accuracy', '.0%')}? Set credit.gate to outcome, with a reward that "
             "judges answers (answer_correctness, with weight 0 to watch it only)",
             ("phantom_share", "accuracy/train"),
         )
 
 
-def not_finite(rows: Rows) -> Iterator[Alarm]:
+def not_finite(rows: Rows) -> Iterator[Finding]:
     """The loss or the gradient is no number: the weights are lost from there on."""
     for row, name in product(rows, ("loss", "grad_norm")):
         value = row.get("not_finite", {}).get(name, row.get(name))
@@ -381,45 +374,46 @@ def not_finite(rows: Rows) -> Iterator[Alarm]:
                 f"was an update too large{norm}? Go on from an earlier checkpoint with a lower learning rate, or "
                 "max_grad_norm"
             )
-            yield Alarm("not a number", f"check: {name} is {value}{at}; {advice}", (name,))
+            yield Finding("not a number", "check", str(value), f"{name} is {value}{at}", advice, (name,))
             return
 
 
-def nothing_split(rows: Rows) -> Iterator[Alarm]:
+def nothing_split(rows: Rows) -> Iterator[Finding]:
     """The pattern finds nothing in any answer, or nearly every token is a step."""
     last = next((row for row in reversed(rows) if "no_match_share" in row), {})
     steps, tokens = last.get("steps_per_answer", 0.0), last.get("completions/mean_length", 0.0)
     if last and min(_values(rows, "no_match_share")[-LEAST_SAME:]) == 1:
-        yield Alarm(
+        yield _alarm(
             "step pattern",
-            "check: the step pattern finds nothing in any answer: each is one step, as under outcome credit; are steps "
-            "written otherwise? Try all presets on Inspect: it lists what each finds",
+            "the step pattern finds nothing in any answer: each is one step, as under outcome credit",
+            "are steps written otherwise? Try all presets on Inspect: it lists what each finds",
             ("steps_per_answer", "no_match_share"),
         )
     elif steps > 1 and 2 * steps >= tokens > 0:
-        yield Alarm(
+        yield _alarm(
             "step pattern",
-            f"check: {steps:.0f} steps in an answer of {tokens:.0f} tokens; does the step pattern cut inside words? "
-            "Try another on Inspect",
+            f"{steps:.0f} steps in an answer of {tokens:.0f} tokens",
+            "does the step pattern cut inside words? Try another on Inspect",
             ("steps_per_answer", "no_match_share"),
         )
 
 
-def answers_unsplit(rows: Rows) -> Iterator[Alarm]:
+def answers_unsplit(rows: Rows) -> Iterator[Finding]:
     """Some answers of the last rows had too many steps, or took too long: they stay whole and unscored."""
     shares = _values(rows, "unsplit_share")
     if any(shares):
-        yield Alarm(
+        yield _alarm(
             "answers unsplit",
-            f"check: {sum(shares) / len(shares):.1%} of the answers stayed unsplit and unscored, since the pattern "
-            "found over 1,000 steps in them or took too long; do they run on"
+            f"{sum(shares) / len(shares):.1%} of the answers stayed unsplit and unscored, since the pattern "
+            "found over 1,000 steps in them or took too long",
+            f"do they run on"
             f"{_beside(rows, 'completions/clipped_ratio', 'cut off at the limit', '.0%')}? If not, choose a pattern "
             "that finds fewer steps",
             ("unsplit_share",),
         )
 
 
-def constant_reward(rows: Rows) -> Iterator[Alarm]:
+def constant_reward(rows: Rows) -> Iterator[Finding]:
     """A reward function told no answers of a prompt apart: in 18 rows, or in the first 6 with one and the same score.
 
     Where every completion was cut off, that is named as what may be the cause.
@@ -432,33 +426,37 @@ def constant_reward(rows: Rows) -> Iterator[Alarm]:
         same = len(means) == len(shares) and not differ(min(means), max(means))
         if min(shares) == 1 and len(shares) >= (LEAST_SAME if same else LEAST):
             gave = f"{means[-1]:.3g} for every completion" if same else "the same for all completions of a prompt"
-            text = f"check: {_short(metric)} gave {gave} in {len(shares)} rows, so it teaches nothing; {advice}"
-            yield Alarm("constant reward", text, (metric,))
-
-
-def unscored_reward(rows: Rows) -> Iterator[Alarm]:
-    """Over the last third of the window a reward function gave no score to more than nine in ten."""
-    for metric in _rewards_with("unscored_share", rows):
-        share = trend(rows, metric)
-        if share and share.surely_over(MOSTLY_UNSCORED):
-            yield Alarm(
-                "unscored",
-                f"check: {_short(metric)} left {share.after:.0%} of what it looks at unscored; does it find the "
-                "columns and the format it expects? Its editor on Inspect shows what it returns",
+            yield _alarm(
+                "constant reward",
+                f"{_short(metric)} gave {gave} in {len(shares)} rows, so it teaches nothing",
+                advice,
                 (metric,),
             )
 
 
-def drowned_reward(rows: Rows) -> Iterator[Alarm]:
+def unscored_reward(rows: Rows) -> Iterator[Finding]:
+    """Over the last third of the window a reward function gave no score to more than nine in ten."""
+    for metric in _rewards_with("unscored_share", rows):
+        share = trend(rows, metric)
+        if share and share.surely_over(MOSTLY_UNSCORED):
+            yield _alarm(
+                "unscored",
+                f"{_short(metric)} left {share.after:.0%} of what it looks at unscored",
+                "does it find the columns and the format it expects? Its editor on Inspect shows what it returns",
+                (metric,),
+            )
+
+
+def drowned_reward(rows: Rows) -> Iterator[Finding]:
     """A reward function tells the answers of most groups apart and is under a twentieth of what the sum differs by."""
     for metric in _rewards_with("variance_share", rows):
         part, equal = trend(rows, metric), trend(rows, f"rewards/{_short(metric)}/frac_zero_std")
         if part and equal and part.surely_under(DROWNED) and equal.surely_under(0.5):
-            yield Alarm(
+            yield _alarm(
                 "reward drowned",
-                f"check: {_short(metric)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of "
-                "what the summed rewards differ by; is it meant to count so little? Raise its weight, or set "
-                "credit.each_reward",
+                f"{_short(metric)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of "
+                "what the summed rewards differ by",
+                "is it meant to count so little? Raise its weight, or set credit.each_reward",
                 (metric,),
             )
 
@@ -470,52 +468,52 @@ WRONGED = {
 """What may help where answers, or steps, are pushed against the verdict."""
 
 
-def wronged(rows: Rows) -> Iterator[Alarm]:
+def wronged(rows: Rows) -> Iterator[Finding]:
     """Over the last third of the window most right answers (or steps) were pushed down, or wrong ones up more often
     than right ones. Where all are wrong, half of them go up whatever the rewards: that says nothing."""
     for kind, advice in WRONGED.items():
         metrics = f"wronged/right_{kind}", f"wronged/wrong_{kind}"
         down, up = (trend(rows, metric) for metric in metrics)
         if down and down.surely_over(0.5):
-            yield Alarm(
-                f"{kind} wronged", f"check: {down.after:.0%} of the right {kind} are pushed down; {advice}", metrics
-            )
+            yield _alarm(f"{kind} wronged", f"{down.after:.0%} of the right {kind} are pushed down", advice, metrics)
         elif down and up and up.surely_over(1 - down.after):
-            yield Alarm(
+            yield _alarm(
                 f"{kind} wronged",
-                f"check: wrong {kind} are pushed up more often ({up.after:.0%}) than right ones "
-                f"({1 - down.after:.0%}); {advice}",
+                f"wrong {kind} are pushed up more often ({up.after:.0%}) than right ones ({1 - down.after:.0%})",
+                advice,
                 metrics,
             )
 
 
-def truncated(rows: Rows) -> Iterator[Alarm]:
+def truncated(rows: Rows) -> Iterator[Finding]:
     """All completions of the first 6 rows, or most over the last third of the window, were cut off."""
     shares = _values(rows, "completions/clipped_ratio")
     share = trend(rows, "completions/clipped_ratio")
     if (share and share.surely_over(0.5)) or (len(shares) >= LEAST_SAME and min(shares) == 1):
         limit = max(_values(rows, "completions/max_length"), default=0.0)
         longer = f" ({2 * limit:.0f}, say)" if limit else ""
-        yield Alarm(
+        yield _alarm(
             "truncated",
-            f"check: {shares[-1] if share is None else share.after:.0%} of the completions are cut off at "
-            f"{limit:.0f} tokens and what they would have answered is unknown; do they need more, or does nothing end "
+            f"{shares[-1] if share is None else share.after:.0%} of the completions are cut off at "
+            f"{limit:.0f} tokens and what they would have answered is unknown",
+            f"do they need more, or does nothing end "
             f"them{_beside(rows, 'completions/mean_terminated_length', 'tokens of those that end', '.0f')}? Raise "
             f"max_completion_length{longer}, or see in pre-flight whether the end of a turn ends them",
             ("completions/clipped_ratio", "completions/max_length"),
         )
 
 
-def engine_differs(rows: Rows) -> Iterator[Alarm]:
+def engine_differs(rows: Rows) -> Iterator[Finding]:
     """The loss that a server returned for a token is not the advantage that it was sent."""
     gaps = _values(rows, "engine/loss_gap")
     if gaps and gaps[-1] > LOSS_GAP:
         ratio = max(_values(rows, "engine/ratio_gap"), default=0.0)
         cause = "does it sample and train in other precisions" if ratio > LOSS_GAP else "does it divide or mask anew"
-        yield Alarm(
+        yield _alarm(
             "engine differs",
-            f"check: the engine's loss of a token is {gaps[-1]:.2g} from the advantage it was sent, and {LOSS_GAP:g} "
-            f"is rounding; {cause}{_beside(rows, 'engine/ratio_gap', 'its ratios from 1')}? The heatmap shows what was "
+            f"the engine's loss of a token is {gaps[-1]:.2g} from the advantage it was sent, and {LOSS_GAP:g} "
+            f"is rounding",
+            f"{cause}{_beside(rows, 'engine/ratio_gap', 'its ratios from 1')}? The heatmap shows what was "
             "sent, not what it trained on",
             ("engine/loss_gap", "engine/ratio_gap"),
         )
@@ -543,7 +541,7 @@ def _values(rows: Rows, metric: str) -> list[float]:
     return [row[metric] for row in rows[-WINDOW:] if _finite(row.get(metric))]
 
 
-ALARMS: dict[str, Callable[[Rows], Iterator[Alarm]]] = {
+ALARMS: dict[str, Callable[[Rows], Iterator[Finding]]] = {
     "collapsed": collapsed,
     "not a number": not_finite,
     "accuracy fell": accuracy_fell,

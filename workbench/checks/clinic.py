@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.assets import ASSETS, FIRST_GROUP
-from workbench.checks.preflight import Finding, Level, worst_level
+from workbench.checks.findings import Finding, Level, worst_level
 from workbench.checks.probes import probe
 from workbench.credit import credit_groups
 from workbench.errors import ConfigError, RewardTimeout, WorkbenchError, cut
@@ -72,11 +71,78 @@ STRATEGIES = {
     "garbage": "%%% }{ qwrt ][ zxcv %%% 77 ??",
 }
 """What a policy may do, as texts."""
+KINDS: dict[str, tuple[str, Level, str, str]] = {
+    "no score": ("no score", "ok", "it leaves every one of these answers unscored", ""),
+    "constant": ("constant", "stop", "it scores every answer {value}, so it teaches nothing", "see its code"),
+    "text alone": ("chat prompts", "ok", "it works on text prompts alone: {told}", ""),
+    "chat alone": ("chat prompts", "ok", "it works on chat prompts alone: it reads messages, not texts", ""),
+    "wrong sign": (
+        "wrong sign",
+        "stop",
+        "it scores a wrong answer {wrong:.3g} and the right one {right:.3g}",
+        "turn its sign round",
+    ),
+    "state": (
+        "state",
+        "stop",
+        "the same answers scored again get other scores in {value} cases",
+        "keep nothing between calls, and draw no random numbers",
+    ),
+    "order": (
+        "order",
+        "check",
+        "an answer's score depends on the other answers of the batch or on their order",
+        "score each answer by itself",
+    ),
+    "no common form": (
+        "no common form",
+        "stop",
+        "no answer satisfies both {both}",
+        "let both read one form, and ask for it in the prompt",
+    ),
+    "zero weight": ("zero weight", "ok", "{name} has weight 0: it is watched, not trained on", ""),
+    "negative weight": (
+        "wrong sign",
+        "stop",
+        "{name} scores good answers higher and its weight is {value}, so they are pushed down",
+        "give it a positive weight",
+    ),
+    "unscored": (
+        "unscored",
+        "check",
+        "{name} returns None for {value}: training leaves such an answer out, whatever others score",
+        "return 0 for an answer that is wrong, None only where nothing can be said",
+    ),
+    "dominance": (
+        "dominance",
+        "check",
+        "{value} of what the strategies' summed rewards differ by is {name}; the others hardly count",
+        "bring the weights together, or set credit.each_reward",
+    ),
+    "pays": (
+        "{paid} pays",
+        "check",
+        "{paid} earns {value}, a perfect answer {best:.3g}",
+        "compare the answer as a whole",
+    ),
+    "verbose pays": (
+        "verbose pays",
+        "check",
+        "the same answer with sixty sentences of reasoning earns {value} in place of {best:.3g}",
+        "bound what length can earn",
+    ),
+}
+"""Kinds of findings: name, level, meaning and advice, in which facts are filled."""
 LEAST_R = 0.5
 """Correlation of the advantages under two granularities of steps below which the pattern decides."""
 MOST_SHARE = 0.9
 """Share of the summed reward's variance from which one of several functions decides alone."""
 _MOST_ERRORS = 5
+
+
+def _found(kind: str, value: str, **facts: Any) -> Finding:
+    name, level, meaning, advice = KINDS[kind]
+    return Finding(name.format(**facts), level, value, meaning.format(value=value, **facts), advice)
 
 
 @dataclass(frozen=True)
@@ -151,7 +217,7 @@ class ClinicReport:
 
     @property
     def level(self) -> Level:
-        return worst_level([*self.together, *(finding for report in self.rewards for finding in report.findings)])
+        return worst_level(finding for findings in self.suites.values() for finding in findings)
 
     @property
     def headline(self) -> str:
@@ -173,24 +239,12 @@ class ClinicReport:
         """Return the report as plain values."""
         return {"level": self.level, "headline": self.headline, **asdict(self)}
 
-    def to_junit(self) -> str:
-        """Return the report as JUnit's XML: a suite a reward, a failure for each finding that needs a look."""
-        root = ET.Element("testsuites", name="reward clinic")
-        for name, tried, findings in (
-            *((report.name, report.tried, report.findings) for report in self.rewards),
-            ("together", 0, self.together),
-        ):
-            failed = [finding for finding in findings if finding.level != "ok"]
-            count = max(tried + 1, len(findings))
-            suite = ET.SubElement(root, "testsuite", name=name, tests=str(count), failures=str(len(failed)))
-            for finding in findings:
-                case = ET.SubElement(suite, "testcase", classname=name, name=finding.name)
-                if finding.level != "ok":
-                    text = "; ".join(filter(None, (finding.meaning, finding.advice)))
-                    ET.SubElement(case, "failure", message=text, type=finding.level)
-            for n in range(count - len(findings)):
-                ET.SubElement(suite, "testcase", classname=name, name=f"passed {n + 1}")
-        return ET.tostring(root, encoding="unicode", xml_declaration=True)
+    @property
+    def suites(self) -> Mapping[str, Sequence[Finding]]:
+        """Return the findings by reward, and first of each what was tried."""
+        tried = {r.name: Finding("rows", "ok", f"{r.tried}", "answers were tried") for r in self.rewards}
+        by_reward = {report.name: (tried[report.name], *report.findings) for report in self.rewards}
+        return {**by_reward, "together": self.together}
 
 
 LOOKS: Mapping[LooksAt, str] = {
@@ -400,13 +454,10 @@ class _Patient:
         self._rows()
         judged = [score for score in (*scores, *self.board("tags").values()) if score is not None]
         if not judged and not errors and not self.tried:
-            self.say("no score", "ok", "None", "it leaves every one of these answers unscored")
-        elif not self.forms and not self.tried and judged and not differ(min(judged), max(judged)):
-            low = f"{judged[0]:.3g}"
-            if "turn" not in self.reward.signature.parameters:  # these answers have one turn
-                self.say(
-                    "constant", "stop", low, f"it scores every answer {low}, so it teaches nothing", "see its code"
-                )
+            self.findings.append(_found("no score", "None"))
+        of_turns = "turn" in self.reward.signature.parameters  # and these answers have one
+        if judged and not (of_turns or self.forms or self.tried or differ(min(judged), max(judged))):
+            self.findings.append(_found("constant", f"{judged[0]:.3g}"))
         if not self.reward.waits and not self.reward.judges_all:
             self._state(cases)
         if self.reward.kind == "outcome" and not self.chat:
@@ -415,9 +466,9 @@ class _Patient:
             self.chat = False
             if errors or in_chat != scores[:2]:
                 told = next(iter(errors.values()), f"it scores {in_chat} as messages and {scores[:2]} as text")
-                self.say("chat prompts", "ok", "text", f"it works on text prompts alone: {told}")
+                self.findings.append(_found("text alone", "text", told=told))
         elif self.chat:
-            self.say("chat prompts", "ok", "messages", "it works on chat prompts alone: it reads messages, not texts")
+            self.findings.append(_found("chat alone", "messages"))
 
     def _find_out(self, right: list[Any], wrong: list[Any], other: list[Any]) -> None:
         """Decide what the reward looks at, and in which forms."""
@@ -440,13 +491,8 @@ class _Patient:
         elif reversed_forms := forms(wrong, right):
             self.looks_at = "answer"
             n = list(FORMS).index(reversed_forms[0])
-            self.say(
-                "wrong sign",
-                "stop",
-                f"{wrong[n]:.3g} > {right[n]:.3g}",
-                f"it scores a wrong answer {wrong[n]:.3g} and the right one {right[n]:.3g}",
-                "turn its sign round",
-            )
+            value = f"{wrong[n]:.3g} > {right[n]:.3g}"
+            self.findings.append(_found("wrong sign", value, wrong=wrong[n], right=right[n]))
         elif formats := forms(right, other):
             self.looks_at, self.forms = "format", formats
 
@@ -524,23 +570,10 @@ class _Patient:
             return
         again, backwards = self.scores(cases)[0], self.scores(cases[::-1])[0][::-1]
         alone = [self.scores([case])[0][0] for case in cases[:4]]
-        changed = sum(a != b for a, b in zip(first, again, strict=True))
-        if changed:
-            self.say(
-                "state",
-                "stop",
-                f"{changed} of {len(cases)}",
-                f"the same {len(cases)} answers scored again get other scores in {changed} cases",
-                "keep nothing between calls, and draw no random numbers",
-            )
+        if changed := sum(a != b for a, b in zip(first, again, strict=True)):
+            self.findings.append(_found("state", f"{changed} of {len(cases)}"))
         elif first != backwards or alone != first[:4]:
-            self.say(
-                "order",
-                "check",
-                "differs",
-                "an answer's score depends on the other answers of the batch or on their order",
-                "score each answer by itself",
-            )
+            self.findings.append(_found("order", "differs"))
 
 
 _READER = """
@@ -563,30 +596,23 @@ def _compose(patients: Sequence[_Patient]) -> tuple[list[Finding], str | None]:
         if form not in patient.forms:
             other = min(formed, key=lambda other: len({*other.forms} & {*patient.forms}))
             both = " and ".join(f"{one.reward.name} ({', '.join(one.forms)})" for one in (patient, other))
-            advice = "let both read one form, and ask for it in the prompt"
-            found.append(Finding("no common form", "stop", form or "", f"no answer satisfies both {both}", advice))
+            found.append(_found("no common form", form or "", both=both))
     spreads = dict[str, float]()
     for patient in patients:
         name, weight, board = patient.reward.name, patient.reward.weight, patient.board(form or "tags")
         known = [score for score in board.values() if score is not None]
         if not weight:
-            found.append(Finding("zero weight", "ok", "0", f"{name} has weight 0: it is watched, not trained on"))
+            found.append(_found("zero weight", "0", name=name))
             continue
         if weight < 0 and patient.looks_at != "something else":
-            meaning = f"{name} scores good answers higher and its weight is {weight:g}, so they are pushed down"
-            found.append(Finding("wrong sign", "stop", f"{weight:g}", meaning, "give it a positive weight"))
+            found.append(_found("negative weight", f"{weight:g}", name=name))
         if known:
             spreads[name] = weight**2 * float(np.var(known))
         if known and (unscored := ", ".join(strategy for strategy, score in board.items() if score is None)):
-            meaning = f"{name} returns None for {unscored}: training leaves such an answer out, whatever others score"
-            advice = "return 0 for an answer that is wrong, None only where nothing can be said"
-            found.append(Finding("unscored", "check", unscored, meaning, advice))
+            found.append(_found("unscored", unscored, name=name))
     name, most = max(spreads.items(), key=lambda item: item[1], default=("", 0.0))
     if len(spreads) > 1 and most > MOST_SHARE * sum(spreads.values()):
-        share = f"{most / sum(spreads.values()):.0%}"
-        meaning = f"{share} of what the strategies' summed rewards differ by is {name}; the others hardly count"
-        advice = "bring the weights together, or set credit.each_reward"
-        found.append(Finding("dominance", "check", share, meaning, advice))
+        found.append(_found("dominance", f"{most / sum(spreads.values()):.0%}", name=name))
     return found, form
 
 
@@ -606,27 +632,9 @@ def _strategies(totals: Mapping[str, float | None], judge_answers: bool) -> list
         advice = "no reward here compares the answer; give one that does beside it"
         found.append(Finding("format alone", "check" if "garbage" in paid else "ok", f"{best:.3g}", meaning, advice))
     elif paid:
-        found += [
-            Finding(
-                f"{strategy} pays",
-                "check",
-                f"{totals[strategy]:.3g}",
-                f"{strategy} earns {totals[strategy]:.3g}, a perfect answer {best:.3g}",
-                "compare the answer as a whole",
-            )
-            for strategy in paid
-        ]
-    verbose = totals["verbose"]
-    if verbose is not None and differ(best, verbose):
-        found.append(
-            Finding(
-                "verbose pays",
-                "check",
-                f"{verbose:.3g}",
-                f"the same answer with sixty sentences of reasoning earns {verbose:.3g} in place of {best:.3g}",
-                "bound what length can earn",
-            )
-        )
+        found += [_found("pays", f"{totals[strategy]:.3g}", paid=strategy, best=best) for strategy in paid]
+    if (verbose := totals["verbose"]) is not None and differ(best, verbose):
+        found.append(_found("verbose pays", f"{verbose:.3g}", best=best))
     return found
 
 

@@ -10,16 +10,17 @@ import inspect
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, chain, compress
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.checks.alarms import MOSTLY_UNSCORED, PHANTOM, WRONGED
+from workbench.checks.findings import Finding, Level, worst_level
 from workbench.config import CreditConfig
 from workbench.credit import credit_groups, why_no_spread
 from workbench.errors import ConfigError, CreditError, RewardError
@@ -30,31 +31,10 @@ from workbench.rewards.watch import DROWNED, correlation, tell_apart
 from workbench.schema import JUDGES, Credit, Group, ScoredGroup, differ
 from workbench.steps import MAX_STEPS, StepPattern, turn_texts
 
-Level = Literal["ok", "check", "stop"]
 _TAG_AT_END = re.compile(r"<([A-Za-z_][\w-]*)>\s*$")
 LEAST_FOR_CORRELATION = 8
 SHORTEST_STEP = 4
 """Characters of a step, on average, below which a pattern cuts inside words."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line: ``value`` is the measured number as text, ``meaning`` what it says, ``advice`` what to do ("" if fine).
-
-    ``level``: ``ok``; ``check``, worth a look before starting; ``stop``, nothing would be learnt: every advantage is 0,
-    or a reward function fails.
-    """
-
-    name: str
-    level: Level
-    value: str
-    meaning: str
-    advice: str = ""
-
-
-def worst_level(findings: Iterable[Finding]) -> Level:
-    levels: tuple[Level, ...] = ("ok", "check", "stop")
-    return max((finding.level for finding in findings), key=levels.index, default="ok")
 
 
 @dataclass(frozen=True)
@@ -67,6 +47,13 @@ class Preflight:
     @property
     def level(self) -> Level:
         return worst_level(self.findings)
+
+    @property
+    def suites(self) -> Mapping[str, Sequence[Finding]]:
+        return {"pre-flight": self.findings}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"level": self.level, "findings": [asdict(finding) for finding in self.findings]}
 
 
 def preflight(

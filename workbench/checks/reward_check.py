@@ -12,7 +12,7 @@ scikit-learn's. This module does not know how groups were read or where rewards 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.checks.difficulty import auc
+from workbench.checks.findings import Finding
 from workbench.errors import ConfigError, RewardError, TaskError
 from workbench.rewards import RewardConfig
 from workbench.rewards.builtin.steps import given_labels
@@ -91,20 +92,30 @@ class RewardCheck:
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
         return plain
 
-    def rows(self) -> list[tuple[str, str]]:
-        """The numbers as (what, value) for a table."""
-        rows = [
-            (self.items, f"{self.count:,} labelled and scored, {self.right:,} of them right"),
-            ("unscored", f"{self.unscored:,} labelled {self.items} got no score"),
-            ("AUC", "undefined" if self.auc is None else f"{self.auc:.3f}"),
+    @property
+    def findings(self) -> list[Finding]:
+        """Return the numbers, and what is to be known of them."""
+        wrong_way = self.auc is not None and self.auc < 0.5
+        scores = [("best agreement", self.best), ("agreement", self.given)]
+        errors = [("first-error F1", self.first_error), ("best first-error F1", self.best_first_error)]
+        return [
+            Finding(self.items, "ok", f"{self.count:,}", f"labelled and scored, {self.right:,} of them right"),
+            Finding("unscored", "ok", f"{self.unscored:,}", f"labelled {self.items} got no score"),
+            Finding(
+                "AUC",
+                "check" if wrong_way else "ok",
+                "undefined" if self.auc is None else f"{self.auc:.3f}",
+                "right ones against wrong ones",
+                "turn the reward's sign round" if wrong_way else "",
+            ),
+            *(Finding(n, "ok", f"{a.share:.1%}", threshold_text(a.threshold)) for n, a in scores if a is not None),
+            *(Finding(name, "ok", *error.said) for name, error in errors if error is not None),
+            *(Finding("note", "ok", "", note) for note in self.notes),
         ]
-        for what, agreement in (("best agreement", self.best), ("agreement", self.given)):
-            if agreement is not None:
-                rows.append((what, f"{agreement.share:.1%} {threshold_text(agreement.threshold)}"))
-        for what, error in (("first-error F1", self.first_error), ("best first-error F1", self.best_first_error)):
-            if error is not None:
-                rows.append((what, str(error)))
-        return [*rows, *(("note", note) for note in self.notes)]
+
+    @property
+    def suites(self) -> Mapping[str, Sequence[Finding]]:
+        return {f"{self.reward} against {self.labels}": self.findings}
 
 
 def check_reward(
@@ -345,8 +356,9 @@ class FirstError:
     erroneous_count: int
     correct_count: int
 
-    def __str__(self) -> str:
-        f1 = "undefined" if self.f1 is None else f"{self.f1:.1%}"
+    @property
+    def said(self) -> tuple[str, str]:
+        """Return the F1, and what it is of."""
         parts = [
             f"{'–' if share is None else f'{share:.1%}'} of {count:,} {what}"
             for share, count, what in (
@@ -354,7 +366,8 @@ class FirstError:
                 (self.correct, self.correct_count, "without"),
             )
         ]
-        return f"{f1} {threshold_text(self.threshold)} ({', '.join(parts)})"
+        f1 = "undefined" if self.f1 is None else f"{self.f1:.1%}"
+        return f1, f"{threshold_text(self.threshold)} ({', '.join(parts)})"
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from workbench import views
+from workbench.checks import Report, write_reports
 from workbench.cli.arguments import AtLeastOne, Result, Settings
 from workbench.cli.groups import GroupFile, example_of, read_group, sampled_group
 from workbench.cli.rewards import set_sandbox
@@ -16,11 +18,20 @@ from workbench.data import load_task
 from workbench.schema import Group
 from workbench.training.methods import RunConfig
 
+ReportFile = Annotated[Path | None, "write the findings to FILE.json, or as JUnit to FILE.xml"]
+
+
+def write_report(path: Path | None, found: Mapping[str, Report]) -> None:
+    """Write what was found where a file is given, by what was checked."""
+    if path is not None:
+        write_reports(path, found)
+
 
 def preflight(
     settings: Settings,
     prompts: Annotated[AtLeastOne, "prompts to sample"] = 8,
     group: Annotated[list[Path], "look at a sampled group instead; repeatable"] = [],  # noqa: B006
+    report: ReportFile = None,
 ) -> Result:
     """Sample a few groups and say what to look at before training on them."""
     from workbench.checks import preflight
@@ -33,7 +44,7 @@ def preflight(
         groups = [read_group(path) for path in group]
     else:
         groups, seconds = _sampled(config, prompts)
-    report = preflight(
+    found = preflight(
         groups,
         method.pattern,
         method.rewards,
@@ -41,8 +52,8 @@ def preflight(
         sampling_seconds=seconds,
         mask_truncated=method.mask_truncated_completions,
     )
-    data = {"level": report.level, "findings": [dataclasses.asdict(finding) for finding in report.findings]}
-    return Result(data, lambda: views.text(report), code=1 if report.level == "stop" else 0)
+    write = partial(write_report, report, {"pre-flight": found})
+    return Result(found.to_json(), lambda: views.text(found), code=1 if found.level == "stop" else 0, write=write)
 
 
 def probe(
@@ -51,6 +62,7 @@ def probe(
     demo: Annotated[bool, "the shipped group, in which splitting one step pays"] = False,
     schemes: Annotated[str, "credit schemes, A,B,…; all if empty"] = "",
     index: Annotated[int, "which example of the task to sample"] = 0,
+    report: ReportFile = None,
 ) -> Result:
     """Say what edits without content would earn under each credit scheme."""
     from workbench.checks import probe, split_step_demo
@@ -70,9 +82,8 @@ def probe(
         )
         pattern, rewards = config.sampled.pattern, list(config.sampled.rewards)
     names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
-    report = probe(of, pattern, rewards, names or None, options=config.grpo.credit.keywords(but=("scheme",)))
-    data = {"rows": report.rows(), "rewards": list(report.rewards), "left_out": dict(report.left_out)}
-    return Result(data, lambda: views.text(report))
+    found = probe(of, pattern, rewards, names or None, options=config.grpo.credit.keywords(but=("scheme",)))
+    return Result(found.to_json(), lambda: views.text(found), write=partial(write_report, report, {"probes": found}))
 
 
 def _sampled(config: RunConfig, count: int) -> tuple[list[Group], float]:

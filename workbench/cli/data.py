@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from pydantic_settings import CliPositionalArg
 
 from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
+from workbench.cli.checks import ReportFile, write_report
 from workbench.cli.rewards import named_rewards, rewards_of_word, set_sandbox
 from workbench.config.section import of_text
 from workbench.data import TASKS, labelled_groups, load_task, preview_of, read_groups
@@ -121,7 +123,7 @@ def check_reward(
         bool, "try the named rewards, NAME or FILE.py[::FUNCTION], on answers whose score is known"
     ] = False,
     ci: Annotated[bool, "with --clinic: exit code 1 where something needs a look"] = False,
-    report: Annotated[Path | None, "with --clinic: write a report, FILE.json or JUnit's FILE.xml"] = None,
+    report: ReportFile = None,
 ) -> Result:
     """Hold a reward against labelled data, or try it in the clinic."""
     from workbench.checks.reward_check import check_reward
@@ -163,21 +165,16 @@ def check_reward(
         for reward in rewards
     ]
     found = {"data": source, "checks": [check.to_json() for check in checks]}
-    return Result(found, lambda: "\n\n".join(views.text(check) for check in checks))
+    write = partial(write_report, report, {check.reward: check for check in checks})
+    return Result(found, lambda: "\n\n".join(views.text(check) for check in checks), write=write)
 
 
 def _clinic(rewards: Sequence[RewardConfig], ci: bool, path: Path | None) -> Result:
     from workbench.checks.clinic import check_rewards
 
     found = check_rewards(rewards, on_progress=say if sys.stderr.isatty() else lambda said: None)
-
-    def write() -> None:
-        if path is not None:
-            text = found.to_junit() if path.suffix == ".xml" else encode(found.to_json()).decode()
-            path.write_text(text, encoding="utf-8")
-
-    code = 1 if ci and found.level != "ok" else 0
-    return Result(found.to_json(), lambda: views.text(found), code=code, write=write)
+    write = partial(write_report, path, {"reward clinic": found})
+    return Result(found.to_json(), lambda: views.text(found), 1 if ci and found.level != "ok" else 0, write)
 
 
 def _progress(done: int, of: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.checks import Difficulty, Finding, Preflight, ProbeReport, ProbeResult
 from workbench.checks.clinic import LOOKS, STRATEGIES, ClinicReport
@@ -198,13 +198,14 @@ def probes(value: ProbeReport) -> Parts:
 
 
 def preflight(value: Preflight) -> Parts:
-    return (Table(("", "what", "measured", "meaning"), _findings(value.findings)),)
+    return (findings(value.findings),)
 
 
-def _findings(findings: Sequence[Finding]) -> list[tuple[Any, ...]]:
-    return [
-        (Cell(f.level, f.level), f.name, f.value, f.meaning + (f" → {f.advice}" if f.advice else "")) for f in findings
+def findings(found: Sequence[Finding]) -> Table:
+    rows = [
+        (Cell(f.level, f.level), f.name, f.value, f.meaning + (f" → {f.advice}" if f.advice else "")) for f in found
     ]
+    return Table(("", "what", "measured", "meaning"), rows)
 
 
 def clinic(value: ClinicReport) -> Parts:
@@ -213,8 +214,8 @@ def clinic(value: ClinicReport) -> Parts:
     for report in value.rewards:
         where = f", in the forms {', '.join(report.forms)}" if report.forms else ""
         parts.append(f"{report.name} looks at {LOOKS[report.looks_at]}{where}; {counted(report.tried, 'row')} fit")
-        parts += [Table(("", "", "", ""), _findings(report.findings))] if report.findings else []
-    parts += ["all together", Table(("", "", "", ""), _findings(value.together))] if value.together else []
+        parts += [findings(report.findings)] if report.findings else []
+    parts += ["all together", findings(value.together)] if value.together else []
     boards = [report.scores for report in value.rewards]
     names = [report.name for report in value.rewards]
     if len(names) > 1:
@@ -250,7 +251,7 @@ def reward_check(value: RewardCheck) -> Parts:
     ]
     headers = ("group", "rollout", "step", "score", "labelled", "text")
     wrong = ("Where they disagree most:", Table(headers, worst)) if worst else ()
-    return Title(f"{value.reward} against {value.labels}"), Table(("", ""), value.rows()), *wrong
+    return Title(f"{value.reward} against {value.labels}"), findings(value.findings), *wrong
 
 
 def step_values(value: StepValues) -> Parts:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from workbench.checks import Alarm, alarms
+from workbench.checks import Finding, alarms
 from workbench.errors import RunError
 from workbench.rundir.metrics import NOT_FINITE
 from workbench.runs import Run
@@ -79,7 +79,7 @@ class KeptRun:
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         self.corrupt: dict[int, str] = {}
         self.lost: set[str] = set()  # metrics whose newest value is no number
-        self._alarms: tuple[int, list[Alarm]] = (0, [])
+        self._alarms: tuple[int, list[Finding]] = (0, [])
         self._folds: tuple[int, list[FoldPayload]] = (0, [])
         self.told: tuple[Any, tuple[list[Said], int]] = (None, ([], 0))  # what was said of these rows
 
@@ -109,7 +109,7 @@ class KeptRun:
                     steps.append(step)
                     values.append(value)
 
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> list[Finding]:
         if self._alarms[0] != self.rows:
             self._alarms = self.rows, alarms(list(self.recent), self.first[: self.rows - len(self.recent)])
         return self._alarms[1]
@@ -153,7 +153,7 @@ class KeptRun:
     def folds(self, metrics: Iterable[str]) -> list[FoldPayload]:
         """The groups of charts that are folded away."""
         if self._folds[0] != self.rows:
-            alarmed = [metric for alarm in self.alarms() for metric in alarm.metrics]
+            alarmed = [metric for alarm in self.alarms() for metric in alarm.where]
             self._folds = self.rows, folds(self.drawn(), metrics, alarmed)
         return self._folds[1]
 

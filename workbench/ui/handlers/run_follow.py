@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypedDict
 
 from pydantic import validate_call
 
-from workbench.checks import Alarm
+from workbench.checks import Finding
 from workbench.errors import RunError, WorkbenchError
 from workbench.rundir import RunStatus
 from workbench.rundir.rollouts import MOST_ANSWERS
@@ -81,13 +81,13 @@ class Failed(TypedDict):
 
 
 class AlarmPayload(TypedDict):
-    """An alarm in parts; ``change`` names the setting that may help in another run, None for none."""
+    """An alarm, and the setting that may help in another run, None for none."""
 
     name: str
-    what: str
+    meaning: str
     advice: str
     since: int | None
-    metrics: Sequence[str]
+    where: Sequence[str]
     change: str | None
 
 
@@ -256,14 +256,14 @@ def _rows_since(known: KeptRun, cursor: int, metrics: Sequence[str], **drawn: An
     }
 
 
-def _alarm(alarm: Alarm, config: RunConfig) -> AlarmPayload:
+def _alarm(alarm: Finding, config: RunConfig) -> AlarmPayload:
     change = changed_settings(config, alarm.name)
     return {
         "name": alarm.name,
-        "what": alarm.what,
+        "meaning": alarm.meaning,
         "advice": alarm.advice,
         "since": alarm.since,
-        "metrics": alarm.metrics,
+        "where": alarm.where,
         "change": change and change[0],
     }
 

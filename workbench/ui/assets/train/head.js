@@ -214,18 +214,18 @@ export class RunHead {
     this.alarms.hidden = !alarms.length;
     once(this.alarms, [run, alarms.map(({ name, change }) => [name, change])], () => this.alarms.replaceChildren());
     const shown = [...this.alarms.children];
-    alarms.forEach(({ name, what, advice, since, metrics, change }, i) => {
-      const item = shown[i] ?? this.alarms.appendChild(this.alarm(name, metrics, change, run));
+    alarms.forEach(({ name, meaning, advice, since, where, change }, i) => {
+      const item = shown[i] ?? this.alarms.appendChild(this.alarm(name, where, change, run));
       const [title, more] = item.querySelectorAll("b, span");
       const from = since === null ? "" : `Since step ${since}: `;
-      setText(title, `${from}${from ? what : what[0].toUpperCase() + what.slice(1)}.`);
+      setText(title, `${from}${from ? meaning : meaning[0].toUpperCase() + meaning.slice(1)}.`);
       setText(more, advice && ` ${advice[0].toUpperCase()}${advice.slice(1)}${/[.?]$/.test(advice) ? "" : "."}`);
     });
   }
 
-  /** @param {string} name @param {string[]} metrics @param {string | null} change @param {string} run */
-  alarm(name, metrics, change, run) {
-    const lead = button(null, "Show the curve", () => this.on.lead(metrics));
+  /** @param {string} name @param {string[]} where @param {string | null} change @param {string} run */
+  alarm(name, where, change, run) {
+    const lead = button(null, "Show the curve", () => this.on.lead(where));
     const next = change &&
       button(null, `Set for the next run: ${change}`, () => this.on.apply({ change: `${run}/${name}` }), {
         title: "Puts this run's settings with that change into the form of the next run; starts nothing, can be undone",
