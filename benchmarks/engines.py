@@ -30,8 +30,8 @@ from workbench.credit import LossType
 from workbench.engines import exchange
 from workbench.engines.export import export_run
 from workbench.errors import EngineError, RunError
+from workbench.models.find import policy_path
 from workbench.places import WORKSPACE
-from workbench.policies.find import policy_path
 from workbench.policies.load import load_policy
 from workbench.runs import Run
 

@@ -23,6 +23,7 @@ from workbench.data.read import read_rows
 from workbench.data.rollouts import Builder, read_drafts
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import WorkbenchError
+from workbench.models.weights import WeightsError
 from workbench.rewards.source import reward_functions
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs
@@ -33,7 +34,6 @@ from workbench.ui import api
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.runs import write_zip
 from workbench.views import page_link
-from workbench.weights import WeightsError
 
 LONGEST = 3_000  # characters of a message
 

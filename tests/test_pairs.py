@@ -16,7 +16,7 @@ from workbench.config import ModelConfig, PolicySection
 from workbench.data import load_task
 from workbench.data.kinds import Pair
 from workbench.errors import ConfigError, PolicyError, TaskError
-from workbench.policies.find import base_and_adapters, base_of
+from workbench.models.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
 from workbench.rewards import RewardConfig

@@ -10,7 +10,7 @@ from workbench import places
 from workbench.assets import recipes
 from workbench.cli.arguments import read_file
 from workbench.data import group_of, load_task
-from workbench.policies.find import policy_path
+from workbench.models.find import policy_path
 from workbench.rewards import Batch, load_reward, score_group
 from workbench.runs import Run, find_checkpoint, resolved
 from workbench.steps import PRESETS

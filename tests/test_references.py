@@ -14,7 +14,7 @@ from tests.stored_runs import config_of, store
 from workbench.cli import main
 from workbench.config import ModelConfig
 from workbench.errors import PolicyError, RunError, WorkbenchError
-from workbench.policies.find import check_language_model
+from workbench.models.find import check_language_model
 from workbench.policies.load import load_policy
 from workbench.rewards.models.model import LocalModels
 from workbench.rundir.checkpoints import seal

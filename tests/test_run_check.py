@@ -9,7 +9,7 @@ import pytest
 from workbench import cli, places, runs
 from workbench.assets import EMBEDDED
 from workbench.errors import WorkbenchError
-from workbench.policies.find import policy_path
+from workbench.models.find import policy_path
 from workbench.runs import check, devices
 from workbench.runs.check import checked
 from workbench.training.methods import RunConfig

@@ -14,8 +14,8 @@ from tests.completions_server import MODEL, serving
 from tests.waiting import wait_for
 from workbench.config import EngineSection, PolicySection, SamplingConfig
 from workbench.errors import EngineError, PolicyError
+from workbench.models.find import Served, check_section, policy_path, served
 from workbench.policies.client import ModelWorker
-from workbench.policies.find import Served, check_section, policy_path, served
 from workbench.policies.load import load_policy
 from workbench.policies.served import check_connection
 from workbench.rewards import RewardConfig

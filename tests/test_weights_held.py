@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from workbench.config import LoraConfig, ModelConfig, PolicySection
-from workbench.policies.find import policy_path
+from workbench.models.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.worker import PolicyCache
 from workbench.rewards.models.model import load_model, load_trained

@@ -20,7 +20,7 @@ from workbench.credit import compare_credits, credit_group
 from workbench.data import load_task
 from workbench.data.made import refuse_to_overwrite
 from workbench.errors import ConfigError, TaskError, cut
-from workbench.policies.find import check_there
+from workbench.models.find import check_there
 from workbench.policies.prompts import plain_prompt_note, turn_end_note
 from workbench.policies.step_values import StepValues
 from workbench.rewards import Reward, RewardConfig, score_both, score_group

@@ -29,7 +29,7 @@ from workbench.credit.schemes import find_scheme
 from workbench.data import load_task, prompted
 from workbench.engines.exchange import rows_of
 from workbench.errors import ConfigError
-from workbench.policies.find import policy_path
+from workbench.models.find import policy_path
 from workbench.policies.load import without_weights
 from workbench.policies.prompts import known_chat_template
 from workbench.rewards import protocol

@@ -46,8 +46,8 @@ from workbench.config import EngineSection, SharedConfig
 from workbench.credit import credit_groups, length_normalisers
 from workbench.errors import EngineError
 from workbench.files import encode, read_json
+from workbench.models.find import policy_path
 from workbench.places import ADAPTER
-from workbench.policies.find import policy_path
 from workbench.policies.load import SETTINGS, without_weights
 from workbench.policies.sampler import Sampled, sample_served
 from workbench.policies.served import Answer, Tinker

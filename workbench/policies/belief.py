@@ -42,7 +42,8 @@ import torch
 from workbench.config import BeliefConfig, SamplingConfig
 from workbench.data.chain_arithmetic import reference_of
 from workbench.errors import PolicyError, RewardError
-from workbench.policies.load import Policy, context_length, load_policy
+from workbench.models.weights import context_length
+from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import monte_carlo_reward
 from workbench.policies.prompts import encode_prompt, thinking_open
 from workbench.policies.step_values import StepValues, breakthroughs, differences

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from workbench.config import BeliefConfig, EnvironmentSection, ModelConfig, PromptSection, SamplingConfig
 from workbench.errors import ChildError, PatternError, RewardError, WorkbenchError
-from workbench.policies.find import check_there
+from workbench.models.find import check_there
 from workbench.policies.step_values import StepValues
 from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import Score

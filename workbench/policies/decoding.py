@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import DynamicCache, cache_utils
 
-from workbench.weights import free_memory
+from workbench.models.weights import free_memory
 
 Kind = Literal["padded", "by length", "whole"]
 KEYS_AND_VALUES = (

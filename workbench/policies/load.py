@@ -32,22 +32,25 @@ from transformers import (
 
 from workbench.config import PolicySection
 from workbench.errors import PolicyError
-from workbench.places import ADAPTER
-from workbench.policies.find import GGUF, base_of, check_there, is_adapter, policy_path, refuse_more, served
-from workbench.policies.served import Server, connect
-from workbench.weights import (
+from workbench.models.find import GGUF, base_of, check_there, is_adapter, policy_path, refuse_more, served
+from workbench.models.weights import (
     NO_TOKENIZER,
     WeightsError,
     check_finite,
     check_loaded,
     check_memory,
     check_sizes,
-    quantised,
+    held_as,
+    pick_device,
     quiet_loading,
+    read_model,
+    read_tokenizer,
     refusals,
     with_adapter,
     with_merged_adapter,
 )
+from workbench.places import ADAPTER
+from workbench.policies.served import Server, connect
 
 SMALL = 4_000_000
 """Parameters below which one thread is best on a CPU: several would wait for each other at each of many small products,
@@ -87,22 +90,6 @@ def eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
     if tokenizer is not None and tokenizer.eos_token_id is not None and tokenizer.eos_token_id not in ids:
         ids.append(tokenizer.eos_token_id)
     return ids
-
-
-def context_length(model: Any) -> int | None:
-    """Return the most tokens a model reads; None where its configuration has no such number."""
-    language = model.config.get_text_config()  # which a composite one (text and images) has inside
-    length = getattr(language, "max_position_embeddings", None)
-    return int(length) if length is not None else None
-
-
-def pick_device(device: str = "auto") -> torch.device:
-    """``auto`` is the GPU where there is one. Raises PolicyError for a GPU that is not there."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise PolicyError("device 'cuda' was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
-    return torch.device(device)
 
 
 def load_policy(
@@ -161,11 +148,12 @@ def load_policy(
         with refusals(f"policy {name!r}", PolicyError), quiet_loading((file := Path(name).expanduser()).parent):
             unpack(file, Path(where))
     target = pick_device(device)
-    held = _held(target, dtype, attention, quantisation, device_map)
+    named = "float32" if dtype == "auto" and target.type == "cpu" else dtype
+    held = held_as(target, named, attention, quantisation, device_map)
     with refusals(f"policy {name!r}", PolicyError):
         with quiet_loading(where):
             check_sizes(where)
-            tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=trust_remote_code)
+            tokenizer = read_tokenizer(where, trust_remote_code, padding_side="left")
         model = _model(where, target, held, trust_remote_code)
         check_vocabulary(model, tokenizer)
     weights, under = {other: float(weight) for other, weight in (merge or {}).items()}, []
@@ -217,7 +205,7 @@ def without_weights(section: PolicySection) -> Policy:
     check_there(section.path)
     where, trust = policy_path(section.path), {"trust_remote_code": section.trust_remote_code}
     with refusals(f"policy {section.path!r}", PolicyError), quiet_loading(where):
-        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", **trust)
+        tokenizer = read_tokenizer(where, section.trust_remote_code, padding_side="left")
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(where, **trust), **trust)
         with suppress(OSError):  # there need not be one
@@ -251,20 +239,6 @@ def load_configured(section: PolicySection) -> Policy:
     return load_policy(section.path, section.adapter, trust_remote_code=section.trust_remote_code, **section.loading)
 
 
-def _held(device: torch.device, dtype: str, attention: str, quantisation: str, device_map: str) -> dict[str, Any]:
-    """Return how ``from_pretrained`` is to hold the weights; a ``device_map`` places them, too."""
-    named = "float32" if dtype == "auto" and device.type == "cpu" else dtype
-    held: dict[str, Any] = {"dtype": named if named == "auto" else getattr(torch, named)}
-    if attention != "auto":
-        held["attn_implementation"] = attention
-    if device_map != "none":
-        held["device_map"] = device_map
-    if quantisation != "none":
-        held = {"device_map": {"": device}, **held}
-        held["quantization_config"] = quantised(quantisation, device, held["dtype"])
-    return held
-
-
 def prepared(model: Any) -> Any:
     """Return a quantised model made ready for an adapter to be trained on it (peft's, of QLoRA); any other as it is."""
     if not getattr(model, "is_quantized", False):
@@ -284,14 +258,7 @@ def _model(where: str, device: torch.device, held: Mapping[str, Any], trust_remo
                 empty = AutoModelForCausalLM.from_config(config, **trust)
             stored = config.get_text_config().dtype or config.dtype
             check_memory(empty, stored if held["dtype"] == "auto" else held["dtype"], device)
-        model, info = AutoModelForCausalLM.from_pretrained(
-            where,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # so that ``check_loaded`` can name them
-            **held,
-            **trust,
-        )
+        model, info = read_model(AutoModelForCausalLM, where, trust_remote_code, **held)
     if getattr(config, "quantization_config", None) is None:
         check_loaded(model, info)
     return model
@@ -333,7 +300,7 @@ def check_vocabulary(model: Any, tokenizer: Any) -> None:
             f"tokenizer; {another}, or set eos_token_id in generation_config.json and config.json"
         )
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(ends[0])
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(ends[0])
 
 
 def save_merged(adapter: str, folder: Path, *, dtype: str = "float32", trust_remote_code: bool = False) -> None:

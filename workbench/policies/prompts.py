@@ -22,8 +22,8 @@ from jinja2 import TemplateError, meta
 
 from workbench.config import EnvironmentSection, PromptSection
 from workbench.errors import ConfigError, EpisodeError, PolicyError, WorkbenchError, did_you_mean
+from workbench.models.find import base_of, is_adapter, policy_path
 from workbench.places import local_path
-from workbench.policies.find import base_of, is_adapter, policy_path
 from workbench.rewards.environments import Environment, Episode, Reply
 from workbench.schema import ASSISTANT, ENVIRONMENT, Example, Prompt, Turn, counted, ends_in_thinking
 from workbench.steps import token_texts

@@ -34,8 +34,9 @@ from transformers import (
 
 from workbench.config import EnvironmentSection, PromptSection, SamplingConfig
 from workbench.errors import PolicyError
+from workbench.models.weights import context_length
 from workbench.policies.decoding import Decoder, decoders_of
-from workbench.policies.load import Policy, context_length
+from workbench.policies.load import Policy
 from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record
 from workbench.policies.served import SHAPED, Server, shaping
 from workbench.rewards.environments import TextEnvironment, load_environment

@@ -30,7 +30,7 @@ from anyio.from_thread import start_blocking_portal
 
 from workbench.config import EngineSection, SamplingConfig
 from workbench.errors import EngineError, cut, did_you_mean
-from workbench.policies.find import Served
+from workbench.models.find import Served
 from workbench.schema import counted
 from workbench.steps import token_texts
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from workbench.config import BeliefConfig, ModelConfig
 from workbench.errors import PolicyError, RewardError, WorkbenchError
+from workbench.models.weights import give_memory_back, is_out_of_memory
 from workbench.policies.belief import BeliefReward, with_importances
 from workbench.policies.decoding import decoding_of
 from workbench.policies.load import Policy, load_policy
@@ -25,7 +26,6 @@ from workbench.sandbox.child import Emitter, heartbeat, serve
 from workbench.sandbox.client import shared_sandbox
 from workbench.schema import Example, Group
 from workbench.steps import StepPattern
-from workbench.weights import give_memory_back, is_out_of_memory
 
 EVENT_SECONDS = 0.1
 """Least time between two looks at the growing texts. Decoding takes at most a fifth of the time on top of that."""

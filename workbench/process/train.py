@@ -31,6 +31,7 @@ from workbench.checks import alarms
 from workbench.config import SharedConfig
 from workbench.errors import EngineError, RewardError, RunError, WorkbenchError
 from workbench.files import no_room
+from workbench.models.weights import RENAMED, is_out_of_memory
 from workbench.rundir import RunDir
 from workbench.rundir.checkpoints import peak_memory_mb, saved
 from workbench.rundir.metrics import resumed
@@ -38,7 +39,6 @@ from workbench.schema import Credit, LossPass, WatchedRow, counted
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners, Trainer
 from workbench.views.heatmap import heatmap
-from workbench.weights import RENAMED, is_out_of_memory
 
 
 def main(arguments: list[str]) -> int:

@@ -20,12 +20,11 @@ from workbench.config import Section
 from workbench.data import HUB, TASKS, Task, load_task, tasks_kept
 from workbench.data.read import parts_of
 from workbench.errors import ConfigError, RewardError, TaskError, WorkbenchError, did_you_mean
+from workbench.models.find import check_section, model_path
 from workbench.places import absolute, hub_problem, local_path
-from workbench.policies.find import check_section
 from workbench.rewards import RewardConfig, Sandbox, find_builtin, load_reward
 from workbench.rewards.environments import load_environment
 from workbench.rewards.judges import key_of, rubric_columns, shared_judges
-from workbench.rewards.models.formats import model_path
 from workbench.rewards.others import answer_column
 from workbench.rewards.protocol import columns_of
 from workbench.runs import devices

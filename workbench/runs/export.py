@@ -16,8 +16,8 @@ from typing import Any, Literal
 from workbench.assets import EMBEDDED
 from workbench.config.reading import write_yaml
 from workbench.errors import RunError, cut, redact, shown
+from workbench.models.find import base_of, is_adapter
 from workbench.places import is_hub_id, local_path
-from workbench.policies.find import base_of, is_adapter
 from workbench.rundir.checkpoints import MANIFEST
 from workbench.rundir.finding import find_checkpoint
 from workbench.runs.run import Run, open_run

@@ -14,8 +14,8 @@ from typing import Any
 from workbench.config import ModelConfig, Origin, Section
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
 from workbench.files import sha256
+from workbench.models.find import is_adapter
 from workbench.places import default_workspace, is_of_run
-from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.finding import REFERENCE, find_checkpoint
 from workbench.runs.check import checked, with_absolute_paths, with_model_paths

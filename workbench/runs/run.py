@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import psutil
 
 from workbench.errors import RunError, WorkbenchError
+from workbench.models.find import is_adapter
 from workbench.places import RUN
-from workbench.policies.find import is_adapter
 from workbench.rundir import RunDir, RunStatus
 from workbench.rundir.checkpoints import MANIFEST, differences, edited, nothing_usable, saved
 from workbench.rundir.finding import find_dir, list_dirs

@@ -23,8 +23,9 @@ from workbench.assets import EMBEDDED
 from workbench.config import OTHER_NAMES, MethodSection, PolicySection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_task, prompted
 from workbench.errors import ConfigError, did_you_mean, shown
+from workbench.models.weights import check_memory, pick_device
 from workbench.policies.belief import policy_reward
-from workbench.policies.load import Policy, load_policy, local_adapter, pick_device, prepared, read_lora
+from workbench.policies.load import Policy, load_policy, local_adapter, prepared, read_lora
 from workbench.policies.prompts import Observations, check_template_kwargs, plain_prompt_note, turn_end_note
 from workbench.rewards import ErrorBudget, Reward, Sandbox, columns_left_out, load_reward
 from workbench.rewards.environments import Environment, load_environment
@@ -46,7 +47,6 @@ from workbench.training.watching import (
     watched_rows,
     watched_sets,
 )
-from workbench.weights import check_memory
 
 AnyTrainer = TypeVar("AnyTrainer", bound=ProcessGRPOTrainer)
 Numbers = Callable[[Any, Mapping[str, torch.Tensor]], Sequence[Any]]

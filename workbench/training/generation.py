@@ -24,8 +24,9 @@ from trl.models import unwrap_model_for_generation
 from workbench.config import SamplingConfig, SharedConfig
 from workbench.data import Task
 from workbench.errors import ConfigError, EpisodeError, RewardError, WorkbenchError
+from workbench.models.weights import context_length
 from workbench.policies.decoding import NotOfThisShape, decoding_of, sampling_copy
-from workbench.policies.load import Policy, context_length, eos_token_ids
+from workbench.policies.load import Policy, eos_token_ids
 from workbench.policies.prompts import Episodes, StopStrings, encode_prompt, prompt_record, thinking_open
 from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions, settle

@@ -22,14 +22,14 @@ from workbench.config import Sharding, SharedConfig, write_yaml
 from workbench.credit import SHARED
 from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
-from workbench.policies.find import is_adapter, policy_path
+from workbench.models.find import is_adapter, policy_path
+from workbench.models.weights import RENAMED
 from workbench.policies.prompts import known_chat_template
 from workbench.rewards import answers, find_builtin, sums
 from workbench.rewards.source import chosen_function
 from workbench.training.bundle import bundle
 from workbench.training.methods.base import SampledSection
 from workbench.training.methods.grpo import GRPOSection
-from workbench.weights import RENAMED
 
 _HERE = ("output_dir", "use_cpu", "bf16", "fp16", "report_to", "disable_tqdm", "dataloader_pin_memory")
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")

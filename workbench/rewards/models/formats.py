@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.config import ModelFormat
-from workbench.errors import RewardError, shown
-from workbench.places import STEP_FORMAT, is_hub_id, local_path, no_folder
-from workbench.rundir.finding import checkpoint_or
+from workbench.errors import RewardError
+from workbench.models.find import model_path
+from workbench.places import STEP_FORMAT
 from workbench.schema import Prompt
 
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -182,19 +182,6 @@ FORMATS: dict[ModelFormat, Format] = {
     )
 }
 """Name → format of process reward models."""
-
-
-def model_path(path: str) -> str:
-    """Return a reward model's folder, or its Hub id as it is. Raises RewardError for a folder that cannot be one."""
-    path = checkpoint_or(path)
-    folder = local_path(path)
-    if folder is None:
-        if not is_hub_id(path):
-            raise RewardError(f"reward model: {no_folder(path)}; give a saved model's folder, or a Hub id")
-        return path
-    if not (folder / "config.json").is_file():
-        raise RewardError(f"folder {shown(path)} holds no config.json; point at a model saved by save_pretrained")
-    return str(folder)
 
 
 def guess_format(path: str) -> ModelFormat:

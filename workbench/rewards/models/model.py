@@ -33,7 +33,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    AutoTokenizer,
     Qwen2Model,
     Qwen2PreTrainedModel,
 )
@@ -42,20 +41,25 @@ from transformers.utils import cached_file
 
 from workbench.config import ModelConfig, ModelFormat
 from workbench.errors import RewardError
-from workbench.places import END_TOKEN, STEP_BETA, STEP_FORMAT, STEP_SEPARATOR, hub_problem, local_path
-from workbench.rewards.models.formats import FORMATS, Format, Reading, model_path, read_steps, sign_ids
-from workbench.rewards.protocol import Score
-from workbench.schema import Prompt
-from workbench.weights import (
+from workbench.models.find import model_path
+from workbench.models.weights import (
     HEADS,
     check_finite,
     check_loaded,
     check_sizes,
-    quantised,
+    context_length,
+    held_as,
+    pick_device,
     quiet_loading,
+    read_model,
+    read_tokenizer,
     refusals,
     with_merged_adapter,
 )
+from workbench.places import END_TOKEN, STEP_BETA, STEP_FORMAT, STEP_SEPARATOR, hub_problem, local_path
+from workbench.rewards.models.formats import FORMATS, Format, Reading, read_steps, sign_ids
+from workbench.rewards.protocol import Score
+from workbench.schema import Prompt
 
 REFERENCE = "reference"
 """The folder inside an implicit process reward model's that holds the model it is compared with."""
@@ -93,7 +97,7 @@ def load_model(config: ModelConfig, device: str = "auto") -> ProcessModel | Clas
     if local_path(where) is None and (problem := hub_problem(where, certain=True)):
         raise RewardError(problem)
     with refusals(f"reward model {config.path!r}", RewardError), quiet_loading(where):
-        tokenizer = _tokenizer(where, config.trust_remote_code)
+        tokenizer = read_tokenizer(where, config.trust_remote_code)
         model = _read(config, where, device)
         check_finite(model)
     if config.format == "classifier":
@@ -126,7 +130,7 @@ def reference_of(where: str, model: Any) -> Any:
 
 
 def _read_reference(where: str, model: Any) -> Any:
-    reference, info = AutoModelForCausalLM.from_pretrained(where, **_OPTIONS, dtype=model.dtype, subfolder=REFERENCE)
+    reference, info = read_model(AutoModelForCausalLM, where, dtype=model.dtype, subfolder=REFERENCE)
     check_loaded(reference, info)
     check_finite(reference)
     return reference.to(model.device).eval().requires_grad_(requires_grad=False)
@@ -175,17 +179,16 @@ def load_trained(
     settings: dict[str, Any] = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
     if name == "classifier":
         settings = {END_TOKEN: end_token}
-    options: dict[str, Any] = {} if attention == "auto" else {"attn_implementation": attention}
-    target, options["dtype"] = torch.device(device), getattr(torch, dtype, "auto")
-    if quantisation != "none" and dtype == "auto" and target.type == "cpu":
-        options["dtype"] = torch.float32
+    target = torch.device(device)
+    named = "float32" if quantisation != "none" and dtype == "auto" and target.type == "cpu" else dtype
+    options = held_as(target, named, attention, quantisation, whole=HEADS)
     with refusals(f"reward model {path!r}", RewardError), quiet_loading(where):
-        tokenizer = _tokenizer(where, trust_remote_code)
+        tokenizer = read_tokenizer(where, trust_remote_code)
         described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
         kind = _class_of(name, described.architectures)
         if kind is not AutoModelForCausalLM:
             options["num_labels"] = 1 if name == "classifier" else 2
-        model, info = _from_pretrained(kind, where, quantisation, target, trust_remote_code, **options)
+        model, info = read_model(kind, where, _trust(kind, trust_remote_code), **options)
         body = "" if kind is AutoModelForCausalLM else f"{model.base_model_prefix}."  # a head may be new
         check_loaded(model, {**info, "missing_keys": [key for key in info["missing_keys"] if key.startswith(body)]})
         for adapter, weight in adapters.items():
@@ -194,13 +197,6 @@ def load_trained(
     for setting, value in settings.items():
         setattr(model.config, setting, value)
     return model, tokenizer
-
-
-_OPTIONS: dict[str, Any] = {
-    "use_safetensors": True,
-    "output_loading_info": True,
-    "ignore_mismatched_sizes": True,  # so that they can be named
-}
 
 
 def _class_of(name: ModelFormat, architectures: list[str] | None) -> Any:
@@ -213,35 +209,15 @@ def _class_of(name: ModelFormat, architectures: list[str] | None) -> Any:
     return Qwen2ForProcessRewardModel if published else AutoModelForTokenClassification
 
 
-def _from_pretrained(
-    kind: Any, where: str, quantisation: str, device: torch.device, trust_remote_code: bool, **options: Any
-) -> tuple[Any, dict[str, Any]]:
-    """Return a model and what is said of its loading; in few bits it is put on ``device``, where it stays."""
-    if kind is not Qwen2ForProcessRewardModel:
-        options["trust_remote_code"] = trust_remote_code
-    if quantisation != "none":
-        bits = quantised(quantisation, device, options["dtype"], HEADS)
-        options |= {"device_map": {"": device}, "quantization_config": bits}
-    model, info = kind.from_pretrained(where, **_OPTIONS, **options)
-    return model, info
-
-
-def _tokenizer(where: str, trust_remote_code: bool) -> Any:
-    tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code)
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
+def _trust(kind: Any, trust_remote_code: bool) -> bool | None:
+    return None if kind is Qwen2ForProcessRewardModel else trust_remote_code
 
 
 def _read(config: ModelConfig, where: str, device: str) -> Any:
-    if device != "cpu" and not torch.cuda.is_available():
-        if device != "auto":
-            raise RewardError(f"device {device!r} was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
-        device = "cpu"
-    rank = os.environ.get("LOCAL_RANK")
-    of_rank = "cuda" if rank is None else f"cuda:{rank}"
-    target = torch.device(of_rank if device in ("auto", "cuda") else device)
-    dtype = torch.float32 if target.type == "cpu" else "auto"
+    target, rank = pick_device(device, RewardError), os.environ.get("LOCAL_RANK")
+    if rank is not None and target == torch.device("cuda"):
+        target = torch.device(f"cuda:{rank}")
+    dtype = "float32" if target.type == "cpu" else "auto"
     check_sizes(where)
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
     trained = getattr(described, STEP_FORMAT, None)
@@ -253,7 +229,8 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     kind = _class_of(config.format, described.architectures)
     if config.trust_remote_code and config.format != "classifier" and kind is not AutoModelForCausalLM:
         kind = AutoModel
-    model, info = _from_pretrained(kind, where, config.quantisation, target, config.trust_remote_code, dtype=dtype)
+    held = held_as(target, dtype, quantisation=config.quantisation, whole=HEADS)
+    model, info = read_model(kind, where, _trust(kind, config.trust_remote_code), **held)
     if missing := sorted(info["missing_keys"]):
         raise RewardError(
             f"reward model {config.path!r} has no weights for {', '.join(missing[:3])}, so as format "
@@ -397,7 +374,7 @@ class _Scorer:
 
     @cached_property
     def limit(self) -> int:
-        return context_of(self.model)
+        return context_length(self.model) or 2**31
 
 
 class ProcessModel(_Scorer):
@@ -533,12 +510,6 @@ def logits_of(output: Any) -> torch.Tensor:
     return logits
 
 
-def context_of(model: Any) -> int:
-    config = model.config.get_text_config()
-    limit = getattr(config, "max_position_embeddings", None)
-    return limit if isinstance(limit, int) and limit > 0 else 2**31
-
-
 # --- kept loaded --------------------------------------------------------------------------------------------------
 
 KEPT = 2
@@ -580,7 +551,7 @@ def module_function(module: Any) -> Callable[..., list[Score]]:
     """
     path = str(getattr(getattr(module, "config", None), "_name_or_path", ""))
     try:
-        tokenizer = _tokenizer(path, trust_remote_code=False)
+        tokenizer = read_tokenizer(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise RewardError(
             f"the module's tokenizer cannot be loaded from {path!r}, where its config says it is from; load the module "

@@ -15,7 +15,7 @@ from pydantic import Field
 from workbench.config import MethodSection, Pattern, SamplingConfig, SharedConfig
 from workbench.data import HUB, Kind, Task, load_rows, load_task, prompted
 from workbench.errors import ConfigError
-from workbench.policies.find import check_language_model
+from workbench.models.find import check_language_model
 from workbench.policies.prompts import known_chat_template
 from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import RESERVED

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workbench.config import ModelFormat, SharedConfig
+from workbench.models.find import base_and_adapters, check_language_model
 from workbench.places import STEP_BETA
-from workbench.policies.find import base_and_adapters, check_language_model
 from workbench.rewards.models.formats import FORMATS
 from workbench.training.methods.base import NOBODY, Listeners, Method, StoredSection, Trainer
 
@@ -77,8 +77,9 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from transformers import TrainingArguments, set_seed
     from trl.trainer.utils import disable_dropout_in_model
 
+    from workbench.models.weights import context_length
     from workbench.policies.load import prepared
-    from workbench.rewards.models.model import StepHead, context_of, load_trained, reference_of
+    from workbench.rewards.models.model import StepHead, load_trained, reference_of
     from workbench.training import labelled
     from workbench.training.building import held_weights, in_full, stored_trainer, with_lora
 
@@ -89,7 +90,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     load = partial(load_trained, config.policy.path, where, adapters, method.format, separator=method.separator)
     model, tokenizer = load(**held_weights(config))
     disable_dropout_in_model(model)
-    form, longest = FORMATS[method.format], min(method.max_length, context_of(model))
+    form, longest = FORMATS[method.format], min(method.max_length, context_length(model) or 2**31)
     reference = None
     if form.answer == "likelihood":
         setattr(model.config, STEP_BETA, method.beta)

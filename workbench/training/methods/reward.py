@@ -13,7 +13,7 @@ from pydantic import Field
 
 from workbench.config import ModelFormat, SharedConfig
 from workbench.data.kinds import Pair
-from workbench.policies.find import base_and_adapters
+from workbench.models.find import base_and_adapters
 from workbench.schema import Prompt, TokenMeasure, counted
 from workbench.steps import token_texts
 from workbench.training.methods.base import NOBODY, Listeners, Method, Seen, StoredSection, Trainer

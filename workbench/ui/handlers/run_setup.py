@@ -11,7 +11,7 @@ from contextlib import suppress
 from workbench.config import EngineSection, TaskSection
 from workbench.data import HUB
 from workbench.errors import WorkbenchError, cut, redact
-from workbench.policies.find import policy_path
+from workbench.models.find import policy_path
 from workbench.policies.served import check_connection
 from workbench.runs import default_workspace, open_run
 from workbench.runs.check import with_absolute_paths

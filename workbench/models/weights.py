@@ -1,4 +1,4 @@
-"""Weights: what loading gets silently wrong, the memory they take, few bits, adapters.
+"""Weights: how they are read and held, what loading gets silently wrong, the memory they take, few bits, adapters.
 
 transformers, PEFT and safetensors say what is wrong with a file, if not always so that one knows what to do
 (``_IN_WORDS``). Checked here is what they load without a word: tensors that are missing or left over, NaN, an adapter
@@ -20,9 +20,9 @@ from typing import Any
 
 import psutil
 import torch
-from transformers import PretrainedConfig
+from transformers import AutoTokenizer, PretrainedConfig
 
-from workbench.errors import WorkbenchError, cut
+from workbench.errors import PolicyError, WorkbenchError, cut
 from workbench.places import ADAPTER
 
 HEADS = ("lm_head", "score", "classifier")
@@ -191,12 +191,72 @@ def _size(count: int) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
-def quantised(quantisation: str, device: torch.device, compute: Any = None, whole: Sequence[str] | None = None) -> Any:
-    """transformers' configuration of ``4bit`` or ``8bit``; ``compute`` is a torch dtype, or None for the device's own.
+# --- read, and held on a device -----------------------------------------------------------------------------------
 
-    NF4 with quantised constants for 4 bits (QLoRA, arXiv 2305.14314), LLM.int8 for 8 (arXiv 2208.07339). ``whole`` are
-    the modules that stay as they are; None leaves that to transformers.
+
+def pick_device(device: str = "auto", error: type[WorkbenchError] = PolicyError) -> torch.device:
+    """Return the GPU where there is one for ``auto``. Raises ``error`` for a GPU that is not there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise error(f"device {device!r} was asked for and torch sees no GPU here; use 'auto' or 'cpu'")
+    return torch.device(device)
+
+
+def held_as(
+    device: torch.device,
+    dtype: str,
+    attention: str = "auto",
+    quantisation: str = "none",
+    device_map: str = "none",
+    whole: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return how ``from_pretrained`` is to hold weights; a ``device_map``, and few bits, place them on devices, too.
+
+    ``dtype`` ``auto`` is as they are saved. ``whole`` are modules that are not held in few bits; None leaves that to
+    transformers. NF4 with quantised constants for 4 bits (QLoRA, arXiv 2305.14314), LLM.int8 for 8 (arXiv 2208.07339).
     """
+    held: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
+    if attention != "auto":
+        held["attn_implementation"] = attention
+    if device_map != "none":
+        held["device_map"] = device_map
+    if quantisation != "none":
+        held = {"device_map": {"": device}, **held}
+        held["quantization_config"] = _quantised(quantisation, device, held["dtype"], whole)
+    return held
+
+
+def read_model(kind: Any, where: str, trust_remote_code: bool | None = None, **held: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model of transformers' class ``kind`` read from safetensors alone, and what is said of its tensors."""
+    if trust_remote_code is not None:
+        held["trust_remote_code"] = trust_remote_code
+    model, info = kind.from_pretrained(
+        where,
+        use_safetensors=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # so that ``check_loaded`` can name them
+        **held,
+    )
+    return model, info
+
+
+def read_tokenizer(where: str, trust_remote_code: bool, **options: Any) -> Any:
+    """Return a tokenizer, with the end-of-sequence token for padding where it has none of its own."""
+    tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=trust_remote_code, **options)
+    if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def context_length(model: Any) -> int | None:
+    """Return the most tokens a model reads; None where its configuration has no such number."""
+    language = model.config.get_text_config()  # which a composite one (text and images) has inside
+    length = getattr(language, "max_position_embeddings", None)
+    return int(length) if length is not None else None
+
+
+def _quantised(quantisation: str, device: torch.device, compute: Any, whole: Sequence[str] | None) -> Any:
     from transformers import BitsAndBytesConfig
 
     skipped = None if whole is None else list(whole)

@@ -1,4 +1,4 @@
-"""Paths of a policy and its adapters, before anything is loaded. Loads no torch.
+"""Paths of a policy and its adapters, and of a reward model, before anything is loaded. Loads no torch.
 
 Asked before a run is queued and before the libraries are imported: a misspelt name is answered at once, and the Hub
 with one request. What the files hold is seen when they are loaded (``policies.load``).
@@ -20,7 +20,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from workbench.assets import EMBEDDED
 from workbench.config import PolicySection
-from workbench.errors import PolicyError, did_you_mean, shown
+from workbench.errors import PolicyError, RewardError, WorkbenchError, did_you_mean, shown
 from workbench.places import STEP_FORMAT, default_workspace, hub_problem, is_hub_id, local_path, no_folder
 from workbench.rundir.finding import checkpoint_or
 
@@ -73,9 +73,7 @@ def policy_path(name: str) -> str:
     if folder is not None and folder.suffix == GGUF:
         return str(unpacked(folder))
     if folder is not None:
-        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise PolicyError(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
-        return str(folder)
+        return _saved(folder, name, PolicyError, "config.json", "adapter_config.json")
     near, is_bare = "", is_hub_id(name) and "/" not in name  # such a name may be a model's that was loaded before
     if is_bare and not isinstance(try_to_load_from_cache(name, "config.json"), str):
         folders = [file.parent.name for file in Path().glob("*/*config.json")]
@@ -91,6 +89,22 @@ def policy_path(name: str) -> str:
             f"'Qwen/Qwen2.5-0.5B-Instruct', or {' or '.join(repr(known) for known in EMBEDDED)}"
         )
     return name
+
+
+def model_path(name: str) -> str:
+    """Return a reward model's folder, or its Hub id as it is. Raises RewardError for a folder that cannot be one."""
+    name = checkpoint_or(name)
+    if (folder := local_path(name)) is not None:
+        return _saved(folder, name, RewardError, "config.json")
+    if not is_hub_id(name):
+        raise RewardError(f"reward model: {no_folder(name)}; give a saved model's folder, or a Hub id")
+    return name
+
+
+def _saved(folder: Path, name: str, kind: type[WorkbenchError], *files: str) -> str:
+    if not any((folder / file).is_file() for file in files):
+        raise kind(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
+    return str(folder)
 
 
 def unpacked(file: Path) -> Path:
