@@ -15,6 +15,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -66,6 +67,12 @@ class HandLabelled(BaseModel):
         return {"question": {"problem": self.prompt}, "label": {"steps": steps, "finish_reason": "solution"}}
 
 
+def _read(path: Path) -> HandLabelled | None:
+    with suppress(OSError, ValueError, WorkbenchError):  # one damaged file hides no other
+        return HandLabelled.model_validate_json(path.read_bytes())
+    return None
+
+
 class HandLabels:
     """The labels in a workspace. Safe to use from any thread of one process."""
 
@@ -76,10 +83,7 @@ class HandLabels:
 
     def of(self, prompt: str, completion: str) -> HandLabelled | None:
         """Return a completion's labels; None where it has none, or its file is damaged."""
-        try:
-            return HandLabelled.model_validate_json(self._path(prompt, completion).read_bytes())
-        except (OSError, ValueError, WorkbenchError):
-            return None
+        return _read(self._path(prompt, completion))
 
     def of_group(self, scored: ScoredGroup) -> ScoredGroup:
         """Return the group with the labels that its steps have here, neutral ones as right."""
@@ -106,12 +110,8 @@ class HandLabels:
 
     def completions(self) -> Iterator[HandLabelled]:
         """Yield every completion that has a label on a step as it was cut last, in the order of their files' names."""
-        for path in sorted(self._folder.glob("*.json")):
-            try:
-                labelled = HandLabelled.model_validate_json(path.read_bytes())
-            except (OSError, ValueError, WorkbenchError):
-                continue  # one damaged file hides no other
-            if any(rating is not None for rating in labelled.ratings):
+        for labelled in map(_read, sorted(self._folder.glob("*.json"))):
+            if labelled is not None and any(rating is not None for rating in labelled.ratings):
                 yield labelled
 
     def text(self, layout: str) -> str:

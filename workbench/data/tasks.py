@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from workbench.assets import GSM8K
 from workbench.config import PromptSection, TaskSection
@@ -256,7 +256,6 @@ TASKS: dict[str, Callable[[], Task]] = {
 """The embedded tasks by name."""
 
 
-T = TypeVar("T")
 _KEPT: ContextVar[dict[str, Task]] = ContextVar("kept tasks")
 """Of files, by their sections."""
 
@@ -338,18 +337,22 @@ def _embedded(task: Task, section: TaskSection) -> Task:
     if (section.rows, section.held_out_rows) == (None, None):
         return task
 
-    def part(rows: Sequence[T], count: int | None, what: str) -> Sequence[T]:
+    def part(rows: Sequence[Any], held_out: bool) -> Sequence[Any]:
+        count, what = (section.held_out_rows, "held-out rows") if held_out else (section.rows, "rows")
         indices = drawn(range(len(rows)), count, section.sample_seed, what)
         return Lazy(len(indices), lambda i: rows[indices[i]])
 
+    return _with_rows(task, part)
+
+
+def _with_rows(task: Task, change: Callable[[Sequence[Any], bool], Sequence[Any]]) -> Task:
+    """Return the task with all its rows changed; ``change`` is told whether they are held out."""
     return replace(
         task,
-        examples=part(task.examples, section.rows, "rows"),
-        held_out=part(task.held_out, section.held_out_rows, "held-out rows"),
-        data={kind: part(rows, section.rows, "rows") for kind, rows in task.data.items()},
-        held_out_data={
-            kind: part(rows, section.held_out_rows, "held-out rows") for kind, rows in task.held_out_data.items()
-        },
+        examples=change(task.examples, False),
+        held_out=change(task.held_out, True),
+        data={kind: change(rows, False) for kind, rows in task.data.items()},
+        held_out_data={kind: change(rows, True) for kind, rows in task.held_out_data.items()},
     )
 
 
@@ -555,9 +558,7 @@ def prompted(task: Task, section: PromptSection, has_template: bool = False) -> 
         return task
     answers = ("completion", "chosen", "rejected") if section.apply_template == "never" else ()
 
-    def put(rows: Sequence[Any]) -> Sequence[Any]:
-        """The rows, changed when they are asked for."""
-
+    def put(rows: Sequence[Any], held_out: bool) -> Sequence[Any]:
         def change(i: int) -> Any:
             row = rows[i]
             if isinstance(row, LabelledSteps):
@@ -568,10 +569,4 @@ def prompted(task: Task, section: PromptSection, has_template: bool = False) -> 
 
         return Lazy(len(rows), change)
 
-    return replace(
-        task,
-        examples=put(task.examples),
-        held_out=put(task.held_out),
-        data={kind: put(rows) for kind, rows in task.data.items()},
-        held_out_data={kind: put(rows) for kind, rows in task.held_out_data.items()},
-    )
+    return _with_rows(task, put)

@@ -487,26 +487,19 @@ FORMS: dict[str, Callable[[Sequence[Score], Score], list[Score]]] = {
 """What a step scores, of the beliefs after the steps and that after the prompt."""
 
 
-class BeliefReward:
-    """A step reward function that asks ``policy`` as it is at the call; the same rollouts get the same scores."""
+def belief_function(
+    policy: Policy, how: BeliefConfig, template_kwargs: Mapping[str, Any] | None, pattern: StepPattern | None
+) -> Callable[..., list[list[Score]]]:
+    """Return a step reward function that asks ``policy`` as it is at the call; the same rollouts score the same."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        how: BeliefConfig,
-        template_kwargs: Mapping[str, Any] | None = None,
-        pattern: StepPattern | None = None,
-    ) -> None:
-        self._policy, self._how, self._kwargs, self._pattern = policy, how, template_kwargs, pattern
-
-    def __call__(
-        self, prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any
+    def believed(
+        prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any
     ) -> list[list[Score]]:
-        judged = judge(
-            self._policy, self._how, prompts, completions, steps, completion_ids, step_ends, columns,
-            pattern=self._pattern, template_kwargs=self._kwargs,
-        )  # fmt: skip
-        return [FORMS[self._how.form](values, start) for start, values in judged]
+        options: dict[str, Any] = {"pattern": pattern, "template_kwargs": template_kwargs}
+        judged = judge(policy, how, prompts, completions, steps, completion_ids, step_ends, columns, **options)
+        return [FORMS[how.form](values, start) for start, values in judged]
+
+    return believed
 
 
 def policy_reward(
@@ -533,5 +526,5 @@ def policy_reward(
                 "with the policy's tokenizer"
             )
         policy = other
-    function = BeliefReward(policy, config.belief, template_kwargs, pattern)
+    function = belief_function(policy, config.belief, template_kwargs, pattern)
     return Reward(config.name, "step", function, config.weight, schedule=config.points).at(0)

@@ -73,7 +73,7 @@ class ModelWorker:
         with self._turn:
             self._set(PolicyStatus("loading", policy))
             try:
-                reply = self._call({"load": policy, "adapter": adapter})
+                reply = self._call({"load": {"policy": policy, "adapter": adapter}})
             except WorkbenchError as error:
                 self._set(PolicyStatus("failed", policy, message=str(error)))
             else:
@@ -190,7 +190,7 @@ class ModelWorker:
         adapter: str | None = None,
         loading: Mapping[str, str] | None = None,
     ) -> list[list[Score]]:
-        """Score steps by the belief of ``policy``, or of the configuration's own (``belief.BeliefReward``).
+        """Score steps by the belief of ``policy``, or of the configuration's own (``belief.belief_function``).
 
         ``batch`` are the arguments that a reward function gets. Raises as ``sample``, and RewardError for completions
         that another tokenizer has made.
@@ -354,10 +354,8 @@ class ModelWorker:
             self._child = Child("workbench.policies.worker", name="model worker")
         return self._child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)
 
-    def _with_path(self, asked: Any) -> Any:
+    def _with_path(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request with paths in place of names."""
-        if not isinstance(asked, Mapping):
-            return self._path_of(asked) if isinstance(asked, str) else asked
         paths: dict[str, Any] = {
             name: self._path_of(asked[name]) for name in ("policy", "adapter") if asked.get(name) is not None
         }

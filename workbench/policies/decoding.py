@@ -527,7 +527,6 @@ class Shape:
     norm: Apply
     head: Apply
     rotary: Callable[..., tuple[torch.Tensor, torch.Tensor]]
-    heads: int
     key_heads: int
     head_size: int
     dtype: torch.dtype
@@ -559,7 +558,6 @@ def shape_of(model: Any) -> Shape:
         norm=_norm(base.norm),
         head=_linear(model.lm_head),
         rotary=base.rotary_emb,
-        heads=config.num_attention_heads,
         key_heads=config.num_key_value_heads,
         head_size=layers[0].self_attn.head_dim,
         dtype=model.dtype,

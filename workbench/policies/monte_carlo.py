@@ -289,53 +289,6 @@ def _sampling(group: Group, sampling: SamplingConfig | None, length: int | None)
 # --- as the step reward of a training run -------------------------------------------------------------------------
 
 
-class MonteCarloReward:
-    """A step reward function that samples from ``policy`` as it is at the call.
-
-    The same rollouts get the same values, also after a resume and however they are spread over ranks. With
-    ``progress`` a step's score is its value less that of the step before it; before the first stands the value of the
-    prompt, estimated by as many continuations of it.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        outcome: Reward,
-        k: int,
-        sampling: SamplingConfig,
-        seed: int = 0,
-        *,
-        progress: bool = False,
-        template_kwargs: Mapping[str, Any] | None = None,
-        pattern: StepPattern | None = None,
-    ) -> None:
-        self._template_kwargs, self._pattern = template_kwargs, pattern
-        self._policy, self._outcome, self._k, self._sampling, self._seed = policy, outcome, k, sampling, seed
-        self._progress = progress
-
-    def __call__(
-        self, prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any
-    ) -> list[list[Score]]:
-        tokenizer, ends = self._policy.tokenizer, frozenset(self._policy.eos_token_ids)
-        stops = StopStrings(tokenizer, self._sampling.stop)
-        rollouts = [to_rollout(tokenizer, ended(ids, ends, stops)) for ids in completion_ids]
-        sampled = sample_from_steps(
-            self._policy, prompts, completion_ids, step_ends, self._sampling,
-            k=self._k, seed=self._seed, from_prompt=self._progress, template_kwargs=self._template_kwargs,
-        )  # fmt: skip
-        assert sampled is not None  # nothing cancels it
-        rows = [{name: values[i] for name, values in columns.items()} for i in range(len(rollouts))]
-        opened = [thinking_open(tokenizer, prompt, self._template_kwargs) for prompt in prompts]
-        scored = outcomes_of(
-            self._policy, self._outcome, prompts, rows, rollouts, step_ends, sampled,
-            read=partial(answer_texts, pattern=self._pattern), opened=opened,
-        )  # fmt: skip
-        values = [[_value(step) for step in outcomes.steps] for outcomes in scored]
-        if not self._progress:
-            return values
-        return [differences(row, _value(outcomes.start)) for row, outcomes in zip(values, scored, strict=True)]
-
-
 def _value(outcomes: Sequence[Score]) -> Score:
     return estimate([outcome for outcome in outcomes if outcome is not None])[0]
 
@@ -349,17 +302,37 @@ def monte_carlo_reward(
     template_kwargs: Mapping[str, Any] | None = None,
     pattern: StepPattern | None = None,
 ) -> Reward:
-    """Return the step reward that ``config.monte_carlo`` describes, sampling from ``policy``.
+    """Return the step reward that ``config.monte_carlo`` describes, sampling from ``policy`` as it is at the call.
+
+    The same rollouts get the same values, also after a resume and however they are spread over ranks. With
+    ``progress`` a step's score is its value less that of the step before it; before the first stands the value of the
+    prompt, estimated by as many continuations of it.
 
     Raises RewardCodeError for an outcome reward that is not built in, ConfigError for one that scores steps.
     """
-    assert config.monte_carlo is not None
-    outcome = load_reward(config.monte_carlo.outcome)
+    how = config.monte_carlo
+    assert how is not None
+    outcome = load_reward(how.outcome)
     if outcome.kind != "outcome":
         raise ConfigError(f"reward {config.name!r}: {outcome.name!r} scores steps; name an outcome reward")
-    how = config.monte_carlo
-    function = MonteCarloReward(
-        policy, outcome, how.continuations, sampling, seed,
-        progress=how.progress, template_kwargs=template_kwargs, pattern=pattern,
-    )  # fmt: skip
-    return Reward(config.name, "step", function, config.weight, schedule=config.points, judges_all=True).at(0)
+    tokenizer, ends = policy.tokenizer, frozenset(policy.eos_token_ids)
+    stops, read = StopStrings(tokenizer, sampling.stop), partial(answer_texts, pattern=pattern)
+
+    def valued(
+        prompts: Any, completions: Any, steps: Any, completion_ids: Any, step_ends: Any, **columns: Any
+    ) -> list[list[Score]]:
+        rollouts = [to_rollout(tokenizer, ended(ids, ends, stops)) for ids in completion_ids]
+        sampled = sample_from_steps(
+            policy, prompts, completion_ids, step_ends, sampling,
+            k=how.continuations, seed=seed, from_prompt=how.progress, template_kwargs=template_kwargs,
+        )  # fmt: skip
+        assert sampled is not None  # nothing cancels it
+        rows = [{name: values[i] for name, values in columns.items()} for i in range(len(rollouts))]
+        opened = [thinking_open(tokenizer, prompt, template_kwargs) for prompt in prompts]
+        scored = outcomes_of(policy, outcome, prompts, rows, rollouts, step_ends, sampled, read=read, opened=opened)
+        values = [[_value(step) for step in outcomes.steps] for outcomes in scored]
+        if not how.progress:
+            return values
+        return [differences(row, _value(outcomes.start)) for row, outcomes in zip(values, scored, strict=True)]
+
+    return Reward(config.name, "step", valued, config.weight, schedule=config.points, judges_all=True).at(0)

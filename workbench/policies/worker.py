@@ -15,7 +15,7 @@ from typing import Any
 from workbench.config import BeliefConfig, ModelConfig
 from workbench.errors import PolicyError, RewardError, WorkbenchError
 from workbench.models.weights import give_memory_back, is_out_of_memory
-from workbench.policies.belief import BeliefReward, with_importances
+from workbench.policies.belief import belief_function, with_importances
 from workbench.policies.decoding import decoding_of
 from workbench.policies.load import Policy, load_policy
 from workbench.policies.monte_carlo import step_values
@@ -88,43 +88,19 @@ class GrowingTexts:
 
 
 def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: LocalModels) -> dict[str, Any]:
-    """``{"load": name}``, or what is asked for, ``sample`` or ``values`` say, with what it needs."""
-    if "model" in request:
-        return _scored(request["model"], emit, models)
+    """Answer a request of one thing, of ``_WORKS`` or a reward ``model``'s scores, with what it needs."""
+    ((what, asked),) = request.items()
+    if what == "model":
+        return _scored(asked, emit, models)
     try:
-        if "reference" in request:
-            arguments = request["reference"]
-            policy = cache.get(arguments["policy"], arguments.get("adapter"), emit)
-            group = with_reference(policy, Group.from_json(arguments["group"]), cancelled=emit.cancelled)
-            return {"group": group.to_json(), **_loaded(policy)}
-        if "importances" in request:
-            arguments = request["importances"]
-            policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
-            return {"group": with_importances(policy, Group.from_json(arguments["group"])).to_json(), **_loaded(policy)}
-        if "values" in request:
-            return _values(request["values"], emit, cache)
-        if "belief" in request:
-            arguments = request["belief"]
-            policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
-            how, pattern = BeliefConfig.model_validate(arguments["config"]), StepPattern(**arguments["pattern"])
-            reward = BeliefReward(policy, how, arguments["template_kwargs"], pattern)
-            return {"scores": reward(**arguments["batch"]), **_loaded(policy)}
-        if "load" in request:
-            policy = cache.get(request["load"], request.get("adapter"), emit)
-            return _loaded(policy)
-        arguments = request["sample"]
-        policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
-        shared_sandbox().set_isolated(arguments.get("isolate", False))
-        group = sample_group(
-            policy,
-            Example(arguments["prompt"], arguments["columns"], arguments.get("system", "")),
-            **arguments["sampling"],
-            **arguments.get("prompting", {}),
-            environment=arguments.get("environment"),
-            seed=arguments["seed"],
-            on_tokens=GrowingTexts(policy, arguments["sampling"], emit).add,
-            cancelled=emit.cancelled,
-        )
+        policy = cache.get(asked["policy"], asked.get("adapter"), emit, asked.get("loading"))
+        return {
+            **_WORKS[what](policy, asked, emit),
+            "device": str(policy.device) if policy.server is None else policy.server.where,
+            "parameters": policy.model.num_parameters(),
+            "vocabulary": policy.model.get_input_embeddings().weight.shape[0],
+            "decoding": decoding_of(policy.model) if policy.server is None else "server",
+        }
     except WorkbenchError as error:
         if is_out_of_memory(error):
             give_memory_back(error)
@@ -137,7 +113,57 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
         traceback.print_exc()
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise PolicyError(f"the policy failed with {type(error).__name__}: {reason}") from error
-    return {"group": group.to_json(), **_loaded(policy)}
+
+
+def _sample(policy: Policy, asked: Mapping[str, Any], emit: Emitter) -> dict[str, Any]:
+    shared_sandbox().set_isolated(asked.get("isolate", False))
+    group = sample_group(
+        policy,
+        Example(asked["prompt"], asked["columns"], asked.get("system", "")),
+        **asked["sampling"],
+        **asked.get("prompting", {}),
+        environment=asked.get("environment"),
+        seed=asked["seed"],
+        on_tokens=GrowingTexts(policy, asked["sampling"], emit).add,
+        cancelled=emit.cancelled,
+    )
+    return {"group": group.to_json()}
+
+
+def _compare(policy: Policy, asked: Mapping[str, Any], emit: Emitter) -> dict[str, Any]:
+    return {"group": with_reference(policy, Group.from_json(asked["group"]), cancelled=emit.cancelled).to_json()}
+
+
+def _value_steps(policy: Policy, asked: Mapping[str, Any], emit: Emitter) -> dict[str, Any]:
+    values = step_values(
+        policy,
+        Group.from_json(asked["group"]),
+        StepPattern(**asked["pattern"]),
+        RewardConfig.model_validate(asked["outcome"]),
+        asked["k"],
+        asked["seed"],
+        on_progress=_now_and_then(emit),
+        cancelled=emit.cancelled,
+    )
+    return {"values": None if values is None else values.to_json()}
+
+
+def _believe(policy: Policy, asked: Mapping[str, Any], emit: Emitter) -> dict[str, Any]:
+    how, pattern = BeliefConfig.model_validate(asked["config"]), StepPattern(**asked["pattern"])
+    return {"scores": belief_function(policy, how, asked["template_kwargs"], pattern)(**asked["batch"])}
+
+
+_WORKS: Mapping[str, Callable[[Policy, Mapping[str, Any], Emitter], dict[str, Any]]] = {
+    "load": lambda policy, asked, emit: {},
+    "sample": _sample,
+    "reference": _compare,
+    "importances": lambda policy, asked, emit: {
+        "group": with_importances(policy, Group.from_json(asked["group"])).to_json()
+    },
+    "values": _value_steps,
+    "belief": _believe,
+}
+"""What is asked of a policy: a reply, beside what is said of the policy itself."""
 
 
 def _scored(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
@@ -154,32 +180,6 @@ def _scored(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[s
             raise
         give_memory_back(error)
         raise RewardError(f"out of memory with {config.path!r}; use a smaller batch_size than it has") from None
-
-
-def _loaded(policy: Policy) -> dict[str, Any]:
-    """Describe the policy that answered, for every reply."""
-    server = policy.server
-    return {
-        "device": str(policy.device) if server is None else server.where,
-        "parameters": policy.model.num_parameters(),
-        "vocabulary": policy.model.get_input_embeddings().weight.shape[0],
-        "decoding": decoding_of(policy.model) if server is None else "server",
-    }
-
-
-def _values(arguments: dict[str, Any], emit: Emitter, cache: PolicyCache) -> dict[str, Any]:
-    policy = cache.get(arguments["policy"], arguments.get("adapter"), emit, arguments.get("loading"))
-    values = step_values(
-        policy,
-        Group.from_json(arguments["group"]),
-        StepPattern(**arguments["pattern"]),
-        RewardConfig.model_validate(arguments["outcome"]),
-        arguments["k"],
-        arguments["seed"],
-        on_progress=_now_and_then(emit),
-        cancelled=emit.cancelled,
-    )
-    return {"values": None if values is None else values.to_json(), **_loaded(policy)}
 
 
 def _now_and_then(emit: Emitter) -> Callable[[dict[str, Any]], None]:

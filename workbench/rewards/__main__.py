@@ -4,7 +4,7 @@
 request names the code or the pattern each time, so a process that was replaced needs telling nothing; code that was
 loaded before is not run again. What a function returned is checked here, and nowhere else.
 
-The process has ``sandbox.limits``, and may be isolated.
+The process has limits, and may be isolated (``sandbox.isolate``).
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ from workbench.rewards.protocol import (
 from workbench.rewards.source import syntax_said
 from workbench.sandbox.child import Emitter, mark_prints, serve
 from workbench.sandbox.client import FILENAME, LOADED
-from workbench.sandbox.isolate import what_is_off
-from workbench.sandbox.limits import restrict, what_ran_out
+from workbench.sandbox.isolate import restrict, what_is_off, what_ran_out
 from workbench.schema import RewardKind
 from workbench.schema.rollouts import state_of
 from workbench.steps import StepPattern, split_leniently, split_preview

@@ -279,19 +279,24 @@ def score_split(
     models: Models | None = None,
     pattern: StepPattern | None = None,
     trainer_state: Any = None,
+    known: dict[Any, Called] | None = None,
 ) -> ScoredGroup:
     """Score one group whose rollouts are split like this. Raises RewardError and the errors under it.
 
     ``pattern`` is what cut them; a process reward model that is an outcome reward needs it. ``trainer_state`` is what
-    functions get as that, by default that before a first step.
+    functions get as that, by default that before a first step. What functions gave is put into ``known``, and a
+    function that is in it is not called.
     """
     loaded = [load_reward(spec, worker, models=models, pattern=pattern) for spec in rewards]
-    count = len(group.rollouts)
+    known = {} if known is None else known
+    keys = {reward.name: _function(spec) for reward, spec in zip(loaded, rewards, strict=True)}
+    called, count = {name: known[key] for name, key in keys.items() if key in known}, len(group.rollouts)
     rows = [{**group.columns, **rollout.columns} for rollout in group.rollouts]
     opened, prompts = [group.thinking_open] * count, [group.prompt] * count
     scored, summaries = _score(
-        prompts, group.rollouts, rows, splits, loaded, pattern, opened=opened, trainer_state=trainer_state
+        prompts, group.rollouts, rows, splits, loaded, pattern, called, opened=opened, trainer_state=trainer_state
     )
+    known.update({keys[name]: gave for name, gave in called.items()})
     return ScoredGroup(group, settle(scored, summaries), summaries, asdict(pattern) if pattern else {})
 
 
@@ -326,6 +331,7 @@ def score_completions(
         splits,
         rewards,
         pattern,
+        {},
         opened=opened,
         completions=completions,
         budget=budget,
@@ -352,6 +358,7 @@ def _score(
     splits: Sequence[Split],
     rewards: Sequence[Reward],
     pattern: StepPattern | None,
+    called: dict[str, Called],
     *,
     opened: Sequence[bool] | None = None,
     completions: Sequence[Any] | None = None,
@@ -388,14 +395,13 @@ def _score(
     )
     if twice := [name for name, count in Counter(reward.name for reward in rewards).items() if count > 1]:
         raise RewardCodeError(f"two rewards are named {twice[0]!r}; give each its own name", reward=twice[0])
-    waiting = [reward for reward in rewards if reward.waits]
+    asked = [reward for reward in rewards if reward.name not in called]
+    waiting = [reward for reward in asked if reward.waits]
     with ThreadPoolExecutor(max(1, len(waiting)), thread_name_prefix="reward") as pool:
         # Those that wait for others are under way while the rest compute.
         started = {reward.name: pool.submit(_call, reward, batch, budget) for reward in waiting}
-        called = {
-            reward.name: started[reward.name].result() if reward.waits else _call(reward, batch, budget)
-            for reward in rewards
-        }
+        for reward in asked:
+            called[reward.name] = started[reward.name].result() if reward.waits else _call(reward, batch, budget)
     weights = {reward.name: reward.weight for reward in rewards}
     scored = []
     for i, row in enumerate(steps):
@@ -406,7 +412,7 @@ def _score(
         failed = [name for name, values in scores.items() if FAILED in values]
         scores |= dict.fromkeys(scores if splits[i].failed else failed, unscored)
         sums = [weighted_sum({name: values[k] for name, values in scores.items()}, weights) for k in range(len(row))]
-        logged = {name: log.of(i, len(row)) for name, (_, log, _) in called.items()}
+        logged = {reward.name: called[reward.name][1].of(i, len(row)) for reward in rewards}
         scored.append(
             StepScores(
                 steps=tuple(row),
@@ -419,10 +425,14 @@ def _score(
                 unsplit=splits[i].failed,
             )
         )
-    return scored, tuple(summary for _, _, summary in called.values())
+    return scored, tuple(replace(called[reward.name][2], weight=reward.weight) for reward in rewards)
 
 
-def _call(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> tuple[list[Any], Log, RewardSummary]:
+Called = tuple[list[Any], Log, RewardSummary]
+"""What a reward function gave a batch, what it logged, and what is said of it."""
+
+
+def _call(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> Called:
     """Return what a reward gave the batch: a score a completion, or a list with one a step of each."""
     began, batch = time.perf_counter(), replace(batch, log=Log())
     scores, printed = reward.score(batch) if budget is None else budget.score(reward, batch)
@@ -489,29 +499,9 @@ def score_both(
 
     Arguments and errors are those of ``score_group``.
     """
-    splits = split_group(group, pattern, worker=worker)
-    options: dict[str, Any] = {"worker": worker, "models": models, "pattern": pattern}
-    first = score_split(group, splits, rewards, **options)
-    known = {_function(spec): summary for spec, summary in zip(rewards, first.rewards, strict=True)}
-    fresh = score_split(group, splits, [spec for spec in others if _function(spec) not in known], **options)
-    new = iter(fresh.rewards)
-    summaries = []
-    for spec in others:
-        weight = (
-            spec.weight_at(0) if isinstance(spec, RewardConfig) else spec.weight if isinstance(spec, Reward) else 1.0
-        )
-        summary = known.get(_function(spec))
-        summaries.append(next(new) if summary is None else replace(summary, weight=weight))
-    names, weights = {summary.name for summary in fresh.rewards}, {each.name: each.weight for each in summaries}
-    rows = []
-    for row, added in zip(first.scored, fresh.scored, strict=True):
-        source = {name: added if name in names else row for name in weights}
-        steps = {name: of.scores[name] for name, of in source.items() if name in of.scores}
-        sums = [weighted_sum({name: of[k] for name, of in steps.items()}, weights) for k in range(len(row.steps))]
-        outcomes = {name: of.outcome_scores[name] for name, of in source.items() if name in of.outcome_scores}
-        logged = {name: of.logged[name] for name, of in source.items() if name in of.logged}
-        rows.append(replace(row, scores=steps, rewards=tuple(sums), outcome_scores=outcomes, logged=logged))
-    return first, replace(first, scored=settle(rows, summaries), rewards=tuple(summaries))
+    splits, known = split_group(group, pattern, worker=worker), dict[Any, Called]()
+    options: dict[str, Any] = {"worker": worker, "models": models, "pattern": pattern, "known": known}
+    return score_split(group, splits, rewards, **options), score_split(group, splits, others, **options)
 
 
 def _function(spec: Spec) -> Any:
