@@ -277,11 +277,11 @@ def _may_be(role: Role, value: Any) -> bool:
     if role != "answer":
         return (isinstance(value, str) and bool(value.strip())) or is_messages(value)
     texts = value if isinstance(value, list) and value else [value]
-    return all(is_number(text) or (isinstance(text, str) and _tells_result(text)) for text in texts)
-
-
-def _tells_result(text: str) -> bool:
-    return len(text) <= _LONGEST_ANSWER or "####" in text or "\\boxed" in text
+    return all(
+        is_number(text)
+        or (isinstance(text, str) and (len(text) <= _LONGEST_ANSWER or "####" in text or "\\boxed" in text))
+        for text in texts
+    )
 
 
 def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

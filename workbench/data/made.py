@@ -27,7 +27,7 @@ from workbench.data.tasks import Task, kept_for_training, load_task
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
 from workbench.files import encode, replace_file
-from workbench.schema import Example, Group, ScoredGroup
+from workbench.schema import Group, ScoredGroup
 
 _TAKEN = {*PROMPTS, "messages", "completion", "chosen", "rejected", "completions", "labels"}
 """Columns that say what kind a row is: a task's own of these names are left out of it."""
@@ -189,18 +189,19 @@ def planted_errors(
     groups = []
     for index in range(n):
         example, rng = task.held_out[index], random.Random(f"planted/{seed}/{index}")
-        records = tuple(_record(example, rng, rate) for _ in range(num_generations))
-        groups.append(builder.build(Draft(example.prompt, records)))
+        operations = tuple((_NAMES[symbol], int(operand)) for symbol, operand in example.columns["operations"])
+        chain, records = Chain(int(example.columns["start"]), operations), list[Record]()
+        for results in (noisy_results(chain, rng, rate) for _ in range(num_generations)):
+            steps, labels = labelled_answer(chain, results)
+            known = {
+                "labelled_steps": steps,
+                "labels": list(map(float, labels)),
+                "correct": results[-1] == chain.answer,
+            }
+            columns = {**example.columns, **known}
+            records.append(Record("", example.prompt, "\n".join(steps), finished=True, columns=columns))
+        groups.append(builder.build(Draft(example.prompt, tuple(records))))
     return groups
-
-
-def _record(example: Example, rng: random.Random, rate: float) -> Record:
-    operations = tuple((_NAMES[symbol], int(operand)) for symbol, operand in example.columns["operations"])
-    chain = Chain(int(example.columns["start"]), operations)
-    results = noisy_results(chain, rng, rate)
-    steps, labels = labelled_answer(chain, results)
-    labelled = {"labelled_steps": steps, "labels": list(map(float, labels)), "correct": results[-1] == chain.answer}
-    return Record("", example.prompt, "\n".join(steps), finished=True, columns={**example.columns, **labelled})
 
 
 def labelled_groups(

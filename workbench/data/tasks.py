@@ -289,7 +289,10 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
             f"{shown(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
         )
     if name.startswith(HUB):
-        return task_of_hub(name, section)
+        splits = [rows or () for rows in hub_rows(name, section.split, section.held_out_split)]
+        if any(stepwise_rows(row.where, row.values) != [row.values] for row in splits[0][:1]):
+            splits = [_expanded(rows) for rows in splits]  # read now, as each of them becomes several
+        return _task(name, splits[0], splits[1], section, name, lazy=True)
     path, kept = local_path(name), _KEPT.get({})
     if path is None:
         raise TaskError(
@@ -386,16 +389,6 @@ class Rows:
 
 def _expanded(rows: Sequence[Row]) -> list[Row]:
     return [Row(row.where, values) for row in rows for values in stepwise_rows(row.where, row.values)]
-
-
-def task_of_hub(name: str, section: TaskSection) -> Task:
-    """Rows are read when they are asked for, all of them where some may be left out, or become several, as those of
-    data sets with labelled steps do. Raises TaskError."""
-    train, held_out = hub_rows(name, section.split, section.held_out_split)
-    held_out = held_out or ()
-    if len(train) and stepwise_rows(train[0].where, train[0].values) != [train[0].values]:
-        train, held_out = _expanded(train), _expanded(held_out)
-    return _task(name, train, held_out, section, name, lazy=True)
 
 
 _LOOKED_AT = 64

@@ -70,8 +70,10 @@ def policy_path(name: str) -> str:
     if name in EMBEDDED:
         return str(EMBEDDED[name])
     folder = local_path(name)
-    if folder is not None and folder.suffix == GGUF:
-        return str(unpacked(folder))
+    if folder is not None and folder.suffix == GGUF:  # unpacked into the default workspace when it is loaded first
+        stat = folder.stat()
+        key = hashlib.sha256(f"{folder.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()
+        return str(default_workspace().resolve() / "models" / f"{folder.stem}-{key[:8]}")
     if folder is not None:
         return _saved(folder, name, PolicyError, "config.json", "adapter_config.json")
     near, is_bare = "", is_hub_id(name) and "/" not in name  # such a name may be a model's that was loaded before
@@ -105,13 +107,6 @@ def _saved(folder: Path, name: str, kind: type[WorkbenchError], *files: str) -> 
     if not any((folder / file).is_file() for file in files):
         raise kind(f"folder {shown(name)} holds no config.json; point at a folder saved by save_pretrained")
     return str(folder)
-
-
-def unpacked(file: Path) -> Path:
-    """Return the folder of the default workspace that holds a GGUF file's model once it was loaded."""
-    stat = file.stat()
-    key = hashlib.sha256(f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()
-    return default_workspace().resolve() / "models" / f"{file.stem}-{key[:8]}"
 
 
 def check_there(policy: str, *adapters: str) -> None:

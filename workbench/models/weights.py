@@ -221,10 +221,25 @@ def held_as(
         held["attn_implementation"] = attention
     if device_map != "none":
         held["device_map"] = device_map
-    if quantisation != "none":
-        held = {"device_map": {"": device}, **held}
-        held["quantization_config"] = _quantised(quantisation, device, held["dtype"], whole)
-    return held
+    if quantisation == "none":
+        return held
+    from transformers import BitsAndBytesConfig
+
+    skipped = None if whole is None else list(whole)
+    if quantisation == "8bit":
+        # It says at every product that it casts to float16.
+        getLogger("bitsandbytes.autograd._functions").setLevel(ERROR)
+        bits = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
+    else:
+        half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        bits = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=half if held["dtype"] == "auto" else held["dtype"],
+            llm_int8_skip_modules=skipped,
+        )
+    return {"device_map": {"": device}, **held, "quantization_config": bits}
 
 
 def read_model(kind: Any, where: str, trust_remote_code: bool | None = None, **held: Any) -> tuple[Any, dict[str, Any]]:
@@ -254,24 +269,6 @@ def context_length(model: Any) -> int | None:
     language = model.config.get_text_config()  # which a composite one (text and images) has inside
     length = getattr(language, "max_position_embeddings", None)
     return int(length) if length is not None else None
-
-
-def _quantised(quantisation: str, device: torch.device, compute: Any, whole: Sequence[str] | None) -> Any:
-    from transformers import BitsAndBytesConfig
-
-    skipped = None if whole is None else list(whole)
-    if quantisation == "8bit":
-        # It says at every product that it casts to float16.
-        getLogger("bitsandbytes.autograd._functions").setLevel(ERROR)
-        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skipped)
-    half = torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute if isinstance(compute, torch.dtype) else half,
-        llm_int8_skip_modules=skipped,
-    )
 
 
 # --- adapters -----------------------------------------------------------------------------------------------------

@@ -349,17 +349,14 @@ class ModelWorker:
         on_event: OnEvent | None = None,
         cancelled: IsCancelled | None = None,
     ) -> dict[str, Any]:
-        request = {what: self._with_path(asked) for what, asked in request.items()}
-        if self._child is None:
-            self._child = Child("workbench.policies.worker", name="model worker")
-        return self._child.call(request, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)
-
-    def _with_path(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request with paths in place of names."""
-        paths: dict[str, Any] = {
-            name: self._path_of(asked[name]) for name in ("policy", "adapter") if asked.get(name) is not None
-        }
+        """Send a request, with paths in place of names."""
+        ((what, asked),) = request.items()
+        named = (name for name in ("policy", "adapter") if asked.get(name) is not None)
+        paths: dict[str, Any] = {name: self._path_of(asked[name]) for name in named}
         if (loading := asked.get("loading")) and "merge" in loading:
             merge = {self._path_of(name): weight for name, weight in loading["merge"].items()}
             paths["loading"] = {**loading, "merge": merge}
-        return {**asked, **paths}
+        if self._child is None:
+            self._child = Child("workbench.policies.worker", name="model worker")
+        sent = {what: {**asked, **paths}}
+        return self._child.call(sent, deadline=SILENCE_SECONDS, on_event=on_event, cancelled=cancelled)

@@ -170,7 +170,8 @@ def sample_groups(
         encoded = [encode_prompt(policy.tokenizer, row.prompt, template_kwargs) for row in chunk]
         rows_of = [row for row in chunk for _ in range(generations)]
         prompts = [ids for ids in encoded for _ in range(generations)]
-        episodes = episodes_of(policy, environment, rows_of, template_kwargs)
+        loaded = None if environment is None else load_environment(environment, shared_sandbox)
+        episodes = None if loaded is None else Episodes(loaded, policy.tokenizer, rows_of, template_kwargs)
         recorded: dict[str, Any] = {} if policy.adapter is None else {"adapter": policy.adapter}
         recorded |= {"merge": dict(policy.merged)} if policy.merged else {}
         watch: dict[str, Any] = {"on_tokens": on_tokens, "cancelled": cancelled}
@@ -211,17 +212,6 @@ def sample_groups(
                 | recorded
                 | prompt_record(policy.tokenizer, example.prompt, template_kwargs, policy.eos_token_ids, sampling.stop),
             )
-
-
-def episodes_of(
-    policy: Policy,
-    environment: AnyEnvironment | None,
-    examples: Sequence[Example],
-    template_kwargs: Mapping[str, Any] | None,
-) -> Episodes | None:
-    """Episodes of rows with these examples; None without an environment. Raises as ``sample_group`` does."""
-    loaded = None if environment is None else load_environment(environment, shared_sandbox)
-    return None if loaded is None else Episodes(loaded, policy.tokenizer, examples, template_kwargs)
 
 
 def to_rollout(tokenizer: Any, row: Sampled) -> Rollout:

@@ -1,7 +1,7 @@
 """Rewards: the protocol of reward functions, those built in, users' own in the sandbox, and scoring with them."""
 
 from workbench.rewards.builtin import BUILTINS, Builtin, find_builtin
-from workbench.rewards.logged import ARGUMENTS
+from workbench.rewards.others import ARGUMENTS
 from workbench.rewards.protocol import Batch, Score, columns_left_out
 from workbench.rewards.reward import (
     ErrorBudget,

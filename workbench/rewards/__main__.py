@@ -36,9 +36,9 @@ import numpy  # noqa: F401
 
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
 from workbench.rewards.environments import Reply, answer_turn, begin_episode, check_class
-from workbench.rewards.logged import Log
 from workbench.rewards.protocol import (
     Batch,
+    Log,
     as_reward,
     call_reward,
     is_async,

@@ -24,9 +24,10 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, Literal
 
-from workbench.rewards.logged import ARGUMENTS
 from workbench.schema import RewardKind
 
+ARGUMENTS = ("trainer_state", "log_extra", "log_metric")
+"""What TRL's trainer passes by name beside the data's columns."""
 VERL, VERL_BATCH = "verl's compute_score", "verl's compute_score of a batch"
 OPENRLHF, VERIFIERS = "OpenRLHF's reward_func", "a function of a verifiers rubric"
 _ASKED = {

@@ -26,9 +26,9 @@ from workbench.errors import RewardCodeError, RewardError
 from workbench.rewards.answers import without_thinking
 from workbench.rewards.builtin import find_builtin
 from workbench.rewards.judges import judge_function, shared_judges
-from workbench.rewards.logged import Log
 from workbench.rewards.protocol import (
     Batch,
+    Log,
     Score,
     as_reward,
     call_reward,

@@ -134,8 +134,5 @@ def are_equal(left: str, right: str, *, exactly: bool = True) -> bool:
 
 def _convert(left: str, right: str) -> bool:
     """Return whether two sides name other units of one kind."""
-    for units in _UNITS:
-        named = [{match[1] for match in units.finditer(side.lower())} for side in (left, right)]
-        if all(named) and named[0].isdisjoint(named[1]):
-            return True
-    return False
+    named = ([{match[1] for match in units.finditer(side.lower())} for side in (left, right)] for units in _UNITS)
+    return any(a and b and a.isdisjoint(b) for a, b in named)

@@ -1,6 +1,6 @@
 """The reward functions that come with the workbench: ``BUILTINS`` lists them, ``find_builtin`` knows TRL's too.
 
-``answers`` judges final answers, ``steps`` the work, ``shape`` neither.
+``answers`` judges final answers and the shape of completions, ``steps`` the work.
 
 A built-in stands alone: its source, shown in the page's editor, runs when pasted anywhere where the workbench is
 installed. So imports and helpers live inside the functions, annotations use only names that are always there, and of
@@ -34,12 +34,15 @@ from workbench.rewards.builtin.answers import (
     gsm8k_soft_format,
     gsm8k_strict_format,
     gsm8k_xml_count,
+    length_target,
     math_equality,
+    overlong,
     qwen3_answer,
     qwen3_format_approximate,
     qwen3_format_exact,
+    repetition,
+    think_format,
 )
-from workbench.rewards.builtin.shape import length_target, overlong, repetition, think_format
 from workbench.rewards.builtin.steps import (
     answer_correctness,
     answer_follows,

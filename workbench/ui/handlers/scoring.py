@@ -20,7 +20,7 @@ from workbench.errors import ConfigError, PatternError, PolicyError, RewardError
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, RewardConfig, Sandbox, score_split, split_group
 from workbench.rewards.environments import ENVIRONMENTS
-from workbench.rewards.logged import preview_state
+from workbench.rewards.protocol import preview_state
 from workbench.rewards.reward import Models
 from workbench.schema import Credit, Group
 from workbench.steps import MAX_STEPS, PRESETS, Split, StepPattern
