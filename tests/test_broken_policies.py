@@ -13,7 +13,7 @@ from workbench import weights
 from workbench.config import ModelConfig
 from workbench.errors import PolicyError, RewardError
 from workbench.policies.load import load_policy
-from workbench.policies.prompts import known_chat_template
+from workbench.policies.prompts import find_chat_template
 from workbench.rewards.models.model import LocalModels
 
 
@@ -50,7 +50,7 @@ UP = "model.layers.1.mlp.up_proj.weight"
 def test_a_gguf_file_that_was_not_read_yet_has_no_known_chat_template(tmp_path):
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
-    assert known_chat_template(str(file)) is None
+    assert find_chat_template(str(file)) is None
 
 
 def test_a_gguf_file_without_the_package_that_reads_it_is_refused(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from workbench.checks.clinic import (
     _Patient,
     check_rewards,
     clinic_rows,
-    written,
+    write_row,
 )
 from workbench.cli import main
 from workbench.rewards import Reward, RewardConfig, Sandbox
@@ -32,7 +32,7 @@ def test_each_family_has_rows_of_right_and_wrong_answers_with_a_public_thread() 
     assert {(row.family, row.right) for row in rows} == set(product(FAMILIES, (True, False)))
     assert all(re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", row.thread) for row in rows)
     assert all(set(row.forms) <= set(FORMS) for row in rows)
-    assert written("[open]a[close][from][wrong][to-]", "tags", "1209") == (
+    assert write_row("[open]a[close][from][wrong][to-]", "tags", "1209") == (
         "<reasoning>\na\n</reasoning>\n<answer>\n2310\n</answer>"
     )
 

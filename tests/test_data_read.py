@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from workbench.data import read_rows
-from workbench.data.read import EVERY, held_out_of, rows_and_faults, split_of
+from workbench.data.read import EVERY, find_held_out, rows_and_faults, split_of
 from workbench.errors import TaskError
 
 ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "a, b\nand c?", "answer": "3"}]
@@ -158,7 +158,7 @@ def test_a_folder_is_read_by_split_in_a_persons_order(tmp_path: Path) -> None:
     assert [row.where for row in read_rows(tmp_path)] == ["9.jsonl line 1", "10.jsonl line 1"]
     assert [row.where for row in read_rows(tmp_path, "test")] == ["test/a.jsonl line 1"]
     assert len(list(rows_and_faults(tmp_path, EVERY))) == 3
-    assert (held_out_of(tmp_path, None), held_out_of(tmp_path, "test")) == ("test", None)
+    assert (find_held_out(tmp_path, None), find_held_out(tmp_path, "test")) == ("test", None)
     with pytest.raises(TaskError, match="'tset'; did you mean 'test'"):
         read_rows(tmp_path, "tset")
 
@@ -170,4 +170,4 @@ def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:
     DatasetDict({"train": rows, "test": rows.select([1])}).save_to_disk(str(tmp_path / "both"))
     rows.save_to_disk(str(tmp_path / "one"), num_shards=2)
     assert values(tmp_path / "both") == values(tmp_path / "one") == ROWS
-    assert values(tmp_path / "both", held_out_of(tmp_path / "both", None)) == ROWS[1:]
+    assert values(tmp_path / "both", find_held_out(tmp_path / "both", None)) == ROWS[1:]

@@ -9,7 +9,7 @@ import pytest
 
 from workbench.config import TaskSection
 from workbench.data import load_rows, load_task, read_rows, tasks
-from workbench.data.kinds import recognised, taken
+from workbench.data.kinds import recognise, select_rows
 from workbench.data.read import Row
 from workbench.errors import ConfigError, TaskError
 from workbench.runs.check import checked
@@ -95,7 +95,7 @@ def numbered(count: int) -> list[dict[str, Any]]:
     ],
 )
 def test_layouts_are_recognised(row: dict[str, Any], layout: str, columns: dict[str, Any]) -> None:
-    name, made = recognised(row)
+    name, made = recognise(row)
     assert name == layout
     assert {column: made[column] for column in columns} == columns
     assert {column: made[column] for column in row if column not in columns} == {
@@ -163,7 +163,7 @@ def test_what_rows_do_not_have_is_named(tmp_path: Path, how: dict[str, Any], mes
     ],
 )
 def test_filters_hold_as_worked_by_hand(text: str, values: dict[str, Any], holds: bool) -> None:
-    indices, skipped = taken([Row("row 1", values)], TaskSection(filter=text))
+    indices, skipped = select_rows([Row("row 1", values)], TaskSection(filter=text))
     assert (list(indices), skipped["filter"]) == (([0], 0) if holds else ([], 1))
 
 
@@ -178,9 +178,9 @@ def test_filters_hold_as_worked_by_hand(text: str, values: dict[str, Any], holds
 def test_a_filter_that_cannot_be_read_is_refused_when_rows_are_read(text: str, named: str) -> None:
     assert RunConfig.parse({"task": {"filter": text}}).task.filter == text  # a run of another version opens
     with pytest.raises(TaskError, match=f"task.filter: .*{named}"):
-        taken([Row("row 1", {})], TaskSection(filter=text))
+        select_rows([Row("row 1", {})], TaskSection(filter=text))
     with pytest.raises(TaskError, match=r"task\.filter "):  # whose values the operator does not take
-        taken([Row("row 1", {"level": "Level 5"})], TaskSection(filter="level > 3"))
+        select_rows([Row("row 1", {"level": "Level 5"})], TaskSection(filter="level > 3"))
 
 
 def test_rows_are_left_out_and_counted(tmp_path: Path) -> None:

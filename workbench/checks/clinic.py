@@ -140,7 +140,7 @@ MOST_SHARE = 0.9
 _MOST_ERRORS = 5
 
 
-def _found(kind: str, value: str, **facts: Any) -> Finding:
+def _finding(kind: str, value: str, **facts: Any) -> Finding:
     name, level, meaning, advice = KINDS[kind]
     return Finding(name.format(**facts), level, value, meaning.format(value=value, **facts), advice)
 
@@ -305,7 +305,7 @@ def check_rewards(
 # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def written(template: str, form: str, gold: str) -> str:
+def write_row(template: str, form: str, gold: str) -> str:
     """Return a row's text with the marks of a form and the gold answer in it."""
     marks = dict(zip(("open", "close", "from", "to"), FORMS[form], strict=True))
     parts = {
@@ -324,8 +324,8 @@ def written(template: str, form: str, gold: str) -> str:
 def _unlike(looks_at: str, form: str, gold: str) -> str:
     """Return what must score less than a right text: a wrong answer, or other marks of the same length."""
     if looks_at == "answer":
-        return written(_WRONG, form, gold)
-    return written(_LIKE, form, gold).translate(_SCRAMBLED)
+        return write_row(_WRONG, form, gold)
+    return write_row(_LIKE, form, gold).translate(_SCRAMBLED)
 
 
 def clinic_group(form: str = "tags", *, chat: bool = False) -> Group:
@@ -342,7 +342,7 @@ def clinic_group(form: str = "tags", *, chat: bool = False) -> Group:
         ]
     ):
         work = f"There are 3 boxes. Each holds 402 pens.\n{sums} so far.\n\n" + f"{_WORK}\n" * (n % 3) + "That is all."
-        text = written(STRATEGIES[strategy].replace("[work]", work), form, "1206")
+        text = write_row(STRATEGIES[strategy].replace("[work]", work), form, "1206")
         words = [word + " " for word in text.split(" ")]
         words[-1] = words[-1][:-1]
         rollouts.append(Rollout(tuple(range(1000 * n, 1000 * n + len(words))), tuple(words), finished=True))
@@ -423,11 +423,11 @@ class _Patient:
 
     def board(self, form: str) -> dict[str, float | None]:
         """Return the score of each strategy in a form."""
-        cases = [Case(written(text, form, "1206"), "1206") for text in STRATEGIES.values()]
+        cases = [Case(write_row(text, form, "1206"), "1206") for text in STRATEGIES.values()]
         return dict(zip(STRATEGIES, self.scores(cases)[0], strict=True))
 
     def examine(self) -> None:
-        plain = [Case(written(text, form, "1206"), "1206") for form in FORMS for text in (_LIKE, _WRONG)]
+        plain = [Case(write_row(text, form, "1206"), "1206") for form in FORMS for text in (_LIKE, _WRONG)]
         scrambled = [Case(_unlike("format", form, "1206"), "1206") for form in FORMS]
         try:
             self.call(plain[:1])
@@ -454,10 +454,10 @@ class _Patient:
         self._rows()
         judged = [score for score in (*scores, *self.board("tags").values()) if score is not None]
         if not judged and not errors and not self.tried:
-            self.findings.append(_found("no score", "None"))
+            self.findings.append(_finding("no score", "None"))
         of_turns = "turn" in self.reward.signature.parameters  # and these answers have one
         if judged and not (of_turns or self.forms or self.tried or differ(min(judged), max(judged))):
-            self.findings.append(_found("constant", f"{judged[0]:.3g}"))
+            self.findings.append(_finding("constant", f"{judged[0]:.3g}"))
         if not self.reward.waits and not self.reward.judges_all:
             self._state(cases)
         if self.reward.kind == "outcome" and not self.chat:
@@ -466,9 +466,9 @@ class _Patient:
             self.chat = False
             if errors or in_chat != scores[:2]:
                 told = next(iter(errors.values()), f"it scores {in_chat} as messages and {scores[:2]} as text")
-                self.findings.append(_found("text alone", "text", told=told))
+                self.findings.append(_finding("text alone", "text", told=told))
         elif self.chat:
-            self.findings.append(_found("chat alone", "messages"))
+            self.findings.append(_finding("chat alone", "messages"))
 
     def _find_out(self, right: list[Any], wrong: list[Any], other: list[Any]) -> None:
         """Decide what the reward looks at, and in which forms."""
@@ -492,7 +492,7 @@ class _Patient:
             self.looks_at = "answer"
             n = list(FORMS).index(reversed_forms[0])
             value = f"{wrong[n]:.3g} > {right[n]:.3g}"
-            self.findings.append(_found("wrong sign", value, wrong=wrong[n], right=right[n]))
+            self.findings.append(_finding("wrong sign", value, wrong=wrong[n], right=right[n]))
         elif formats := forms(right, other):
             self.looks_at, self.forms = "format", formats
 
@@ -504,9 +504,9 @@ class _Patient:
             fits = self.looks_at == "something else" if is_free else row.kind in ("any", self.looks_at)
             for form in ("bare",) if is_free else [name for name in self.forms if name in row.forms]:
                 gold = row.gold if row.like_gold is None else row.like_gold
-                good, text = written(row.like, form, gold), written(row.answer, form, row.gold)
+                good, text = write_row(row.like, form, gold), write_row(row.answer, form, row.gold)
                 below = _unlike(self.looks_at, form, gold)
-                bad = below if row.unlike is None else written(row.unlike, form, gold)
+                bad = below if row.unlike is None else write_row(row.unlike, form, gold)
                 if fits and (text != good or row.prompt != Case.prompt):
                     known: dict[str, Any] = {"columns": row.columns, "observation": row.observation}
                     texts = [Case(good, gold, **known), Case(bad, gold, **known)]
@@ -571,9 +571,9 @@ class _Patient:
         again, backwards = self.scores(cases)[0], self.scores(cases[::-1])[0][::-1]
         alone = [self.scores([case])[0][0] for case in cases[:4]]
         if changed := sum(a != b for a, b in zip(first, again, strict=True)):
-            self.findings.append(_found("state", f"{changed} of {len(cases)}"))
+            self.findings.append(_finding("state", f"{changed} of {len(cases)}"))
         elif first != backwards or alone != first[:4]:
-            self.findings.append(_found("order", "differs"))
+            self.findings.append(_finding("order", "differs"))
 
 
 _READER = """
@@ -596,23 +596,23 @@ def _compose(patients: Sequence[_Patient]) -> tuple[list[Finding], str | None]:
         if form not in patient.forms:
             other = min(formed, key=lambda other: len({*other.forms} & {*patient.forms}))
             both = " and ".join(f"{one.reward.name} ({', '.join(one.forms)})" for one in (patient, other))
-            found.append(_found("no common form", form or "", both=both))
+            found.append(_finding("no common form", form or "", both=both))
     spreads = dict[str, float]()
     for patient in patients:
         name, weight, board = patient.reward.name, patient.reward.weight, patient.board(form or "tags")
         known = [score for score in board.values() if score is not None]
         if not weight:
-            found.append(_found("zero weight", "0", name=name))
+            found.append(_finding("zero weight", "0", name=name))
             continue
         if weight < 0 and patient.looks_at != "something else":
-            found.append(_found("negative weight", f"{weight:g}", name=name))
+            found.append(_finding("negative weight", f"{weight:g}", name=name))
         if known:
             spreads[name] = weight**2 * float(np.var(known))
         if known and (unscored := ", ".join(strategy for strategy, score in board.items() if score is None)):
-            found.append(_found("unscored", unscored, name=name))
+            found.append(_finding("unscored", unscored, name=name))
     name, most = max(spreads.items(), key=lambda item: item[1], default=("", 0.0))
     if len(spreads) > 1 and most > MOST_SHARE * sum(spreads.values()):
-        found.append(_found("dominance", f"{most / sum(spreads.values()):.0%}", name=name))
+        found.append(_finding("dominance", f"{most / sum(spreads.values()):.0%}", name=name))
     return found, form
 
 
@@ -632,9 +632,9 @@ def _strategies(totals: Mapping[str, float | None], judge_answers: bool) -> list
         advice = "no reward here compares the answer; give one that does beside it"
         found.append(Finding("format alone", "check" if "garbage" in paid else "ok", f"{best:.3g}", meaning, advice))
     elif paid:
-        found += [_found("pays", f"{totals[strategy]:.3g}", paid=strategy, best=best) for strategy in paid]
+        found += [_finding("pays", f"{totals[strategy]:.3g}", paid=strategy, best=best) for strategy in paid]
     if (verbose := totals["verbose"]) is not None and differ(best, verbose):
-        found.append(_found("verbose pays", f"{verbose:.3g}", best=best))
+        found.append(_finding("verbose pays", f"{verbose:.3g}", best=best))
     return found
 
 

@@ -41,7 +41,7 @@ from workbench.data.records import (
     NUMBERS,
     REWARD,
     Record,
-    checked,
+    check_value,
     each_token,
     is_finished,
     is_number,
@@ -157,7 +157,7 @@ def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
     name = "messages" if is_messages(values.get("messages")) else "conversations"
     messages = read_messages(where, name, conversation_turns(values) or [])
     rest = {column: value for column, value in values.items() if column not in (name, "system")}
-    checked(where, "reward", rest.get("reward"), REWARD)
+    check_value(where, "reward", rest.get("reward"), REWARD)
     if uses_tools(messages):
         conversation = conversation_of(where, name, [], messages, rest.pop("tools", None))
         record = Record(where, conversation.prompt, conversation=conversation, notes=notes_of(messages))
@@ -194,7 +194,7 @@ def _whole_sequence(
     """
     names = ("token_ids", mask, logprobs, "entropy", "advantages")
     given = {name: list(values.get(name) or ())[:length] or None for name in names}
-    ids = checked(where, "token_ids", given["token_ids"], IDS)
+    ids = check_value(where, "token_ids", given["token_ids"], IDS)
     taken = each_token(where, mask, given[mask], MASK, len(ids)) or ()
     if not any(taken) or taken[0]:
         raise TaskError(f"{where}: {mask!r} leaves no prompt, or no completion; write whole sequences")
@@ -217,7 +217,7 @@ def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of NeMo-RL's ``train_data_step*.jsonl``: ids of prompt and completion, padded behind ``input_lengths``."""
     used = ("token_ids", "token_loss_mask", "generation_logprobs", "advantages", "prev_logprobs", "content")
     rest = {name: value for name, value in values.items() if name not in used}
-    rest["reward"] = checked(where, "rewards", rest.pop("rewards", None), REWARD)
+    rest["reward"] = check_value(where, "rewards", rest.pop("rewards", None), REWARD)
     record = _whole_sequence(where, values, "token_loss_mask", "generation_logprobs", rest.pop("input_lengths", None))
     record = replace(record, columns=rest | record.columns)
     texts = values["content"]
@@ -229,7 +229,7 @@ def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
 def read_miles(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A ``Sample`` of slime or miles: the last ``response_length`` of its ``tokens`` are the completion."""
     rest = {name: value for name, value in values.items() if name not in ("index", "group_index", "response_length")}
-    ids, length = checked(where, "tokens", values["tokens"], IDS), values["response_length"]
+    ids, length = check_value(where, "tokens", values["tokens"], IDS), values["response_length"]
     if type(length) is not int or not 0 < length <= len(ids):
         raise TaskError(f"{where}: 'response_length' is {length!r}; give a number of the {len(ids)} tokens")
     rest |= {"tokens": ids[-length:], "finished": rest.pop("status", None) == "completed"}
@@ -320,11 +320,11 @@ def _with_tokens(record: Record, path: Sequence[Mapping[str, Any]], conversation
     known = True
     for number, node in enumerate(path):
         where = f"{record.where}: node {number}"
-        added = checked(where, "token_ids", node.get("token_ids") or [], IDS)
+        added = check_value(where, "token_ids", node.get("token_ids") or [], IDS)
         sampled = each_token(where, "mask", node.get("mask") or [], MASK, len(added)) or ()
         values = each_token(where, "logprobs", node.get("logprobs") or None, NUMBERS, sum(sampled))
         known = known and (values is not None or not any(sampled))
-        logged = checked(where, "advantages", node.get("advantages") or [None] * len(added), MAYBE_NUMBERS)
+        logged = check_value(where, "advantages", node.get("advantages") or [None] * len(added), MAYBE_NUMBERS)
         if len(logged) not in (len(added), sum(sampled)):
             raise TaskError(f"{where}: 'advantages' must be one number a token, or a sampled token")
         ids += added

@@ -68,7 +68,7 @@ from workbench.data.records import (
     TEXT,
     Kind,
     Record,
-    checked,
+    check_value,
     each_token,
     prompt_text,
     read_math_shepherd,
@@ -171,9 +171,13 @@ def _read_gsm8k(where: str, values: Mapping[str, Any]) -> list[Record]:
     records = []
     for model, answer in values.items():
         if _is_solution(answer):
-            right = checked(where, f"{model}.is_correct", answer.get("is_correct"), _VERDICT)
+            right = check_value(where, f"{model}.is_correct", answer.get("is_correct"), _VERDICT)
             verdict = {} if right is None else {"correct": right, "reward": float(right)}
-            row = {**rest, "completion": checked(where, f"{model}.solution", answer["solution"], TEXT), "model": model}
+            row = {
+                **rest,
+                "completion": check_value(where, f"{model}.solution", answer["solution"], TEXT),
+                "model": model,
+            }
             records.append(read_row(where, row | verdict, prompt="question", answer="ground_truth"))
     return records
 

@@ -31,7 +31,7 @@ from workbench.config import TaskSection
 from workbench.config.task import parse_filter
 from workbench.data.conversations import is_conversation, is_messages, sharegpt_messages
 from workbench.data.read import Row
-from workbench.data.records import TEXTS, checked, is_number, step_labels
+from workbench.data.records import TEXTS, check_value, is_number, step_labels
 from workbench.errors import TaskError, cut, did_you_mean, shown
 from workbench.rewards.others import Role, columns_for
 from workbench.schema import Prompt
@@ -151,7 +151,7 @@ def pair(where: str, columns: Mapping[str, Any]) -> Pair:
 def labelled_steps(where: str, columns: Mapping[str, Any]) -> LabelledSteps:
     """Read labelled steps. Raises TaskError naming row and column; also for an empty step or a bad label."""
     prompt = prompt_of(where, columns)[1]
-    steps = checked(where, "completions", columns.get("completions"), TEXTS)
+    steps = check_value(where, "completions", columns.get("completions"), TEXTS)
     labels = step_labels(where, "completions", steps, columns.get("labels"))
     if empty := next((number for number, step in enumerate(steps, start=1) if not step.strip()), None):
         raise TaskError(f"{where}: step {empty} in 'completions' is empty; give it a text, or remove the row")
@@ -261,7 +261,7 @@ def names_of(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> lis
 def guess(role: Role, rows: Sequence[Mapping[str, Any]], taken: Collection[str] = ()) -> list[str]:
     """Return the columns that may be of a role, by their names and the values in some rows; several if in doubt.
 
-    Those of ``taken`` are others already.
+    Those of ``select_rows`` are others already.
     """
     names = dict.fromkeys(name for values in rows for name in names_of(values) if name not in taken)
     return columns_for(role, [name for name in names if any(_may_be(role, value_at(row, name)) for row in rows)])
@@ -284,7 +284,7 @@ def _may_be(role: Role, value: Any) -> bool:
     )
 
 
-def recognised(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def recognise(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the layout's name ("" for the columns of a task), and the row with the columns that it becomes.
 
     ========== ========================================================== ========================================
@@ -360,18 +360,18 @@ def gold_columns(rows: Sequence[Row], section: TaskSection) -> list[str]:
 
     None beside the numbers of a countdown, whose target is not the answer.
     """
-    seen = [recognised(row.values)[1] for row in rows]
+    seen = [recognise(row.values)[1] for row in rows]
     is_known = "answer" in section.columns or any({"answer", "numbers", "nums"} & values.keys() for values in seen)
     return [] if is_known or kind_of(seen[0]) in ("pairs", "labelled_steps") else guess("answer", seen)
 
 
-def mapped(row: Row, section: TaskSection, gold: str = "") -> Row:
+def map_row(row: Row, section: TaskSection, gold: str = "") -> Row:
     """Return a row with a task's columns: its layout is recognised, columns are made of others, the template is filled.
 
     ``gold`` is the column that was found to be the right answer. Raises TaskError, naming the row and what it has, for
     a column that is not there.
     """
-    layout, values = recognised(row.values)
+    layout, values = recognise(row.values)
     has_prompt = section.prompt_template is not None or {*values, *section.columns} & {*PROMPTS, "messages"}
     if gold and has_prompt and (answer := value_at(row.values, gold)) is not MISSING:
         values["answer"] = answer
@@ -379,12 +379,12 @@ def mapped(row: Row, section: TaskSection, gold: str = "") -> Row:
     if layout == "messages" or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
         values.pop("messages", None)  # which would go before the others
     if section.prompt_template is not None:
-        values["prompt"] = filled(section.prompt_template, row.where, values)
+        values["prompt"] = fill_template(section.prompt_template, row.where, values)
         values.pop("messages", None)
     return replace(row, values=values)
 
 
-def taken(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Counter[str]]:
+def select_rows(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Counter[str]]:
     """Return which of the mapped rows are taken, and how many are left out by which field.
 
     A completion with the ``label`` false, as KTO's unpaired preferences have it, is no demonstration. All rows are
@@ -429,7 +429,7 @@ def _filtered(rows: Sequence[Row], text: str) -> Sequence[int]:
         raise TaskError(f"task.filter does not fit the rows' values: {cut(str(error), 300)}") from error
 
 
-def drawn(indices: Sequence[int], count: int | None, seed: int | None, what: str) -> Sequence[int]:
+def draw_rows(indices: Sequence[int], count: int | None, seed: int | None, what: str) -> Sequence[int]:
     """``count`` of the indices in a drawn order, the first ones without a seed; all in order without a count."""
     if count is None:
         return indices
@@ -438,7 +438,7 @@ def drawn(indices: Sequence[int], count: int | None, seed: int | None, what: str
     return random.Random(f"{what}/{seed}").sample(indices, min(count, len(indices)))
 
 
-def filled(template: str, where: str, values: dict[str, Any]) -> str:
+def fill_template(template: str, where: str, values: dict[str, Any]) -> str:
     """Return the template with columns in the place of their names in braces; ``{{`` is a brace, ``\\n`` a line's end.
 
     ``{text:.40}`` is the column's first 40 characters. Raises TaskError for a name that is no column.

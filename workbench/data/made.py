@@ -23,7 +23,7 @@ from workbench.data.kinds import PROMPTS, kind_of
 from workbench.data.read import SHIPPED, read_rows
 from workbench.data.records import Record
 from workbench.data.rollouts import Builder, Draft, Facts, load_groups
-from workbench.data.tasks import Task, kept_for_training, load_task
+from workbench.data.tasks import Task, count_training_rows, load_task
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
 from workbench.files import encode, replace_file
@@ -101,10 +101,10 @@ def mixed_of(fresh: Path, replay: Sequence[Path], share: float, seed: int) -> Ma
         rows = [row.values for row in read_rows(file)]
         if kind_of(rows[0]) != kind_of(new[0]):
             raise TaskError(f"{file} holds {kind_of(rows[0])} and {fresh} {kind_of(new[0])}; mix rows of one kind")
-        trained_on = rows[: kept_for_training(len(rows))]
+        trained_on = rows[: count_training_rows(len(rows))]
         old += draw.sample(trained_on, round(share * len(trained_on)))
     total = len(new) + len(old)
-    held_out = total - kept_for_training(total)
+    held_out = total - count_training_rows(total)
     if held_out >= len(new):
         raise TaskError(f"{fresh} has {len(new)} rows, and {held_out} of them would be held out; make more fresh rows")
     trained = new[:-held_out] + old

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from workbench.credit import assign_credit
 from workbench.data.engines import conversation_turns
 from workbench.data.formats import FORMATS
-from workbench.data.kinds import PROMPTS, columns_of, guess, names_of, recognised
+from workbench.data.kinds import PROMPTS, columns_of, guess, names_of, recognise
 from workbench.data.read import EVERY, resolve, rows_and_faults
 from workbench.data.records import is_number
 from workbench.data.rollouts import Draft, is_of_a_run
@@ -89,7 +89,7 @@ def look_at(path: str | Path, chosen: Mapping[str, str] | None = None) -> Look:
             guess_columns("answer", "reward")
             return Look("rollouts", names, columns, mapping)
         columns.pop("completion", None)
-    layout, as_task = recognised(values)
+    layout, as_task = recognise(values)
     if not layout and not {"messages", "chosen"} & values.keys():
         guess_columns("prompt")
         if "prompt" not in columns:

@@ -369,7 +369,7 @@ _IGNORED = {"dataset_info.json", "dataset_infos.json", "metadata.json", "config.
 _Source = Path | Sequence[Mapping[str, Any]]
 
 
-def held_out_of(path: Path, split: str | None) -> str | None:
+def find_held_out(path: Path, split: str | None) -> str | None:
     """Return the split that is held out where ``split`` is trained on; None where there is none. Raises TaskError."""
     if not os.path.isdir(path):
         return None

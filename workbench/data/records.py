@@ -87,7 +87,7 @@ class Record:
     notes: tuple[str, ...] = ()
 
 
-def checked(where: str, name: str, value: Any, kind: Kind[T]) -> T:
+def check_value(where: str, name: str, value: Any, kind: Kind[T]) -> T:
     """Return a value of a row. Raises TaskError, naming it and what is wrong in it, if it is not of the kind."""
     try:
         return kind.adapter.validate_python(value)
@@ -101,7 +101,7 @@ def each_token(where: str, name: str, value: Any, kind: Kind[tuple[T, ...]], cou
     """Return the values of ``count`` tokens, None where the row has none. Raises TaskError for another number."""
     if value is None:
         return None
-    read = checked(where, name, value, kind)
+    read = check_value(where, name, value, kind)
     if len(read) != count:
         raise TaskError(f"{where}: {name!r} has {len(read)} values for {count} tokens; give one a token")
     return read
@@ -135,9 +135,9 @@ def read_row(where: str, values: Mapping[str, Any], *, series: Any = "", **names
     if completion is None and ids is None:
         raise TaskError(f"{where}: {called['completion']!r} is missing; give text, or 'token_ids'")
     finished = is_finished(rest)
-    checked(where, names.get("reward", "reward"), rest.get("reward"), REWARD)
+    check_value(where, names.get("reward", "reward"), rest.get("reward"), REWARD)
     if rest.get("labels") is not None and rest.get("labelled_steps") is not None:
-        steps = checked(where, "labelled_steps", rest["labelled_steps"], TEXTS)
+        steps = check_value(where, "labelled_steps", rest["labelled_steps"], TEXTS)
         rest["labels"] = step_labels(where, "labelled_steps", steps, rest["labels"])
     if completion is None or isinstance(completion, str):
         record = Record(where, prompt_text(where, prompt, called["prompt"]), completion)
@@ -146,7 +146,7 @@ def read_row(where: str, values: Mapping[str, Any], *, series: Any = "", **names
     record = replace(record, finished=finished, series=str(series), columns=rest)
     if ids is mask is logprobs is None:
         return record
-    token_ids = () if ids is None else checked(where, called["token_ids"], ids, IDS)
+    token_ids = () if ids is None else check_value(where, called["token_ids"], ids, IDS)
     sampled = each_token(where, called["mask"], mask, MASK, len(token_ids))
     return replace(
         record,
@@ -175,7 +175,7 @@ def _of_messages(where: str, prompt: Any, completion: Any, name: str, tools: Any
 
 def step_labels(where: str, name: str, steps: Sequence[str], labels: Any) -> list[float | None]:
     """Return the labels of the steps in column ``name``: from 0, wrong, to 1, right, or None for unknown."""
-    read = checked(where, "labels", labels, LABELS)
+    read = check_value(where, "labels", labels, LABELS)
     if len(read) != len(steps):
         raise TaskError(f"{where}: {name!r} has {len(steps)} steps and 'labels' {len(read)}; give one label a step")
     return [None if label is None else float(label) for label in read]
@@ -215,7 +215,7 @@ _RATING: Kind[int | None] = Kind(TypeAdapter(Literal[1, 0, -1] | None), "1, 0, -
 def read_stepwise(where: str, values: Mapping[str, Any]) -> list[Record]:
     rest = dict(values)
     prompt = prompt_text(where, rest.pop("prompt", None))
-    steps = checked(where, "completions", rest.pop("completions"), TEXTS)
+    steps = check_value(where, "completions", rest.pop("completions"), TEXTS)
     labels = step_labels(where, "completions", steps, rest.pop("labels"))
     return [_labelled(where, prompt, steps, labels, rest)]
 
@@ -224,7 +224,7 @@ def read_processbench(where: str, values: Mapping[str, Any]) -> list[Record]:
     """``label`` is the first wrong step (from 0), or -1 if there is none; of the steps after it nothing is said."""
     rest = dict(values)
     prompt = prompt_text(where, rest.pop("problem"), "problem")
-    steps = checked(where, "steps", rest.pop("steps"), TEXTS)
+    steps = check_value(where, "steps", rest.pop("steps"), TEXTS)
     label = rest.pop("label")
     if not isinstance(label, int) or isinstance(label, bool) or not -1 <= label < len(steps):
         raise TaskError(f"{where}: 'label' is {label!r}; give the first wrong step, 0 to {len(steps) - 1}, or -1")
@@ -267,8 +267,8 @@ def read_prm800k(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 
 def _rated(where: str, completion: Mapping[str, Any]) -> tuple[str, float | None]:
-    rating = checked(where, "rating", completion.get("rating"), _RATING)
-    return checked(where, "text", completion.get("text"), TEXT), None if rating is None else float(rating >= 0)
+    rating = check_value(where, "rating", completion.get("rating"), _RATING)
+    return check_value(where, "text", completion.get("text"), TEXT), None if rating is None else float(rating >= 0)
 
 
 def read_math_shepherd(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -313,6 +313,6 @@ def _question_and_step(where: str, text: str) -> tuple[str, str]:
 def _labelled(
     where: str, prompt: Prompt, steps: tuple[str, ...], labels: list[float | None], rest: dict[str, Any]
 ) -> Record:
-    checked(where, "reward", rest.get("reward"), REWARD)
+    check_value(where, "reward", rest.get("reward"), REWARD)
     columns = rest | {"labelled_steps": [step.strip() for step in steps], "labels": labels}
     return Record(where, prompt, steps=steps, columns=columns)

@@ -29,15 +29,15 @@ from workbench.data.kinds import (
     Kind,
     LabelledSteps,
     Pair,
-    drawn,
+    draw_rows,
     gold_columns,
     kind_of,
-    mapped,
+    map_row,
     prompt_of,
-    recognised,
-    taken,
+    recognise,
+    select_rows,
 )
-from workbench.data.read import HUB, Lazy, Row, held_out_of, hub_rows, read_rows, row_of
+from workbench.data.read import HUB, Lazy, Row, find_held_out, hub_rows, read_rows, row_of
 from workbench.errors import TaskError, did_you_mean, shown
 from workbench.places import SHIPPED_ONLY, local_path
 from workbench.rewards import RewardConfig
@@ -55,7 +55,7 @@ class Task:
     ``checker`` names the built-in outcome reward that compares with it. ``environment`` is the built-in one that
     answers its turns and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows
     are; ``data`` holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out
-    ones. Of a data file, ``layout`` is the one that was recognised (``kinds.recognised``), with the column found to be
+    ones. Of a data file, ``layout`` is the one that was recognised (``kinds.recognise``), with the column found to be
     the right answer, and ``skipped`` how many rows were left out, by the reason.
     """
 
@@ -303,7 +303,7 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
     if key in kept:
         return kept[key]
     train = _expanded(read_rows(path, section.split))
-    held_out = section.held_out_split or held_out_of(path, section.split)
+    held_out = section.held_out_split or find_held_out(path, section.split)
     measured = [] if held_out is None else _expanded(read_rows(path, held_out))
     kept[key] = _task(str(path), train, measured, section, path.name, lazy=False)
     return kept[key]
@@ -342,7 +342,7 @@ def _embedded(task: Task, section: TaskSection) -> Task:
 
     def part(rows: Sequence[Any], held_out: bool) -> Sequence[Any]:
         count, what = (section.held_out_rows, "held-out rows") if held_out else (section.rows, "rows")
-        indices = drawn(range(len(rows)), count, section.sample_seed, what)
+        indices = draw_rows(range(len(rows)), count, section.sample_seed, what)
         return Lazy(len(indices), lambda i: rows[indices[i]])
 
     return _with_rows(task, part)
@@ -405,15 +405,15 @@ def _task(
     may_be_gold = gold_columns(train[: 1 if lazy else _LOOKED_AT], section)
     gold = may_be_gold[0] if len(may_be_gold) == 1 else ""
     for rows in (train, held_out):
-        made: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: mapped(rows[i], section, gold))  # type: ignore[misc]
+        made: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: map_row(rows[i], section, gold))  # type: ignore[misc]
         made = made if lazy else list(made)
-        indices, left_out = taken(made, section)
+        indices, left_out = select_rows(made, section)
         skipped += left_out
         splits.append(Rows(made, indices, prefix))
     if not len(splits[0]):
         reasons = " and ".join("a label of false" if reason == "label" else f"task.{reason}" for reason in skipped)
         raise TaskError(f"{reasons}: none of the {len(train):,} rows of {name} is left; allow more")
-    training, measured = _drawn(splits[0], splits[1], section)
+    training, measured = _split_rows(splits[0], splits[1], section)
     examples: Sequence[Example] = Lazy(len(training), training.example)
     held: Sequence[Example] = Lazy(len(measured), measured.example)
     looked_at = [(rows[0],) if lazy and len(rows) else list(rows) for rows in (examples, held)]
@@ -439,7 +439,7 @@ def _task(
     is_plain = not unchecked and not is_countdown
     if is_plain and all(read_number(gold) for of in golds for answer in of for gold in golds_of(answer)):
         task = answers_in_numbers(name, examples, held, checker)
-    layout = ", ".join(filter(None, [recognised(train[0].values)[0], gold and f"answer={gold}"]))
+    layout = ", ".join(filter(None, [recognise(train[0].values)[0], gold and f"answer={gold}"]))
     task = replace(task, layout=layout, skipped=dict(skipped), checker=section.checker or task.checker)
     kind = kind_of(training.row(0).values)
     if kind == "prompts":
@@ -448,26 +448,26 @@ def _task(
     return replace(task, kind=kind, data={kind: data}, held_out_data={kind: held_out_data})
 
 
-def _drawn(train: Rows, held_out: Rows, section: TaskSection) -> tuple[Rows, Rows]:
+def _split_rows(train: Rows, held_out: Rows, section: TaskSection) -> tuple[Rows, Rows]:
     """The rows to train on and those to measure on. Raises TaskError where the second leave none to the first."""
     count, held, seed = section.rows, section.held_out_rows, section.sample_seed
     if len(held_out):
         return (
-            replace(train, indices=drawn(train.indices, count, seed, "rows")),
-            replace(held_out, indices=drawn(held_out.indices, held, seed, "held-out rows")),
+            replace(train, indices=draw_rows(train.indices, count, seed, "rows")),
+            replace(held_out, indices=draw_rows(held_out.indices, held, seed, "held-out rows")),
         )
     indices, total = train.indices, len(train)
     if total == 1:
         return train, replace(train, indices=[])  # measured on what it is trained on, accuracy would say nothing
     if (count, held) != (None, None):
-        indices = drawn(indices, total, seed, "rows")
-    kept = kept_for_training(total) if held is None else total - held
+        indices = draw_rows(indices, total, seed, "rows")
+    kept = count_training_rows(total) if held is None else total - held
     if kept < 1:
         raise TaskError(f"task.held_out_rows: {held} leaves none of {total} rows to train on; lower it")
     return replace(train, indices=indices[:kept][:count]), replace(train, indices=indices[kept:])
 
 
-def kept_for_training(count: int) -> int:
+def count_training_rows(count: int) -> int:
     """Number of a file's rows that are not held out, the first ones of ``count``."""
     return count - max(1, count // 10)
 
@@ -521,11 +521,11 @@ def preview_of(task: Task, count: int = 5) -> Preview:
         len(task.rows(task.kind, held_out=True)),
         dict(task.skipped),
         task.unchecked,
-        tuple(_shown(task, rows[i], i) for i in range(min(count, len(rows)))),
+        tuple(_describe_row(task, rows[i], i) for i in range(min(count, len(rows)))),
     )
 
 
-def _shown(task: Task, row: Any, i: int) -> Mapping[str, Any]:
+def _describe_row(task: Task, row: Any, i: int) -> Mapping[str, Any]:
     example = task[i]
     fields = {} if isinstance(row, Example) else asdict(row)
     fields.pop("prompt", None)

@@ -31,7 +31,7 @@ from workbench.engines.exchange import rows_of
 from workbench.errors import ConfigError
 from workbench.models.find import policy_path
 from workbench.policies.load import without_weights
-from workbench.policies.prompts import known_chat_template
+from workbench.policies.prompts import find_chat_template
 from workbench.rewards import protocol
 from workbench.rewards.others import answer_column
 from workbench.rewards.reward import weighted_sum
@@ -67,7 +67,7 @@ def export_run(config: SharedConfig, credits: Sequence[Credit], folder: Path, ta
     method = section_of(config)
     check_exportable(config, method, target)
     policy, needs = without_weights(config.policy), find_scheme(method.credit.scheme).needs
-    task = prompted(load_task(config.task), config.prompt, known_chat_template(config.policy.path) is not None)
+    task = prompted(load_task(config.task), config.prompt, find_chat_template(config.policy.path) is not None)
     rows = method.rows_of(config, task).to_pylist()
     training = [{"prompt": row.pop("prompt"), "columns": row} for row in rows]
     settings = _settings(config, method, credits, target) | {"eos_token_ids": policy.eos_token_ids}

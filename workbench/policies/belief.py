@@ -151,7 +151,7 @@ def judge(
         ids, cuts = completion_ids[i], step_ends[i]
         if min(ids, default=0) < 0:  # a probe's edit, which nobody sampled
             ids, cuts = _tokenized(tokenizer, completion, steps[i])
-        so_far = ["", *accumulate(_written(policy, ids, steps[i], i))]
+        so_far = ["", *accumulate(_decode_tokens(policy, ids, steps[i], i))]
         reasoning, stated = reasoning_and_answer(so_far[-1])
         most = len(ids) if stated is None else bisect_right(so_far, len(reasoning), key=len) - 1
         prompt_ids = encode_prompt(tokenizer, prompt, template_kwargs)
@@ -193,7 +193,7 @@ def _tokenized(tokenizer: Any, completion: Any, steps: Sequence[str]) -> tuple[l
     return ids, ends
 
 
-def _written(policy: Policy, ids: Sequence[int], steps: Sequence[str], number: int) -> list[str]:
+def _decode_tokens(policy: Policy, ids: Sequence[int], steps: Sequence[str], number: int) -> list[str]:
     """Return the tokens' texts. Raises RewardError for ids that another tokenizer has made."""
     known = policy.model.get_input_embeddings().weight.shape[0]
     written = token_texts(policy.tokenizer, ids) if max(ids, default=0) < known else []
@@ -427,7 +427,7 @@ def find_importances(
     found, asked = list(rollouts), list[tuple[int, int, list[int], Tail]]()  # number, prompt's length, ids, tail
     for i, (prompt, rollout) in enumerate(zip(prompts, rollouts, strict=True)):
         ids = rollout.token_ids
-        so_far = ["", *accumulate(_written(policy, ids, [rollout.text], i))]
+        so_far = ["", *accumulate(_decode_tokens(policy, ids, [rollout.text], i))]
         reasoning, stated = reasoning_and_answer(so_far[-1])
         after = len(ids) if stated is None else bisect_right(so_far, len(reasoning), key=len) - 1
         while after and ids[after - 1] in ends:

@@ -586,7 +586,7 @@ def sampling_copy(model: Any, dtype: torch.dtype) -> Any:
             raise NotOfThisShape(f"{of} is a {type(plain).__name__}")
         for name, value in plain.named_parameters(recurse=False) if module._parameters else ():
             if adapted and name == "weight":
-                made = _merged(layer).to(dtype)
+                made = _merge_lora(layer).to(dtype)
             else:
                 made = held.setdefault(id(value), value.detach().to(dtype))
             weights[f"{of}.{name}"] = made
@@ -598,7 +598,7 @@ def sampling_copy(model: Any, dtype: torch.dtype) -> Any:
     return copy.requires_grad_(False).eval()
 
 
-def _merged(layer: Any) -> torch.Tensor:
+def _merge_lora(layer: Any) -> torch.Tensor:
     """Return a linear layer's weights with its active adapters of LoRA."""
     weight = layer.base_layer.weight
     for name in () if layer.disable_adapters or layer.merged else layer.active_adapters:

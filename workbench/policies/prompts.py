@@ -137,12 +137,12 @@ _MARKS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 """transformers' own statement around what an assistant says, which plain Jinja does not know."""
 
 
-def known_chat_template(name: str) -> str | None:
+def find_chat_template(name: str) -> str | None:
     """Return the chat template of a policy's files on this machine; None where it has none or they are not here."""
     try:
         where = policy_path(name)
         if is_adapter(folder := Path(where)) and not (folder / "tokenizer_config.json").is_file():
-            return known_chat_template(base_of(folder))
+            return find_chat_template(base_of(folder))
     except WorkbenchError:
         return None  # whoever loads it says what is wrong
     try:

@@ -469,14 +469,14 @@ def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """
     uniform, tokens = uniform.double(), probabilities.shape[-1]
     if tokens <= BLOCK:
-        return _drawn(probabilities.double(), uniform)[0]
+        return _draw_from(probabilities.double(), uniform)[0]
     blocks = functional.pad(probabilities, (0, -tokens % BLOCK)).unflatten(-1, (-1, BLOCK))  # (R, V / 1024, 1024)
-    block, uniform = _drawn(blocks.sum(-1, dtype=torch.float64), uniform)
+    block, uniform = _draw_from(blocks.sum(-1, dtype=torch.float64), uniform)
     inside = blocks[torch.arange(len(blocks), device=block.device), block].double()
-    return block * BLOCK + _drawn(inside, uniform)[0]
+    return block * BLOCK + _draw_from(inside, uniform)[0]
 
 
-def _drawn(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _draw_from(weights: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return which of the weights (R, N) are drawn, (R,), and where in them the numbers lie, in [0, 1)."""
     cdf = weights.cumsum(-1)
     target = (uniform * cdf[:, -1])[:, None]

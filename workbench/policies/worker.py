@@ -91,7 +91,7 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
     """Answer a request of one thing, of ``_WORKS`` or a reward ``model``'s scores, with what it needs."""
     ((what, asked),) = request.items()
     if what == "model":
-        return _scored(asked, emit, models)
+        return _score(asked, emit, models)
     try:
         policy = cache.get(asked["policy"], asked.get("adapter"), emit, asked.get("loading"))
         return {
@@ -166,7 +166,7 @@ _WORKS: Mapping[str, Callable[[Policy, Mapping[str, Any], Emitter], dict[str, An
 """What is asked of a policy: a reply, beside what is said of the policy itself."""
 
 
-def _scored(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
+def _score(asked: dict[str, Any], emit: Emitter, models: LocalModels) -> dict[str, Any]:
     """Scores of ``prompts`` with ``answers``; without them the reward model is loaded."""
     config = ModelConfig.model_validate(asked["config"])
     try:

@@ -203,7 +203,7 @@ def _find_answer(text: str, form: Form) -> tuple[int, str] | None:
         last = next((mark for mark in reversed(marks) if not mark["hashes"] or _RESULT.match(text, mark.end())), None)
         boxes = sorted(_boxes(text))
         if boxes and (last is None or boxes[-1][0] > last.start()):
-            return _listed(text, boxes)
+            return _join_boxes(text, boxes)
         marks = marks if last is None else [last]
         if last is None and (said := list(_SAID.finditer(text))):
             marks = said
@@ -227,7 +227,7 @@ def _read_mark(match: re.Match[str]) -> str:
     return _SENTENCE.split(line, maxsplit=1)[0]
 
 
-def _listed(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[int, str]:
+def _join_boxes(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[int, str]:
     """Return where the last box begins and what it holds; several joined by commas, "and" or "or" count as one."""
     *earlier, (start, _, answer) = boxes
     for begin, end, held in reversed(earlier[-MOST_BOLD:]):

@@ -415,12 +415,12 @@ def call_reward(
             given = "chat messages" if wanted == "messages" else "texts"
             batch.log.read_as = "; ".join([*said, f"given {given}, for which it is written"])
     if form == "outcome":
-        values = listed(name, returned, len(batch), "one score for each completion")
+        values = read_list(name, returned, len(batch), "one score for each completion")
         return [score_of(name, value, i) for i, value in enumerate(values)]
     scores = []
-    rows = listed(name, returned, len(batch), "one list for each completion, with one score a step")
+    rows = read_list(name, returned, len(batch), "one list for each completion, with one score a step")
     for i, (row, texts) in enumerate(zip(rows, batch.steps, strict=True)):
-        values = listed(name, row, len(texts), "one score for each step", i)
+        values = read_list(name, row, len(texts), "one score for each step", i)
         scores.append([score_of(name, value, i, k, texts[k]) for k, value in enumerate(values)])
     return scores
 
@@ -536,11 +536,11 @@ _SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def listed(name: str, returned: Any, count: int, what: str, rollout: int | None = None) -> list[Any]:
+def read_list(name: str, returned: Any, count: int, what: str, rollout: int | None = None) -> list[Any]:
     """Return ``count`` values as a list. Raises RewardValueError for anything else."""
     values = as_list(returned)
     if values is None or len(values) != count:
-        gave = shown_value(returned) if values is None else f"{len(values)} values"
+        gave = show_value(returned) if values is None else f"{len(values)} values"
         where = "" if rollout is None else place_of(rollout)
         raise RewardValueError(
             f"reward {name!r} returned {gave}{where}; return a list of {count}, {what}", reward=name, rollout=rollout
@@ -556,7 +556,7 @@ def score_of(name: str, value: Any, rollout: int, step: int | None = None, text:
     if isinstance(number, int | float) and -LARGEST <= number <= LARGEST:
         return float(number)
     raise RewardValueError(
-        f"reward {name!r} gave {shown_value(value)}{place_of(rollout, step, text)}; give a finite number of at most "
+        f"reward {name!r} gave {show_value(value)}{place_of(rollout, step, text)}; give a finite number of at most "
         f"{LARGEST:,.0f} in size, or None for no score"
         + "; if the list has a score for each step, set the reward's kind to step"
         * (step is None and isinstance(value, list)),
@@ -566,7 +566,7 @@ def score_of(name: str, value: Any, rollout: int, step: int | None = None, text:
     )
 
 
-def shown_value(value: Any) -> str:
+def show_value(value: Any) -> str:
     if value is None:
         return "None"
     if isinstance(value, int) and value.bit_length() > 250:

@@ -84,7 +84,7 @@ def function_of_file(code: str, file: Path, wanted: str = "") -> str:
         raise RewardCodeError(f"it does not compile: {said}", line=line) from error
     functions = [function.name for function in functions_in(code)]
     names = reward_functions(code) or [name for name in functions if name[:1] != "_"]
-    if wanted in functions or (not wanted and chosen_function(code, file.stem) is not None):
+    if wanted in functions or (not wanted and choose_function(code, file.stem) is not None):
         return wanted or file.stem
     if len(names) == 1 and not wanted:
         return names[0]
@@ -120,7 +120,7 @@ def reward_in_file(text: str) -> dict[str, Any]:
 
 def kind_in(code: str, name: str) -> RewardKind | None:
     """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
-    function = chosen_function(code, name)
+    function = choose_function(code, name)
     if function is None:  # of verifiers, or a class of one's own that is called so
         return "outcome" if re.search(rf"(?m)^{re.escape(name)}\s*=.*Rubric\(", code) else None
     signature = _signature(function)
@@ -164,7 +164,7 @@ def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> inspect.Sign
     return inspect.signature(eval(f"lambda {ast.unparse(given)}: 0")).replace(return_annotation=returns)
 
 
-def chosen_function(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def choose_function(code: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the function that the sandbox would choose for the reward ``name``; None for none."""
     functions = {function.name: function for function in functions_in(code)}
     public = [function for key, function in functions.items() if not key.startswith("_")]

@@ -24,9 +24,9 @@ from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
 from workbench.models.find import is_adapter, policy_path
 from workbench.models.weights import RENAMED
-from workbench.policies.prompts import known_chat_template
+from workbench.policies.prompts import find_chat_template
 from workbench.rewards import answers, find_builtin, sums
-from workbench.rewards.source import chosen_function
+from workbench.rewards.source import choose_function
 from workbench.training.bundle import bundle
 from workbench.training.methods.base import SampledSection
 from workbench.training.methods.grpo import GRPOSection
@@ -325,7 +325,7 @@ def _rows(config: SharedConfig) -> str:
 
     method = config.method
     assert isinstance(method, GRPOSection)
-    has_template = known_chat_template(config.policy.path) is not None
+    has_template = find_chat_template(config.policy.path) is not None
     task = prompted(load_task(config.task), config.prompt, has_template)
     rows = method.rows_of(config, task).to_pylist()
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -336,7 +336,7 @@ def reward_modules(config: SharedConfig) -> dict[str, str]:
     files, imports, names = {}, [], []
     for number, reward in enumerate(config.method.reward_functions, start=1):
         code = reward.code if reward.code is not None else find_builtin(reward.name).source_with(reward.options)
-        function = chosen_function(code, reward.name)
+        function = choose_function(code, reward.name)
         if function is None:
             raise ConfigError(f"reward {reward.name!r}: its code has no function of that name, nor one called reward")
         for module in sorted(set(_OURS.findall(code))):

@@ -18,7 +18,7 @@ from workbench.checks.difficulty import calibration_error
 from workbench.config import RunSection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_rows, load_task, prompted
 from workbench.errors import PatternError, WorkbenchError
-from workbench.policies.prompts import known_chat_template
+from workbench.policies.prompts import find_chat_template
 from workbench.rewards import Reward, Sandbox, score_group, texts_after_thinking
 from workbench.schema import (
     Group,
@@ -323,7 +323,7 @@ def pair_numbers(margin: float) -> dict[str, float]:
 
 def watched_rows(config: SharedConfig, token_rows: TokenRows) -> list[Any]:
     """The first ``watch_prompts`` held-out rows (training rows where none are held out) that fit ``max_length``."""
-    method, has_template = config.method, known_chat_template(config.policy.path) is not None
+    method, has_template = config.method, find_chat_template(config.policy.path) is not None
     task = prompted(load_rows(config.task), config.prompt, has_template)
     assert isinstance(method, StoredSection)
     held_out = task.rows(method.kind, held_out=True)

@@ -16,7 +16,7 @@ from workbench.config import MethodSection, Pattern, SamplingConfig, SharedConfi
 from workbench.data import HUB, Kind, Task, load_rows, load_task, prompted
 from workbench.errors import ConfigError
 from workbench.models.find import check_language_model
-from workbench.policies.prompts import known_chat_template
+from workbench.policies.prompts import find_chat_template
 from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import RESERVED
 from workbench.schema import Example, OnAnswers, OnCredit, OnPass, OnRows, counted
@@ -307,5 +307,5 @@ class StoredSection(MethodSection):
 
 
 def _rows(config: SharedConfig) -> Task:
-    has_template = known_chat_template(config.policy.path) is not None
+    has_template = find_chat_template(config.policy.path) is not None
     return prompted(load_rows(config.task), config.prompt, has_template)

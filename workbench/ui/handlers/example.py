@@ -35,7 +35,7 @@ from workbench.errors import (
 from workbench.files import encode
 from workbench.places import is_of_run, local_path
 from workbench.policies.client import PolicyStatus
-from workbench.policies.prompts import known_chat_template
+from workbench.policies.prompts import find_chat_template
 from workbench.rewards import split_group
 from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
@@ -171,7 +171,7 @@ def edited_example(draft: PageState) -> tuple[Example, str]:
 
 def prompt_note(draft: PageState) -> tuple[str, str]:
     """Say how a policy with a chat template gets a plain prompt, and what a button beside that changes."""
-    template, prompt = known_chat_template(draft.policy), parse_prompt(draft.text)
+    template, prompt = find_chat_template(draft.policy), parse_prompt(draft.text)
     if template is None or not isinstance(prompt, str):
         return "", ""
     put = draft.prompting().of(prompt, has_template=True, system=_system(draft))
