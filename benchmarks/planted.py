@@ -30,7 +30,7 @@ from workbench.assets import EMBEDDED
 from workbench.data import calculator, chain_arithmetic, load_task
 from workbench.data.chain_arithmetic import HIGH, LOW, SYMBOL, Chain, apply
 from workbench.data.records import Record
-from workbench.data.rollouts import Builder, Draft, Facts
+from workbench.data.rollouts import Builder, Facts, UntokenizedGroup
 from workbench.data.tokens import load_tokeniser
 from workbench.rewards import score_group
 from workbench.schema import ASSISTANT, ENVIRONMENT, Group, Rollout
@@ -264,7 +264,7 @@ def _build(task: str, about: Group, answers: Sequence[Answer]) -> Group:
             records.append(replace(record, pieces=tuple(flat)))
         else:
             records.append(replace(record, completion="\n".join(answer.lines)))
-    built = _builder(task).build(Draft(about.prompt, tuple(records)))
+    built = _builder(task).build(UntokenizedGroup(about.prompt, tuple(records)))
     return replace(built, columns={**about.columns, **built.columns})
 
 

@@ -146,7 +146,7 @@ def _finding(kind: str, value: str, **facts: Any) -> Finding:
 
 
 @dataclass(frozen=True)
-class Row:
+class ClinicAnswer:
     """A line of a family's file. ``kind`` is what a reward must look at for the row to fit it."""
 
     answer: str
@@ -168,7 +168,7 @@ class Row:
 
 
 @cache
-def clinic_rows() -> tuple[Row, ...]:
+def clinic_rows() -> tuple[ClinicAnswer, ...]:
     """Return the rows of all families."""
     kinds = {"format": "format", "extraction": "answer", "numbers": "answer", "template": "answer"}
     lines = [
@@ -176,7 +176,7 @@ def clinic_rows() -> tuple[Row, ...]:
         for family in FAMILIES
         for line in (ASSETS / "clinic" / f"{family}.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    return tuple(Row(**line | ({"forms": tuple(line["forms"])} if "forms" in line else {})) for line in lines)
+    return tuple(ClinicAnswer(**line | ({"forms": tuple(line["forms"])} if "forms" in line else {})) for line in lines)
 
 
 @dataclass(frozen=True)
@@ -498,7 +498,7 @@ class _Patient:
 
     def _rows(self) -> None:
         """Try the rows that fit, and say which of them go wrong."""
-        trials: list[tuple[Row, list[Case]]] = []
+        trials: list[tuple[ClinicAnswer, list[Case]]] = []
         for row in clinic_rows():
             is_free = row.family == "environment"
             fits = self.looks_at == "something else" if is_free else row.kind in ("any", self.looks_at)
@@ -516,7 +516,7 @@ class _Patient:
         if not trials:
             return
         scores, extracted, errors = self.scores([case for _, cases in trials for case in cases])
-        tried, told, failed = set[Row](), set[Row](), Counter[str]()
+        tried, told, failed = set[ClinicAnswer](), set[ClinicAnswer](), Counter[str]()
         for n, (row, cases) in enumerate(trials):
             like, unlike, score = scores[3 * n : 3 * n + 3]
             if 3 * n + 2 in errors and 3 * n not in errors:

@@ -22,7 +22,7 @@ from workbench.data.chain_arithmetic import SYMBOL, Chain, labelled_answer, nois
 from workbench.data.kinds import PROMPTS, kind_of
 from workbench.data.read import SHIPPED, read_rows
 from workbench.data.records import Record
-from workbench.data.rollouts import Builder, Draft, Facts, load_groups
+from workbench.data.rollouts import Builder, Facts, UntokenizedGroup, load_groups
 from workbench.data.tasks import Task, count_training_rows, load_task
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
@@ -200,7 +200,7 @@ def planted_errors(
             }
             columns = {**example.columns, **known}
             records.append(Record("", example.prompt, "\n".join(steps), finished=True, columns=columns))
-        groups.append(builder.build(Draft(example.prompt, tuple(records))))
+        groups.append(builder.build(UntokenizedGroup(example.prompt, tuple(records))))
     return groups
 
 

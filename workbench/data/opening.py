@@ -21,7 +21,7 @@ from workbench.data.formats import FORMATS
 from workbench.data.kinds import PROMPTS, columns_of, guess, names_of, recognise
 from workbench.data.read import EVERY, resolve, rows_and_faults
 from workbench.data.records import is_number
-from workbench.data.rollouts import Draft, is_of_a_run
+from workbench.data.rollouts import UntokenizedGroup, is_of_a_run
 from workbench.errors import TaskError
 from workbench.rewards.others import Role
 from workbench.schema import Group
@@ -125,7 +125,7 @@ class LoggedAdvantages:
     within: float
 
 
-def recognise_advantages(groups: Iterable[Draft | Group]) -> LoggedAdvantages | None:
+def recognise_advantages(groups: Iterable[UntokenizedGroup | Group]) -> LoggedAdvantages | None:
     """Find out how the advantages that a file logged were made of its rewards. None where that is not known."""
     logged = [
         (rewards, advantages)

@@ -64,7 +64,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Draft:
+class UntokenizedGroup:
     """A group whose completions are not tokenised yet."""
 
     prompt: Prompt
@@ -77,7 +77,7 @@ class Imported:
     """The groups of a file, each made when it is asked for; prompts and columns are in ``drafts`` before."""
 
     groups: Sequence[Group]
-    drafts: Sequence[Draft | Group]
+    drafts: Sequence[UntokenizedGroup | Group]
     read: Facts | Builder
 
     def __len__(self) -> int:
@@ -129,7 +129,9 @@ def group_of(prompt: Prompt, completions: Sequence[str], *, tokenizer: Any = Non
     records = tuple(
         Record(f"completion {n}", prompt, text, columns=dict(columns)) for n, text in enumerate(completions, 1)
     )
-    return Builder(load_tokeniser(tokenizer), Facts("texts", len(records)), "texts").build(Draft(prompt, records))
+    return Builder(load_tokeniser(tokenizer), Facts("texts", len(records)), "texts").build(
+        UntokenizedGroup(prompt, records)
+    )
 
 
 def read_groups(
@@ -207,7 +209,7 @@ def read_drafts(
     columns: Mapping[str, str] | None = None,
     *,
     skip_bad_rows: bool = False,
-) -> tuple[list[Draft], Facts]:
+) -> tuple[list[UntokenizedGroup], Facts]:
     """Group the completions of all rows by prompt, in the order in which prompts first come.
 
     ``columns`` are made of others before a row is read: ``{"prompt": "meta.question"}``. Raises TaskError, naming the
@@ -270,7 +272,7 @@ def read_drafts(
     for record in records:
         asked = json.dumps([record.prompt, record.prompt_ids], sort_keys=True)
         grouped.setdefault(record.series + asked, []).append(record)
-    drafts = [Draft(group[0].prompt, tuple(group)) for group in grouped.values()]
+    drafts = [UntokenizedGroup(group[0].prompt, tuple(group)) for group in grouped.values()]
     named = tuple(dict.fromkeys(name for record in records for name in record.columns))
     return drafts, Facts(layout.name, total, preset=preset, notes=tuple(notes), columns=named, rewards=tuple(rewards))
 
@@ -341,7 +343,7 @@ class Builder:
         self._counts: Counter[str] = Counter()
         self._kept = False
 
-    def build(self, draft: Draft) -> Group:
+    def build(self, draft: UntokenizedGroup) -> Group:
         """Tokenise a draft. Raises TaskError for token ids that the tokenizer does not have."""
         rollouts = [self._rollout(record) for record in draft.rollouts]
         self._counts["group"] += 1

@@ -232,7 +232,7 @@ _MOST_PRINTED = 200
 
 
 @dataclass
-class _Row:
+class _Playing:
     """One row's episode: where its turn began, and the observation still to be put in.
 
     ``finished`` and ``stop`` say how its last turn ended.
@@ -269,7 +269,7 @@ class Episodes:
             self._observations.check(prompt)
         begun = [environment.begin(row.prompt, row.columns) for row in examples]
         now = time.perf_counter()
-        self._rows = [_Row(episode, began=now, state=episode.state) for episode in begun]
+        self._rows = [_Playing(episode, began=now, state=episode.state) for episode in begun]
         self.failure: EpisodeError | None = None
 
     def put(self, rows: Sequence[int]) -> dict[int, int]:
@@ -302,7 +302,7 @@ class Episodes:
         text = self._end_turn(row, sampled, finished)
         return self._answered(number, sampled, row.episode.reply(text), limit)
 
-    def _end_turn(self, row: _Row, sampled: Any, finished: bool) -> str:
+    def _end_turn(self, row: _Playing, sampled: Any, finished: bool) -> str:
         """Write the turn down that has ended; its text."""
         end = len(sampled.token_ids)
         texts = token_texts(self._tokenizer, sampled.token_ids)[row.start : end - finished]
