@@ -9,7 +9,8 @@ import pytest
 
 from workbench.config import TaskSection
 from workbench.data import load_rows, load_task, read_rows, tasks
-from workbench.data.kinds import recognise, select_rows
+from workbench.data.formats import recognise
+from workbench.data.kinds import select_rows
 from workbench.data.read import Row
 from workbench.errors import ConfigError, TaskError
 from workbench.runs.check import checked

@@ -1,4 +1,4 @@
-"""File formats of rollouts: one row of a file → its completions.
+"""Layouts of rows: of rollouts, a row of a file → its completions, and of tasks (``recognise``).
 
 ========== ================================================= =====================================================
 format     a row                                             source
@@ -39,13 +39,15 @@ completions are grouped or tokenised.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from string import ascii_uppercase
 from typing import Any
 
 from pydantic import StrictBool, TypeAdapter
 
-from workbench.data.conversations import is_conversation
+from workbench.data.conversations import is_conversation, sharegpt_messages
 from workbench.data.engines import (
     conversation_turns,
     read_agent_r1,
@@ -63,6 +65,7 @@ from workbench.data.engines import (
     read_verifiers,
     read_verl,
 )
+from workbench.data.kinds import MISSING, PROMPTS, kind_of, value_at
 from workbench.data.records import (
     MASK,
     TEXT,
@@ -365,3 +368,71 @@ FORMATS: dict[str, Format] = {
     )
 }
 """Name → format, in the order in which a row is tried."""
+
+
+# --- layouts of tasks: rows without an answer of a policy's, or with the one to learn -------------------------------
+
+
+def recognise(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the layout's name ("" for the columns of a task), and the row with the columns that it becomes.
+
+    ========== ========================================================== ========================================
+    layout     a row                                                      becomes
+    ========== ========================================================== ========================================
+    verl       ``prompt`` (messages), ``reward_model.ground_truth``       ``answer``
+    alpaca     ``instruction``, ``input``, ``output``                     ``prompt``, ``completion``
+    sharegpt   ``conversations`` of ``from`` and ``value``, ``system``    ``messages``
+    messages   ``messages``, the last not the assistant's                 ``prompt``
+    input      ``input``, ``output``                                      ``prompt``, ``completion``
+    choices    ``question``, ``options`` or ``choices``                   ``prompt`` with options, ``answer`` a letter
+    ========== ========================================================== ========================================
+
+    Sources: verl's ``examples/data_preprocess``, Stanford Alpaca's and ShareGPT's files as LLaMA-Factory and Axolotl
+    read them, OpenRLHF's ``--input_key``, verl's ``_dump_generations``, the rows of AQuA-RAT, SAT, MMLU, ARC and MedQA.
+    """
+    has_prompt = any(name in values for name in PROMPTS)
+    instruction, text, output = (values.get(name) for name in ("instruction", "input", "output"))
+    completion = {"completion": output} if isinstance(output, str) and "completion" not in values else {}
+    truth = value_at(values, "reward_model.ground_truth")
+    if truth not in (None, MISSING) and "prompt" in values and "answer" not in values:
+        return "verl", {**values, "answer": truth}
+    if isinstance(instruction, str) and not has_prompt:
+        prompt = f"{instruction}\n\n{text}" if isinstance(text, str) and text.strip() else instruction
+        return "alpaca", {**values, "prompt": prompt, **completion}
+    if (messages := sharegpt_messages(values)) is not None:
+        return "sharegpt", {**values, "messages" if messages[-1]["role"] == "assistant" else "prompt": messages}
+    messages = values.get("messages")
+    if "prompt" not in values and is_conversation(messages) and messages[-1]["role"] != "assistant":
+        return "messages", {**values, "prompt": messages}
+    if (isinstance(text, str) or is_conversation(text)) and not has_prompt:
+        return "input", {**values, "prompt": text, **completion}
+    if kind_of(values) == "prompts" and (choices := _choices(values)):
+        return "choices", {**values, **choices}
+    return "", dict(values)
+
+
+_RIGHT = ("correct", "answerKey", "answer_idx", "answer_index", "Answer", "label", "answer")
+"""The columns that may say which option is right."""
+
+
+def _choices(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a multiple-choice row's prompt with its options, and the letter of the right one; {} for other rows."""
+    question = next((values[name] for name in PROMPTS if isinstance(values.get(name), str)), None)
+    options = next((values[name] for name in ("options", "choices") if values.get(name)), None)
+    if isinstance(options, str):
+        options = {"": options}
+    elif isinstance(options, Mapping) and "text" in options:
+        options = dict(zip(options["label"], options["text"], strict=True))
+    elif isinstance(options, list):
+        options = dict(zip(ascii_uppercase, options, strict=False))
+    if question is None or not options or not all(isinstance(text, str) for text in options.values()):
+        return {}
+    marked = [
+        text if re.match(rf"\(?{mark}\s*[).:]|$", text) or not mark else f"{mark}. {text}"
+        for mark, text in options.items()
+    ]
+    prompt = question if all(text in question for text in options.values()) else "\n".join([question, *marked])
+    right = next((values[name] for name in _RIGHT if values.get(name) is not None), None)
+    by_text = dict(zip(options.values(), options, strict=True)) | dict(enumerate(options))
+    answer = by_text.get(right, right) if isinstance(right, str | int) else right
+    return {"prompt": prompt} | ({} if answer is None else {"answer": answer})

@@ -22,14 +22,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
-from string import ascii_uppercase
 from typing import Any, Literal
 
 from workbench.config import TaskSection
 from workbench.config.task import parse_filter
-from workbench.data.conversations import is_conversation, is_messages, sharegpt_messages
+from workbench.data.conversations import is_conversation, is_messages
 from workbench.data.read import Row
 from workbench.data.records import TEXTS, check_value, is_number, step_labels
 from workbench.errors import TaskError, cut, did_you_mean, shown
@@ -284,104 +283,9 @@ def _may_be(role: Role, value: Any) -> bool:
     )
 
 
-def recognise(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the layout's name ("" for the columns of a task), and the row with the columns that it becomes.
-
-    ========== ========================================================== ========================================
-    layout     a row                                                      becomes
-    ========== ========================================================== ========================================
-    verl       ``prompt`` (messages), ``reward_model.ground_truth``       ``answer``
-    alpaca     ``instruction``, ``input``, ``output``                     ``prompt``, ``completion``
-    sharegpt   ``conversations`` of ``from`` and ``value``, ``system``    ``messages``
-    messages   ``messages``, the last not the assistant's                 ``prompt``
-    input      ``input``, ``output``                                      ``prompt``, ``completion``
-    choices    ``question``, ``options`` or ``choices``                   ``prompt`` with options, ``answer`` a letter
-    ========== ========================================================== ========================================
-
-    Sources: verl's ``examples/data_preprocess``, Stanford Alpaca's and ShareGPT's files as LLaMA-Factory and Axolotl
-    read them, OpenRLHF's ``--input_key``, verl's ``_dump_generations``, the rows of AQuA-RAT, SAT, MMLU, ARC and MedQA.
-    """
-    has_prompt = any(name in values for name in PROMPTS)
-    instruction, text, output = (values.get(name) for name in ("instruction", "input", "output"))
-    completion = {"completion": output} if isinstance(output, str) and "completion" not in values else {}
-    truth = value_at(values, "reward_model.ground_truth")
-    if truth not in (None, MISSING) and "prompt" in values and "answer" not in values:
-        return "verl", {**values, "answer": truth}
-    if isinstance(instruction, str) and not has_prompt:
-        prompt = f"{instruction}\n\n{text}" if isinstance(text, str) and text.strip() else instruction
-        return "alpaca", {**values, "prompt": prompt, **completion}
-    if (messages := sharegpt_messages(values)) is not None:
-        return "sharegpt", {**values, "messages" if messages[-1]["role"] == "assistant" else "prompt": messages}
-    messages = values.get("messages")
-    if "prompt" not in values and is_conversation(messages) and messages[-1]["role"] != "assistant":
-        return "messages", {**values, "prompt": messages}
-    if (isinstance(text, str) or is_conversation(text)) and not has_prompt:
-        return "input", {**values, "prompt": text, **completion}
-    if kind_of(values) == "prompts" and (choices := _choices(values)):
-        return "choices", {**values, **choices}
-    return "", dict(values)
-
-
-_RIGHT = ("correct", "answerKey", "answer_idx", "answer_index", "Answer", "label", "answer")
-"""The columns that may say which option is right."""
-
-
-def _choices(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a multiple-choice row's prompt with its options, and the letter of the right one; {} for other rows."""
-    question = next((values[name] for name in PROMPTS if isinstance(values.get(name), str)), None)
-    options = next((values[name] for name in ("options", "choices") if values.get(name)), None)
-    if isinstance(options, str):
-        options = {"": options}
-    elif isinstance(options, Mapping) and "text" in options:
-        options = dict(zip(options["label"], options["text"], strict=True))
-    elif isinstance(options, list):
-        options = dict(zip(ascii_uppercase, options, strict=False))
-    if question is None or not options or not all(isinstance(text, str) for text in options.values()):
-        return {}
-    marked = [
-        text if re.match(rf"\(?{mark}\s*[).:]|$", text) or not mark else f"{mark}. {text}"
-        for mark, text in options.items()
-    ]
-    prompt = question if all(text in question for text in options.values()) else "\n".join([question, *marked])
-    right = next((values[name] for name in _RIGHT if values.get(name) is not None), None)
-    by_text = dict(zip(options.values(), options, strict=True)) | dict(enumerate(options))
-    answer = by_text.get(right, right) if isinstance(right, str | int) else right
-    return {"prompt": prompt} | ({} if answer is None else {"answer": answer})
-
-
 # --- rows as a task's section has them -------------------------------------------------------------------------------
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
-_INSTEAD = {"prompt", "completion", "chosen", "rejected"}
-
-
-def gold_columns(rows: Sequence[Row], section: TaskSection) -> list[str]:
-    """Return the columns that may be the right answer where neither section nor layout says it; several if in doubt.
-
-    None beside the numbers of a countdown, whose target is not the answer.
-    """
-    seen = [recognise(row.values)[1] for row in rows]
-    is_known = "answer" in section.columns or any({"answer", "numbers", "nums"} & values.keys() for values in seen)
-    return [] if is_known or kind_of(seen[0]) in ("pairs", "labelled_steps") else guess("answer", seen)
-
-
-def map_row(row: Row, section: TaskSection, gold: str = "") -> Row:
-    """Return a row with a task's columns: its layout is recognised, columns are made of others, the template is filled.
-
-    ``gold`` is the column that was found to be the right answer. Raises TaskError, naming the row and what it has, for
-    a column that is not there.
-    """
-    layout, values = recognise(row.values)
-    has_prompt = section.prompt_template is not None or {*values, *section.columns} & {*PROMPTS, "messages"}
-    if gold and has_prompt and (answer := value_at(row.values, gold)) is not MISSING:
-        values["answer"] = answer
-    values |= columns_of(row.where, row.values, section.columns, "task.columns")
-    if layout == "messages" or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
-        values.pop("messages", None)  # which would go before the others
-    if section.prompt_template is not None:
-        values["prompt"] = fill_template(section.prompt_template, row.where, values)
-        values.pop("messages", None)
-    return replace(row, values=values)
 
 
 def select_rows(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Counter[str]]:

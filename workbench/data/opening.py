@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 
 from workbench.credit import assign_credit
 from workbench.data.engines import conversation_turns
-from workbench.data.formats import FORMATS
-from workbench.data.kinds import PROMPTS, columns_of, guess, names_of, recognise
+from workbench.data.formats import FORMATS, recognise
+from workbench.data.kinds import PROMPTS, columns_of, guess, names_of
 from workbench.data.read import EVERY, resolve, rows_and_faults
 from workbench.data.records import is_number
 from workbench.data.rollouts import UntokenizedGroup, is_of_a_run

@@ -22,20 +22,23 @@ from workbench.assets import GSM8K
 from workbench.config import PromptSection, TaskSection
 from workbench.config.task import DRAWN, joined
 from workbench.data import calculator, chain_arithmetic
-from workbench.data.formats import stepwise_rows
+from workbench.data.formats import recognise, stepwise_rows
 from workbench.data.kinds import (
+    MISSING,
+    PROMPTS,
     READERS,
     Demonstration,
     Kind,
     LabelledSteps,
     Pair,
+    columns_of,
     draw_rows,
-    gold_columns,
+    fill_template,
+    guess,
     kind_of,
-    map_row,
     prompt_of,
-    recognise,
     select_rows,
+    value_at,
 )
 from workbench.data.read import HUB, Lazy, Row, find_held_out, hub_rows, read_rows, row_of
 from workbench.errors import TaskError, did_you_mean, shown
@@ -55,7 +58,7 @@ class Task:
     ``checker`` names the built-in outcome reward that compares with it. ``environment`` is the built-in one that
     answers its turns and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows
     are; ``data`` holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out
-    ones. Of a data file, ``layout`` is the one that was recognised (``kinds.recognise``), with the column found to be
+    ones. Of a data file, ``layout`` is the one that was recognised (``formats.recognise``), with the column found to be
     the right answer, and ``skipped`` how many rows were left out, by the reason.
     """
 
@@ -391,8 +394,38 @@ def _expanded(rows: Sequence[Row]) -> list[Row]:
     return [Row(row.where, values) for row in rows for values in stepwise_rows(row.where, row.values)]
 
 
+_INSTEAD = {"prompt", "completion", "chosen", "rejected"}
 _LOOKED_AT = 64
 """Rows of a file by which its columns are told."""
+
+
+def gold_columns(rows: Sequence[Row], section: TaskSection) -> list[str]:
+    """Return the columns that may be the right answer where neither section nor layout says it; several if in doubt.
+
+    None beside the numbers of a countdown, whose target is not the answer.
+    """
+    seen = [recognise(row.values)[1] for row in rows]
+    is_known = "answer" in section.columns or any({"answer", "numbers", "nums"} & values.keys() for values in seen)
+    return [] if is_known or kind_of(seen[0]) in ("pairs", "labelled_steps") else guess("answer", seen)
+
+
+def map_row(row: Row, section: TaskSection, gold: str = "") -> Row:
+    """Return a row with a task's columns: its layout is recognised, columns are made of others, the template is filled.
+
+    ``gold`` is the column that was found to be the right answer. Raises TaskError, naming the row and what it has, for
+    a column that is not there.
+    """
+    layout, values = recognise(row.values)
+    has_prompt = section.prompt_template is not None or {*values, *section.columns} & {*PROMPTS, "messages"}
+    if gold and has_prompt and (answer := value_at(row.values, gold)) is not MISSING:
+        values["answer"] = answer
+    values |= columns_of(row.where, row.values, section.columns, "task.columns")
+    if layout == "messages" or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
+        values.pop("messages", None)  # which would go before the others
+    if section.prompt_template is not None:
+        values["prompt"] = fill_template(section.prompt_template, row.where, values)
+        values.pop("messages", None)
+    return replace(row, values=values)
 
 
 def _task(
