@@ -213,10 +213,12 @@ def held_as(
 ) -> dict[str, Any]:
     """Return how ``from_pretrained`` is to hold weights; a ``device_map``, and few bits, place them on devices, too.
 
-    ``dtype`` ``auto`` is as they are saved. ``whole`` are modules that are not held in few bits; None leaves that to
-    transformers. NF4 with quantised constants for 4 bits (QLoRA, arXiv 2305.14314), LLM.int8 for 8 (arXiv 2208.07339).
+    ``dtype`` ``auto`` is float32 on a CPU, else as they are saved. ``whole`` are modules that are not held in few bits;
+    None leaves that to transformers. NF4 with quantised constants for 4 bits (QLoRA, arXiv 2305.14314), LLM.int8 for 8
+    (arXiv 2208.07339).
     """
-    held: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype)}
+    named = "float32" if dtype == "auto" and device.type == "cpu" else dtype
+    held: dict[str, Any] = {"dtype": named if named == "auto" else getattr(torch, named)}
     if attention != "auto":
         held["attn_implementation"] = attention
     if device_map != "none":

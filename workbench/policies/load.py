@@ -148,8 +148,7 @@ def load_policy(
         with refusals(f"policy {name!r}", PolicyError), quiet_loading((file := Path(name).expanduser()).parent):
             unpack(file, Path(where))
     target = pick_device(device)
-    named = "float32" if dtype == "auto" and target.type == "cpu" else dtype
-    held = held_as(target, named, attention, quantisation, device_map)
+    held = held_as(target, dtype, attention, quantisation, device_map)
     with refusals(f"policy {name!r}", PolicyError):
         with quiet_loading(where):
             check_sizes(where)

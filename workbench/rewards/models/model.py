@@ -179,9 +179,9 @@ def load_trained(
     settings: dict[str, Any] = {STEP_FORMAT: name, STEP_SEPARATOR: separator}
     if name == "classifier":
         settings = {END_TOKEN: end_token}
-    target = torch.device(device)
-    named = "float32" if quantisation != "none" and dtype == "auto" and target.type == "cpu" else dtype
-    options = held_as(target, named, attention, quantisation, whole=HEADS)
+    options = held_as(torch.device(device), dtype, attention, quantisation, whole=HEADS)
+    if dtype == "auto" and quantisation == "none":
+        options["dtype"] = "auto"  # as they are saved: the trainer decides
     with refusals(f"reward model {path!r}", RewardError), quiet_loading(where):
         tokenizer = read_tokenizer(where, trust_remote_code)
         described = AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
@@ -217,7 +217,6 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     target, rank = pick_device(device, RewardError), os.environ.get("LOCAL_RANK")
     if rank is not None and target == torch.device("cuda"):
         target = torch.device(f"cuda:{rank}")
-    dtype = "float32" if target.type == "cpu" else "auto"
     check_sizes(where)
     described = AutoConfig.from_pretrained(where, trust_remote_code=config.trust_remote_code)
     trained = getattr(described, STEP_FORMAT, None)
@@ -229,7 +228,7 @@ def _read(config: ModelConfig, where: str, device: str) -> Any:
     kind = _class_of(config.format, described.architectures)
     if config.trust_remote_code and config.format != "classifier" and kind is not AutoModelForCausalLM:
         kind = AutoModel
-    held = held_as(target, dtype, quantisation=config.quantisation, whole=HEADS)
+    held = held_as(target, "auto", quantisation=config.quantisation, whole=HEADS)
     model, info = read_model(kind, where, _trust(kind, config.trust_remote_code), **held)
     if missing := sorted(info["missing_keys"]):
         raise RewardError(
