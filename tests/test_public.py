@@ -254,7 +254,7 @@ def test_the_api_refuses_them_too(served: TestClient, function: str, data: list[
 
 def test_what_takes_files_code_and_models_is_not_there(config: dict[str, Any]) -> None:
     called = {number for one in config["dependencies"] for number, _ in one["targets"]}
-    for name in ("door-file", "door-path"):
+    for name in ("door-file", "door-path", "engine-ask"):
         assert element(config, name)["id"] not in called, name
     for name in ("door", "door-file"):
         assert element(config, name)["props"]["visible"] is False
