@@ -182,7 +182,7 @@ def test_a_bad_data_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> 
             held(lambda kind=kind: [*task.rows(kind), *task.rows(kind, held_out=True)])
         for method in METHODS:
             config = RunConfig.parse({"method": method, "task": str(path)})
-            held(lambda config=config: config.method.check_files(config))
+            held(lambda config=config: config.method.check_rows(config))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from workbench.training import trainer as by_length
+from workbench.training import loss as by_length
+from workbench.training.loss import parts_by_length
 from workbench.training.methods import METHODS, RunConfig
-from workbench.training.trainer import parts_by_length
 
 
 def test_parts_are_worked_by_hand() -> None:

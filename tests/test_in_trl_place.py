@@ -350,9 +350,9 @@ def test_raw_functions_get_the_previews_checks(tiny, tmp_path, value, message):
 
 
 def test_without_step_rewards_the_scheme_is_outcome(tiny, tmp_path):
-    assert ours(tiny, tmp_path, twelve).credit_scheme == "outcome"
+    assert ours(tiny, tmp_path, twelve).credit.scheme == "outcome"
     with pytest.raises(ConfigError, match="'process' credits steps and no reward scores steps"):
-        ours(tiny, tmp_path, twelve, credit_scheme="process")
+        ours(tiny, tmp_path, twelve, credit={"scheme": "process"})
 
 
 def test_functions_of_one_name_are_told_apart(tiny, tmp_path):

@@ -12,6 +12,7 @@ from workbench.errors import WorkbenchError
 from workbench.models.find import policy_path
 from workbench.runs import check, devices
 from workbench.runs.check import checked
+from workbench.runs.launch import start
 from workbench.training.methods import RunConfig
 
 STEPS = {"name": "mine", "kind": "step", "code": "def mine(prompt, step, **columns):\n    return 1.0\n"}
@@ -87,7 +88,6 @@ def test_a_tracker_that_is_not_installed_is_found_before_anything_is_loaded(monk
         ),
         ({"task": "hub:a"}, "'hub:a' names no data set of the Hub; the form is hub:OWNER/NAME"),
         ({"task": "gsm8k"}, "needs the column 'start'"),
-        ({"method": {"name": "sft"}, "task": "gsm8k"}, "has no demonstrations"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_queue(data: dict, message: str, monkeypatch) -> None:
@@ -99,19 +99,31 @@ def test_what_cannot_work_is_refused_before_the_queue(data: dict, message: str, 
 @pytest.mark.parametrize(
     ("rows", "data", "message"),
     [
-        ([{"prompt": "a"}], {}, r"method\.prompts_per_step: 6 distinct prompts are asked for and the task has 1 "),
+        (
+            [{"prompt": "a", "answer": 1}],
+            {},
+            r"method\.prompts_per_step: 6 distinct prompts are asked for and the task has 1 ",
+        ),
         ([{"prompt": "a"}] * 20, {}, r"'answer_correctness' needs the column 'answer', .*; its columns are none: add"),
         ([{"prompt": "a", "answr": 1}] * 20, {}, "needs the column 'answer', .*; did you mean 'answr'?"),
-        ([{"prompt": "a", "n": 10**30}] * 20, {}, "a column holds values of several kinds .*too large"),
-        ([{"prompt": "a", "n": 1}, {"prompt": "a", "n": "x"}] * 10, {}, "a column holds values of several kinds"),
+        ([{"prompt": "a", "answer": 1, "n": 10**30}] * 20, {}, "a column holds values of several kinds .*too large"),
+        ([{"prompt": "a", "answer": 1, "n": n} for n in (1, "x")] * 10, {}, "a column holds values of several kinds"),
         ([{"prompt": "a", "completion": 7}] * 40, {"name": "sft"}, r"line 1: 'completion' must be text"),
         ([{"question_": "a"}], {}, r"task\.name: rows\.jsonl line 1: every row must be an object with a 'prompt'"),
     ],
 )
 def test_a_task_that_a_run_could_not_use_is_refused(rows: list, data: dict, message: str, tmp_path: Path) -> None:
     method = data or {"rewards": [STEPS, {"name": "answer_correctness", "kind": "outcome"}]}
+    config = RunConfig.parse({"task": _rows(tmp_path / "rows.jsonl", *rows), "method": method})
     with pytest.raises(WorkbenchError, match=message):
-        checked(RunConfig.parse({"task": _rows(tmp_path / "rows.jsonl", *rows), "method": method}))
+        checked(config).method.check_rows(config)
+
+
+def test_rows_are_looked_at_in_the_runs_first_second(tmp_path: Path) -> None:
+    config = RunConfig.parse({"task": "gsm8k", "method": {"name": "sft"}, "run": {"device": "cpu"}})
+    status = start(config, tmp_path).wait(120)
+    assert (status.state, status.step) == ("failed", 0)
+    assert "has no demonstrations" in status.reason
 
 
 def test_an_adapters_folder_is_looked_at_with_its_base(tmp_path: Path) -> None:

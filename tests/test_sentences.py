@@ -22,11 +22,11 @@ from workbench.views.sentences import (
     about_group,
     about_opened,
     about_probes,
-    about_token,
     about_wronged,
     find_surprises,
     group_facts,
 )
+from workbench.views.token_sentences import about_token
 from workbench.views.wording import Sentence
 
 ASSETS = Path(__file__).parents[1] / "assets"

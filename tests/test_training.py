@@ -18,9 +18,10 @@ from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.schema import Credit
 from workbench.training.config import ProcessGRPOConfig
+from workbench.training.loss import kl_estimators
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.grpo import build as build_trainer
-from workbench.training.trainer import ProcessGRPOTrainer, kl_estimators
+from workbench.training.trainer import ProcessGRPOTrainer
 
 pytestmark = pytest.mark.training
 
@@ -216,17 +217,24 @@ def test_invariant_the_same_run_twice_gives_the_same_curve(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"credit_scheme": "process", "loss_type": "vespo"}, "loss_type: 'vespo' .* 'outcome', .*'sum'"),
-        ({"credit_scheme": "outcome", "loss_type": "vespo", "oar": True}, "loss_type.* oar"),
-        ({"credit_scheme": "step", "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold: 0.5"),
-        ({"credit_scheme": "min", "importance_sampling_level": "sequence"}, "importance_sampling_level: 'sequence'"),
-        ({"multi_objective_aggregation": "normalize_then_sum", "credit_scheme": "step"}, "multi_objective_aggregation"),
+        ({"credit": {"scheme": "process"}, "loss_type": "vespo"}, "loss_type: 'vespo' .* 'outcome', .*'sum'"),
+        ({"credit": {"scheme": "outcome", "oar": True}, "loss_type": "vespo"}, "loss_type.* oar"),
+        ({"credit": {"scheme": "step"}, "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold: 0.5"),
         (
-            {"multi_objective_aggregation": "normalize_then_sum", "credit_options": {"scale": False}},
-            "credit_options: 'scale'",
+            {"credit": {"scheme": "min"}, "importance_sampling_level": "sequence"},
+            "importance_sampling_level: 'sequence'",
         ),
-        ({"credit_options": {"magic": 1}}, "scheme 'process' has no option 'magic'"),
-        ({"credit_scheme": "magic"}, "credit_scheme: unknown scheme 'magic'"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "credit": {"scheme": "step"}},
+            "multi_objective_aggregation",
+        ),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "credit": {"scale": False}},
+            "credit: 'scale'",
+        ),
+        ({"credit": {"options": {"magic": 1}}}, "no option 'magic'"),
+        ({"credit": {"scheme": "magic"}}, "'magic'"),
+        ({"outcome_weight": 1.0}, "credit="),
         ({"generation_kwargs": {"stop_strings": ["x"]}}, "generation_kwargs"),
     ],
 )

@@ -8,9 +8,15 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BeforeValidator, Field, model_validator
 
 from workbench.config.section import Section
-from workbench.credit import SCHEMES, SHARED, Gate, Normalise, check_options
+from workbench.credit import MODIFIERS, SCHEMES, SHARED, Gate, Normalise, check_options
 from workbench.errors import CreditError, did_you_mean, redact_known
 from workbench.steps import MAX_BYTES, StepPattern
+
+
+def _modifier(name: str, title: str | None = None) -> Any:
+    """A field for one of the options that every scheme has (``credit.MODIFIERS``)."""
+    option = MODIFIERS[name]
+    return Field(default=option.default, ge=option.low, le=option.high, title=title, description=f"{option.help}.")
 
 
 class CreditConfig(Section):
@@ -22,22 +28,14 @@ class CreditConfig(Section):
     """Divide by the standard deviation (off is Dr. GRPO's choice); None for the scheme's own choice (mostly on)."""
     gamma: float | None = Field(default=None, ge=0, le=1)
     """Discount of a step for each step before it, in schemes that carry steps to earlier tokens; None for 1."""
-    outcome_weight: float = Field(default=0.0, ge=-100, le=100)
-    """Weight of the normalised outcome reward added to every token; 0 in schemes that count the outcome themselves."""
-    clip: float | None = Field(default=None, gt=0)
-    """Bound on the size of an advantage; None for no bound."""
-    drop_duplicates: bool = False
-    """Compare each distinct completion of a group once: an exact copy has advantage 0 and no part in the loss."""
-    each_reward: bool = False
-    """Normalise each reward function's scores over the group on their own before they are summed (GDPO)."""
-    oar: bool = Field(default=False, title="Weigh tokens by importance (OAR)")
-    """Weigh each token's advantage by how much the policy's probability of the right answer depends on the token."""
-    oar_threshold: float = Field(default=0.25, ge=0, le=1)
-    """Share of an answer's tokens that `oar` weakens, those of least importance."""
-    oar_boost: float = Field(default=1.0, ge=0, le=100)
-    """What `oar` adds to the weight of an answer's most important token."""
-    gate: Gate = Field(default="none", title="Gate by the outcome")
-    """outcome: a group trains only if its answers differ in outcome; others have advantage 0, whatever else differs."""
+    outcome_weight: float = _modifier("outcome_weight")
+    clip: float | None = Field(default=None, gt=0, description="Bound on the size of an advantage; None for no bound.")
+    drop_duplicates: bool = _modifier("drop_duplicates")
+    each_reward: bool = _modifier("each_reward")
+    oar: bool = _modifier("oar", "Weigh tokens by importance (OAR)")
+    oar_threshold: float = _modifier("oar_threshold")
+    oar_boost: float = _modifier("oar_boost")
+    gate: Gate = _modifier("gate", "Gate by the outcome")
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Options that only this scheme has, by name (`threshold` of first_error, `temperature` and `signed` of min, …)."""
 

@@ -99,11 +99,8 @@ class MethodSection(Section):
     def check(self, config: SharedConfig) -> None:
         """Raise ValueError, naming the field, if these settings and the rest of the run do not fit together."""
 
-    def check_files(self, config: SharedConfig) -> None:
-        """Raise WorkbenchError for files that the run cannot use; called before it is queued."""
-
-    def check_model(self, config: SharedConfig) -> None:
-        """Raise WorkbenchError if this method cannot train ``policy.path``, whatever the rows."""
+    def check_rows(self, config: SharedConfig) -> None:
+        """Raise WorkbenchError for rows that the run cannot use; called in its first second, before it is queued."""
 
     @property
     def label(self) -> str:

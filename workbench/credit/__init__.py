@@ -2,7 +2,6 @@
 
 from workbench.credit.assign import (
     GAE,
-    OAR_OPTIONS,
     GAEOptions,
     Measured,
     assign_batch,
@@ -40,20 +39,19 @@ from workbench.credit.explain import (
     what_counts,
     why_no_spread,
 )
-from workbench.credit.gate import GATE, Gate
+from workbench.credit.gate import Gate
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
-from workbench.credit.schemes.scheme import SHARED, Option, Part, Range, pooled
+from workbench.credit.schemes.scheme import MODIFIERS, SHARED, Option, Part, Range, pooled
 from workbench.schema import Credit, Explanation, Term
 
 __all__ = [
     "GAE",
-    "GATE",
     "LENS_LOSSES",
     "LOGGED",
     "LOSS_TYPES",
+    "MODIFIERS",
     "NORMALISATIONS",
     "NO_SPREAD",
-    "OAR_OPTIONS",
     "SCHEMES",
     "SHARED",
     "Batch",

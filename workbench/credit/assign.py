@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.credit.batch import EPSILON, NOTE, Batch, Floats, GroupRewards, is_finite
-from workbench.credit.gate import Gate, gate_group, read_gate
+from workbench.credit.batch import EPSILON, NOTE, Batch, Floats, GroupRewards
+from workbench.credit.gate import Gate, check_judged, gate_group
 from workbench.credit.schemes import Part, find_scheme
-from workbench.credit.schemes.scheme import Option, resolve
+from workbench.credit.schemes.scheme import MODIFIERS, OF_SCORES, resolve
 from workbench.credit.schemes.steps import outcome
 from workbench.errors import CreditError, shown
 from workbench.schema import Credit, CreditPart, ScoredGroup, Spans, counted, suffix_sums, token_spans
@@ -98,14 +98,7 @@ def credit_group(scored: ScoredGroup, scheme: str = "process", **options: Any) -
     return credit_groups([scored], scheme, **options)[0]
 
 
-def credit_groups(
-    scored: Sequence[ScoredGroup],
-    scheme: str = "process",
-    *,
-    drop_duplicates: bool | None = None,
-    each_reward: bool | None = None,
-    **options: Any,
-) -> list[Credit]:
+def credit_groups(scored: Sequence[ScoredGroup], scheme: str = "process", **options: Any) -> list[Credit]:
     """``credit_group`` for the groups of a batch, which ``normalise="batch"`` compares with each other.
 
     ``drop_duplicates``: a rollout that is an exact copy of an earlier one of its group (``Group.copy_of``) counts as
@@ -116,13 +109,10 @@ def credit_groups(
     ``gate="outcome"``: a group has advantage 0 unless the reward that judges its answers tells some apart
     (``ScoredGroup.outcome_judge``).
     """
-    for name, value in (("drop_duplicates", drop_duplicates), ("each_reward", each_reward)):
-        if value not in (None, False, True):
-            raise CreditError(f"{name} is {shown(value)}; use true or false")
-    drops, each = bool(drop_duplicates), bool(each_reward)
-    rewards = [GroupRewards.of(group, drop_duplicates=drops, each_reward=each) for group in scored]
+    once = {name: bool(MODIFIERS[name].check(options.pop(name, None) or False)) for name in OF_SCORES}
+    rewards = [GroupRewards.of(group, **once) for group in scored]
+    further = {name: True for name in reversed(OF_SCORES) if once[name]}
     assigned = _assign(rewards, scheme, options)
-    further = {name: True for name, on in (("each_reward", each), ("drop_duplicates", drops)) if on}
     return [_credit(*each_group, scheme, further) for each_group in zip(scored, assigned, strict=True)]
 
 
@@ -207,20 +197,16 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
     if not groups:
         return []
     chosen = find_scheme(scheme)
-    weight, clip = options.get("outcome_weight") or 0.0, options.get("clip")
-    if not is_finite(weight):
-        raise CreditError(f"outcome_weight is {shown(weight)}; use a finite number")
-    if clip is not None and not (is_finite(clip) and clip > 0):
-        raise CreditError(f"clip is {shown(clip)}; use a number above 0, or leave it out for no bound")
-    given = {option: options.get(option.name) for option in OAR_OPTIONS}
-    weighing: dict[str, Any] = {
-        option.name: option.check(option.default if v is None else v) for option, v in given.items()
+    modifiers = {name: option for name, option in MODIFIERS.items() if name not in OF_SCORES}
+    how: dict[str, Any] = {
+        name: option.check(option.default if options.get(name) is None else options[name])
+        for name, option in modifiers.items()
     }
-    is_gated = read_gate(options.get("gate"), groups)
-    modifiers = ("outcome_weight", "clip", "gate", *weighing)
-    values, idle = resolve(
-        scheme, chosen.options, {name: value for name, value in options.items() if name not in modifiers}
-    )
+    if is_gated := how["gate"] == "outcome":
+        check_judged(groups)
+    own = {name: value for name, value in options.items() if name not in modifiers}
+    values, idle = resolve(scheme, chosen.options, own)
+    weight, clip = how["outcome_weight"], how["clip"] or None
     if weight and chosen.counts_outcome:
         weight, idle = 0.0, [*idle, f"outcome_weight has no effect with scheme {scheme!r}, which counts the outcome"]
     batch = Batch.of(groups)
@@ -229,10 +215,10 @@ def _assign(groups: Sequence[GroupRewards], scheme: str, options: Mapping[str, A
             raise CreditError(f"scheme {scheme!r} {said}")
     if weight and batch.outcomes is None:
         raise CreditError(f"outcome_weight is {weight} but no outcome reward is set; add one, or set the weight to 0")
-    clip = None if clip is None else float(clip)
-    settled = {**values, "outcome_weight": float(weight), "clip": clip, **(weighing if weighing["oar"] else {})}
+    settled = {**values, "outcome_weight": weight, "clip": clip}
+    settled |= {name: how[name] for name in ("oar", "oar_threshold", "oar_boost") if how["oar"]}
     settled |= {"gate": "outcome"} if is_gated else {}
-    oar = (weighing["oar_threshold"], weighing["oar_boost"]) if weighing["oar"] else None
+    oar = (how["oar_threshold"], how["oar_boost"]) if how["oar"] else None
     computed = compute_batch(batch, chosen.compute, values, weight, clip, oar, is_gated=is_gated)
     return [_Assigned(advantages, parts, settled, (*idle, *said)) for advantages, parts, said in computed]
 
@@ -280,12 +266,6 @@ def compute_batch(
 
 
 # --- weights by importance: OAR ---------------------------------------------------------------------------------------
-
-OAR_OPTIONS = (
-    Option("oar", "switch", False, "Weigh each token by how much the right answer's probability depends on it (OAR)"),
-    Option("oar_threshold", "number", 0.25, "Share of an answer's tokens that OAR weakens", low=0.0, high=1.0),
-    Option("oar_boost", "number", 1.0, "What OAR adds to the weight of the most important token", low=0.0, high=100.0),
-)
 
 
 def importance_weights(importances: Floats, threshold: float = 0.25, boost: float = 1.0) -> Floats:

@@ -10,35 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.credit.batch import GroupRewards
-from workbench.credit.schemes.scheme import Option
 from workbench.errors import CreditError
 from workbench.schema import CreditPart, is_varied
 
 Gate = Literal["none", "outcome"]
-GATE = Option(
-    "gate",
-    "choice",
-    "none",
-    "Which groups train: all, or those whose answers differ in outcome; others have advantage 0",
-    ("none", "outcome"),
-)
 
 
-def read_gate(value: Any, groups: Sequence[GroupRewards]) -> bool:
-    """Return whether groups are gated. Raises CreditError for another value, and if nothing judges the answers."""
-    is_on = GATE.check(GATE.default if value is None else value) == "outcome"
-    if is_on and any(group.judged is None for group in groups):
+def check_judged(groups: Sequence[GroupRewards]) -> None:
+    """Raise CreditError if groups are to be gated and nothing judges the answers."""
+    if any(group.judged is None for group in groups):
         raise CreditError(
             "gate is 'outcome' and no outcome reward is set; add one (answer_correctness, with weight 0 to watch it "
             "only), or set gate to 'none'"
         )
-    return is_on
 
 
 def gate_group(

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from workbench.assets import EMBEDDED
 from workbench.config import SharedConfig, write_yaml
 from workbench.config.engine import LOSSES
-from workbench.credit import Batch, GroupRewards, check_options
+from workbench.credit import SHARED, Batch, GroupRewards, check_options
 from workbench.credit.assign import compute_batch
 from workbench.credit.schemes import find_scheme
 from workbench.data import load_task, prompted
@@ -143,7 +143,7 @@ def check_exportable(config: SharedConfig, method: GRPOSection, target: Target) 
 def _settings(config: SharedConfig, method: GRPOSection, credits: Sequence[Credit], target: Target) -> dict[str, Any]:
     credit, sampling = method.credit, method.sampling
     scheme = find_scheme(credit.scheme)
-    given = {**credit.keywords(but=("scheme", "outcome_weight", "clip", "gate", *_OTHER)), **credit.options}
+    given = {**credit.keywords(but=("scheme", *SHARED)), **credit.options}
     options = {option.name: option.default for option in scheme.options} | {
         name: value for name, value in check_options(credit.scheme, given).items() if value is not None
     }
@@ -196,9 +196,6 @@ def _settings(config: SharedConfig, method: GRPOSection, credits: Sequence[Credi
             },
         }
     return settings
-
-
-_OTHER = ("drop_duplicates", "each_reward", "oar", "oar_threshold", "oar_boost")
 
 
 def _parity(credits: Sequence[Credit], method: GRPOSection) -> Iterator[dict[str, Any]]:

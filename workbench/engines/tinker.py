@@ -56,10 +56,10 @@ from workbench.schema import Credit, Example, LossPass, LossSettings, Rollout, R
 from workbench.training.building import if_stored, measure_sampled, sampling_of, say, trainer_arguments
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.generation import PolicySampler, score_share, scored_groups
+from workbench.training.loss import kl_estimators
 from workbench.training.methods.base import NOBODY, Listeners
 from workbench.training.methods.grpo import section_of
 from workbench.training.saving import EpochSampler, sealed
-from workbench.training.trainer import kl_estimators
 
 Floats = npt.NDArray[np.float32]
 STATE = "engine.json"
@@ -333,11 +333,7 @@ class TinkerTrainer:
 
     def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """Credit groups that were sampled beside training, as if they were a generation of it."""
-        drop, each = self.args.drop_duplicates, self.args.each_reward
-        keywords = self.args.credit_keywords()
-        return credit_groups(
-            groups, self.args.credit_scheme or "process", drop_duplicates=drop, each_reward=each, **keywords
-        )
+        return credit_groups(groups, **self.args.credit_by("process").keywords())
 
     # -- training ------------------------------------------------------------------------------------------------------
 

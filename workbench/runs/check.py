@@ -1,8 +1,9 @@
 """Checks of a whole configuration before its run is queued: names, columns, code and devices.
 
-A section checked itself when it was parsed (``config``). What transformers, PEFT and TRL refuse, they say in the run's
-first seconds, and the run shows it as its reason. Checked here is what would cost a wait in the queue: a policy, task,
+A section checked itself when it was parsed (``config``). Checked here is what the page says at a field: a policy, task,
 tracker or reward model that is not there, a column that no row has, code that does not load, a GPU that is not here.
+The rows are looked at in the run's first second (``runs.entrypoint``); what transformers, PEFT and TRL refuse, they say
+when it loads. The run shows either as its reason.
 ``launch.start`` is the one caller, so that page, command line and notebook refuse the same things. No torch is loaded;
 code and patterns run in a sandbox, which ends here too.
 """
@@ -36,10 +37,8 @@ _ROWS = 1000  # of an embedded task, looked at for their columns
 
 
 @tasks_kept()
-def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
+def checked(config: RunConfig) -> RunConfig:
     """Return the configuration with absolute paths, so that it means the same from any folder.
-
-    ``without_rows``: the rows that it trains on are not there yet, and are not looked at.
 
     Raises the WorkbenchError of what would keep the run from working; ConfigError, with a line for each, for several.
     """
@@ -63,9 +62,7 @@ def checked(config: RunConfig, *, without_rows: bool = False) -> RunConfig:
     if config.engine.is_remote and find_spec("tinker") is None:
         problems.append(ConfigError("engine.kind: tinker is not installed; pip install 'workbench[tinker]'"))
     task = attempt(_task_of, config)
-    if task is not None or config.task.name.startswith(HUB):
-        attempt(config.method.check_model if without_rows else config.method.check_files, config)
-    if config.run.epochs is not None and not without_rows:
+    if config.run.epochs is not None:
         attempt(_count_steps, config, task)
     if task is not None and config.run.eval_steps and task.can_check:
         attempt(config.run.measured, len(task.held_out))

@@ -1,9 +1,10 @@
 """Entry point of a run's process: ``python -m workbench.runs.entrypoint <run directory> <module> …``.
 
-It waits for the run's device, picks the checkpoint to resume from, writes down what the run is made with, and becomes
-training: the process, its id, its tag and its lock stay. Until then it uses no torch: a run that waits costs nothing.
-A standby process, which has imported training already, goes on as training if it gets the CPU at once. If it has to
-wait it starts anew as this program; on a GPU as training, since CUDA may have looked at other devices than the run's.
+It looks at the run's rows, waits for its device, picks the checkpoint to resume from, writes down what the run is made
+with, and becomes training: the process, its id, its tag and its lock stay. Until then it uses no torch: a run that
+waits costs nothing. A standby process, which has imported training already, goes on as training if it gets the CPU at
+once. If it has to wait it starts anew as this program; on a GPU as training, since CUDA may have looked at other
+devices than the run's.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from workbench.runs import devices
 from workbench.runs.launch import check_origins
 from workbench.runs.processes import kill, members
 from workbench.runs.run import Run
-from workbench.runs.spawn import STANDBY, training_command
+from workbench.runs.spawn import STANDBY, TRAINING, training_command
 from workbench.training.methods import RunConfig
 
 
@@ -49,6 +50,8 @@ def main(arguments: list[str]) -> None:
     try:
         config = RunConfig.from_yaml(run.config_text())
         check_origins(config)
+        if args.module == TRAINING and not args.resume:
+            config.method.check_rows(config)
         held = _wait_for_device(run, config, args.queued, now=args.now, is_standby=tag is not None)
         for (
             before

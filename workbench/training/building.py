@@ -23,6 +23,7 @@ from workbench.assets import EMBEDDED
 from workbench.config import OTHER_NAMES, MethodSection, PolicySection, SamplingConfig, SharedConfig
 from workbench.data import Task, load_task, prompted
 from workbench.errors import ConfigError, did_you_mean, shown
+from workbench.models.find import check_language_model
 from workbench.models.weights import check_memory, pick_device
 from workbench.policies.belief import policy_reward
 from workbench.policies.load import Policy, load_policy, local_adapter, prepared, read_lora
@@ -64,6 +65,7 @@ def load_trained_policy(config: SharedConfig) -> Policy:
     What is quantised, or spread over several GPUs, lies where it is trained.
     """
     section = config.policy
+    check_language_model(section.path)
     is_placed = section.quantisation != "none" or section.device_map != "none"
     policy = load_policy(
         section.path,

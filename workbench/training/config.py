@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from trl import GRPOConfig
 
-from workbench.credit import SCHEMES, SHARED, assign_credit
-from workbench.errors import ConfigError, CreditError, did_you_mean
+from workbench.config import CreditConfig
+from workbench.credit import SCHEMES, SHARED
+from workbench.errors import ConfigError, did_you_mean
 from workbench.steps import StepPattern
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class ProcessGRPOConfig(GRPOConfig):
 
     ``disable_dropout`` and ``use_bias_correction_kl`` have other defaults than there, in a run as in a script.
     ``scale_rewards`` ("group", "batch" or "none") says which standard deviation normalised rewards are divided by,
-    unless ``credit_options`` say otherwise, and ``reward_weights`` weighs the outcome rewards, as in TRL.
+    unless ``credit`` says otherwise, and ``reward_weights`` weighs the outcome rewards, as in TRL.
     """
 
     former: ClassVar[Mapping[str, str]] = {
@@ -68,6 +69,7 @@ class ProcessGRPOConfig(GRPOConfig):
         "evaluation_strategy": "eval_strategy",
         **dict.fromkeys(("logging_dir", "log_with"), "report_to"),
         "step_delimiter": "step_pattern",
+        **dict.fromkeys(("credit_scheme", "credit_options", "credit_clip", *SHARED), "credit={'scheme': …, 'clip': …}"),
     }
     """What articles and earlier versions of TRL call a field → what it is now."""
     refused: ClassVar[tuple[str, ...]] = ()
@@ -81,50 +83,12 @@ class ProcessGRPOConfig(GRPOConfig):
     stop: list[str] | None = field(
         default=None, metadata={"help": "Texts that end a completion, whose tokens belong to it."}
     )
-    credit_scheme: str | None = field(
-        default=None,
-        metadata={
-            "help": "How rewards become token advantages, a name in credit.SCHEMES; by default 'process', or 'outcome' "
-            "where there are no step rewards."
-        },
-    )
-    outcome_weight: float = field(
-        default=0.0, metadata={"help": "Weight of the normalised outcome reward added to every token."}
-    )
-    credit_clip: float | None = field(default=None, metadata={"help": "Bound on the size of an advantage."})
-    drop_duplicates: bool = field(
-        default=False,
-        metadata={
-            "help": "Compare each distinct completion of a group once: an exact copy has advantage 0 and no part in "
-            "the loss."
-        },
-    )
-    each_reward: bool = field(
-        default=False,
-        metadata={"help": "Normalise each reward function's scores on their own before they are summed (GDPO)."},
-    )
-    oar: bool = field(
-        default=False,
-        metadata={
-            "help": "Weigh each token's advantage by how much the right answer's probability depends on the token."
-        },
-    )
-    oar_threshold: float = field(
-        default=0.25, metadata={"help": "Share of a completion's tokens that oar weakens, those of least importance."}
-    )
-    oar_boost: float = field(
-        default=1.0, metadata={"help": "What oar adds to the weight of a completion's most important token."}
-    )
-    gate: str = field(
-        default="none",
-        metadata={
-            "help": "'outcome': a group whose completions do not differ in outcome has advantage 0, whatever else "
-            "differs; dynamic sampling replaces it, too. By default 'none'."
-        },
-    )
-    credit_options: dict[str, Any] = field(
+    credit: dict[str, Any] | CreditConfig = field(
         default_factory=dict,
-        metadata={"help": "Other options of the scheme (normalise, scale, gamma, …); see credit.SCHEMES[…].options."},
+        metadata={
+            "help": "How rewards become token advantages: a CreditConfig, or its fields by name (scheme, clip, …)."
+            " The scheme is by default 'process', or 'outcome' where there are no step rewards."
+        },
     )
     resample_flat: int = field(
         default=0,
@@ -146,6 +110,8 @@ class ProcessGRPOConfig(GRPOConfig):
         super().__post_init__()
         if isinstance(self.step_pattern, StepPattern):
             self.step_pattern = asdict(self.step_pattern)  # plain values, which are stored and logged as JSON
+        if isinstance(self.credit, CreditConfig):
+            self.credit = self.credit.model_dump(exclude_none=True)
         if self.loss_type == "cispo" and (cap := self.epsilon if self.epsilon_high is None else self.epsilon_high) < 1:
             _log.warning(
                 "loss_type 'cispo' caps the ratio itself at epsilon_high, here %g, and so scales every gradient down; "
@@ -159,7 +125,7 @@ class ProcessGRPOConfig(GRPOConfig):
             )
         # Where no scheme is named, the trainer finds the one that fits the rewards, and checks again.
         one_a_completion = self.sequence_modes or self.sums_normalised
-        self.check_credit(self.credit_scheme or ("outcome" if one_a_completion else "process"))
+        self.credit_by("outcome" if one_a_completion else "process")
 
     @property
     def pattern(self) -> StepPattern:
@@ -183,51 +149,45 @@ class ProcessGRPOConfig(GRPOConfig):
         """Return whether outcome rewards are normalised one by one, summed, and normalised over the batch (GDPO)."""
         return self.multi_objective_aggregation == "normalize_then_sum"
 
-    def check_credit(self, scheme: str) -> None:
-        """Raise ConfigError if the other fields do not fit ``scheme``."""
-        if scheme not in SCHEMES:
-            raise ConfigError(f"credit_scheme: unknown scheme {scheme!r}; choose one of {', '.join(SCHEMES)}")
-        if self.sequence_modes and not SCHEMES[scheme].per_completion:
-            *others, last = [repr(name) for name, known in SCHEMES.items() if known.per_completion]
+    def credit_by(self, scheme: str) -> CreditConfig:
+        """Return how rewards are credited, by ``scheme`` unless ``credit`` names one.
+
+        Raises ConfigError if the other fields do not fit it.
+        """
+        scaling = "batch" if self.sums_normalised else str(self.scale_rewards)
+        by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
+        assert isinstance(self.credit, dict)
+        given = {"scheme": scheme, **by_trl.get(scaling, {}), **self.credit}
+        if self.sums_normalised:
+            given["each_reward"] = True
+            if stated := {"normalise", "scale"} & set(self.credit):
+                raise ConfigError(
+                    f"credit: {min(stated)!r} is settled by multi_objective_aggregation='normalize_then_sum', which "
+                    "divides by the standard deviation of the batch; leave one of the two out"
+                )
+        credit = CreditConfig.parse(given, "credit")
+        scheme, known = credit.scheme, SCHEMES[credit.scheme]
+        if self.sequence_modes and not known.per_completion:
+            *others, last = [repr(name) for name, one in SCHEMES.items() if one.per_completion]
             name = self.sequence_modes[0]
             raise ConfigError(
                 f"{name}: {getattr(self, name)!r} needs one advantage a completion, and {scheme!r} gives each token "
-                f"its own; leave it out, or choose the credit_scheme {', '.join(others)} or {last}"
+                f"its own; leave it out, or choose the scheme {', '.join(others)} or {last}"
             )
-        if self.sequence_modes and self.oar:
+        if self.sequence_modes and credit.oar:
             raise ConfigError(
                 f"{self.sequence_modes[0]}: it needs one advantage a completion, and oar gives each token its own; "
                 "leave one of the two out"
             )
-        if self.sums_normalised and not SCHEMES[scheme].outcome_only:
+        if self.sums_normalised and not known.outcome_only:
             raise ConfigError(
                 f"multi_objective_aggregation: 'normalize_then_sum' is about outcome rewards and {scheme!r} credits "
-                "steps; choose 'sum_then_normalize', or the credit_scheme 'outcome'"
+                "steps; choose 'sum_then_normalize', or the scheme 'outcome'"
             )
-        if self.sums_normalised and (stated := {"normalise", "scale"} & set(self.credit_options)):
-            raise ConfigError(
-                f"credit_options: {min(stated)!r} is settled by multi_objective_aggregation='normalize_then_sum', "
-                "which divides by the standard deviation of the batch; leave one of the two out"
-            )
-        if reserved := {"scheme", *SHARED, "step_starts", "outcome_rewards", "masks", "token_ids", "importances"} & set(
-            self.credit_options
-        ):
-            raise ConfigError(f"credit_options: {sorted(reserved)[0]!r} has a field of its own; set that")
-        default = {option.name: option.default for option in SCHEMES[scheme].options}.get("normalise", "pooled")
-        if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit_options:
+        default = {option.name: option.default for option in known.options}.get("normalise", "pooled")
+        if self.scale_rewards == "batch" and default != "pooled" and "normalise" not in self.credit:
             raise ConfigError(
                 f"scale_rewards: 'batch' would replace the {default!r} normalisation of {scheme!r}; leave "
-                "it at 'group', or say credit_options={'normalise': 'batch'}"
+                "it at 'group', or say credit={'normalise': 'batch'}"
             )
-        try:
-            assign_credit([], [], [], scheme, outcome_rewards=[], token_ids=[], states=[], **self.credit_keywords())
-        except CreditError as error:
-            raise ConfigError(f"credit_options: {error}") from error
-
-    def credit_keywords(self) -> dict[str, Any]:
-        """Return ``assign_credit``'s keywords: TRL's ``scale_rewards``, and ``credit_options`` over it."""
-        by_trl: dict[str, dict[str, Any]] = {"batch": {"normalise": "batch"}, "none": {"scale": False}}
-        scaling = by_trl.get("batch" if self.sums_normalised else str(self.scale_rewards), {})
-        weighing = {"oar": self.oar, "oar_threshold": self.oar_threshold, "oar_boost": self.oar_boost}
-        modifiers = {"outcome_weight": self.outcome_weight, "clip": self.credit_clip, "gate": self.gate, **weighing}
-        return {**scaling, **modifiers, **self.credit_options}
+        return credit

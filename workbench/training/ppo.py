@@ -26,7 +26,8 @@ from torch import nn
 from transformers import TrainerCallback
 from trl.trainer.utils import FusedCausalLMOutput, use_adapter
 
-from workbench.credit import GAE, GAEOptions, Measured, credit_by_gae
+from workbench.config import CreditConfig
+from workbench.credit import GAEOptions, Measured, credit_by_gae
 from workbench.errors import ConfigError, RunError
 from workbench.schema import Credit, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig, answers_former_names
@@ -112,7 +113,7 @@ class ProcessPPOConfig(ProcessGRPOConfig):
         "vf_coef": "value_coef",
         "early_stopping": "target_kl, which skips steps where it is set",
     }
-    refused: ClassVar[tuple[str, ...]] = ("resample_flat", "drop_duplicates", "each_reward", "oar", "gate")
+    refused: ClassVar[tuple[str, ...]] = ("resample_flat", "credit")
     gamma: float = field(default=1.0, metadata={"help": "Discount of later token rewards."})
     lam: float = field(default=0.95, metadata={"help": "Discount of later temporal differences."})
     score_clip: float = field(default=5.0, metadata={"help": "Bound on the size of the outcome reward."})
@@ -137,16 +138,16 @@ class ProcessPPOConfig(ProcessGRPOConfig):
         super().__post_init__()
         self.num_generations = generations
 
-    def check_credit(self, scheme: str) -> None:
+    def credit_by(self, scheme: str) -> CreditConfig:
         """Raise ConfigError for what compares within a group, or needs one advantage a completion."""
-        within = [name for name in self.refused if getattr(self, name) not in (False, "none")]
+        within = [name for name in self.refused if getattr(self, name)]
         within += ["multi_objective_aggregation"] * self.sums_normalised
         if refused := [*within, *self.sequence_modes]:
             raise ConfigError(
                 f"{refused[0]}: {getattr(self, refused[0])!r} compares within a group, or needs one advantage a "
                 "completion, and PPO gives each token its own by the critic's values; leave it out"
             )
-        super().check_credit(scheme)
+        return super().credit_by(scheme)
 
     @property
     def gae(self) -> GAEOptions:
@@ -171,7 +172,7 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
         """Of log π_old − log π since the last step: its sum over this rank's tokens, and how many they are."""
 
     def _settle_credit(self) -> None:
-        self.credit_scheme = GAE
+        self.credit = CreditConfig()
 
     # -- what is measured of a batch when it is sampled --------------------------------------------------------------
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.assets import EMBEDDED
-from workbench.config import Sharding, SharedConfig, write_yaml
-from workbench.credit import SHARED
+from workbench.config import CreditConfig, Sharding, SharedConfig, write_yaml
 from workbench.data import load_task, prompted
 from workbench.errors import ConfigError
 from workbench.models.find import is_adapter, policy_path
@@ -235,16 +234,12 @@ def why_not_alone(config: SharedConfig) -> str:
     if type(method) is not GRPOSection:
         return f"the method {method.name!r} is the workbench's own trainer"
     credit = method.credit
-    if credit.scheme != "outcome" or credit.keywords(but=("scheme", "scale", *SHARED)) or credit.clip is not None:
+    if credit != CreditConfig(scheme="outcome", scale=credit.scale):
         return f"the credit scheme {credit.scheme!r} with its options gives advantages that TRL does not compute"
     reasons = {
         "step rewards": any(reward.kind == "step" for reward in method.rewards),
         "weights that depend on the step": any(reward.schedule for reward in method.rewards),
         "reward models": any(reward.model is not None for reward in method.rewards),
-        "weighing of tokens": credit.oar,
-        "dropping copies": credit.drop_duplicates,
-        "normalising each reward within its group alone": credit.each_reward,
-        "gating by the outcome": credit.gate != "none",
         "resampling of flat groups": bool(method.resample_flat),
         "skipping of long prompts": config.task.long_prompts == "skip",
         "stop strings": bool(method.sampling.stop),

@@ -1,6 +1,6 @@
 """``ProcessGRPOTrainer``: TRL's ``GRPOTrainer``, resumable, with step rewards and token advantages.
 
-TRL's subclass seam is narrow, and everything that this package overrides of it is in this file:
+TRL's subclass seam is narrow. What this package overrides of it is in this file and in ``training.loss``:
 
 * ``_generate`` tells which tokens the policy sampled and which tools or environments wrote;
 * ``rollout_func`` plays text environments: TRL takes the mask of what it returns as it takes its own tools';
@@ -10,9 +10,7 @@ TRL's subclass seam is narrow, and everything that this package overrides of it 
   logs, in its own float32;
 * ``_generate_and_score_completions`` lets TRL build its inputs, then replaces ``advantages`` (B,) by the (B, T) tensor
   that ``workbench.credit`` makes of whole groups, gathered over ranks;
-* ``_get_per_token_logps_and_entropies`` sends short completions through the model apart from long ones;
-* ``_compute_loss`` is TRL's, which takes (B, T) advantages, of the rows that have any; KL estimators are logged beside
-  it.
+* ``_compute_loss`` is TRL's, which takes (B, T) advantages; ``training.loss`` has it and the forward pass.
 
 The loss itself, reference and old policies, PEFT, optimisers and distribution are TRL's and accelerate's. Splitting and
 scoring are ``rewards.score_completions`` and a token's credit is ``credit.credit_groups``: this module calls both with
@@ -23,15 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
-import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,10 +33,7 @@ import numpy.typing as npt
 import torch
 from accelerate.utils import gather, gather_object
 from datasets import IterableDataset
-from numpy.random import SeedSequence
-from torch.nn.functional import pad
 from transformers import Trainer
-from trl import GRPOTrainer
 from trl.data_utils import apply_chat_template, is_conversational
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import is_async_callable, nanstd
@@ -57,12 +48,10 @@ from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ARGUMENTS, ErrorBudget, Reward, Sandbox, load_reward
 from workbench.rewards.environments import Environment
 from workbench.rewards.watch import slower_than
-from workbench.schema import Credit, Example, OnCredit, OnPass, Rollout, ScoredGroup
+from workbench.schema import Credit, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.generation import (
     ROW,
-    BesidePolicy,
-    Member,
     Passes,
     PolicySampler,
     Share,
@@ -70,56 +59,15 @@ from workbench.training.generation import (
     score_share,
     scored_groups,
 )
+from workbench.training.resampling import Drawn, DynamicSampling, examples_of
 from workbench.training.saving import Resumable
 
 _log = logging.getLogger(__name__)
 
 _NO_COLUMNS = ("prompt", "completion", "completion_ids")  # which TRL hands over under names of its own
-_BY_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
-"""Losses that divide by the number of rows of a micro-batch."""
-_BY_TOKENS = frozenset({"bnpo"})
-"""Those that divide by its tokens."""
-_BY_GENERATION = frozenset({"dapo", "cispo"})
-"""Those that divide by the tokens of the whole generation, whichever rows are there."""
-_INPUTS = frozenset(
-    {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages", "num_items_in_batch"}
-    | {"old_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio", ROW}
-)
-"""What has one row a completion, and the one number; with anything else, a picture's parts say, all rows stay."""
-_CLIPPED = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
-_PLAIN = frozenset({"batch_size", "compute_entropy", "compute_aux_loss"})
-"""Options of TRL's forward pass that go by no row of the batch."""
-MOST_PARTS = 4
-PASS = {"cpu": 256, "cuda": 4096}
-"""What one more forward and backward pass costs, in positions; that of CUDA is a guess, and unmeasured."""
 
 
-@dataclass
-class Drawn:
-    """A rank's part of a generation that was drawn beforehand: its rows, what was sampled for each, and its scores."""
-
-    inputs: list[Mapping[str, Any]]
-    rows: list[Sampled]
-    share: Share
-    seconds: float = 0.0
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TrainedRows:
-    """The rows of a micro-batch that are trained on; the loss of ``inputs`` counts ``factor`` times.
-
-    ``has_signal`` tells which of them have an advantage other than 0, (rows,); ``tokens`` of ``all_tokens`` are theirs.
-    """
-
-    inputs: dict[str, Any]
-    factor: float
-    has_signal: torch.Tensor
-    tokens: float
-    all_tokens: float
-
-
-class ProcessGRPOTrainer(Resumable, GRPOTrainer):
+class ProcessGRPOTrainer(Resumable, DynamicSampling):
     """GRPO in which every step of a completion is scored and every token has its own advantage.
 
     Args:
@@ -150,8 +98,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
     reward_weights: torch.Tensor
     reward_func_names: list[str]
     mask_truncated_completions: bool
-    in_parts = True
-    """Whether rows may go through the model in another order than the batch's."""
     _tag_names = ["trl", "grpo", "process-supervision"]  # noqa: RUF012 (TRL's attribute)
 
     def __init__(
@@ -186,9 +132,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self._truncated: list[bool] = []
         self._share: Share | None = None
         self._generations: dict[str, tuple[int, int]] = {}  # mode -> (global step, generations so far in it)
-        self._policy_logps: torch.Tensor | None = None
-        self._entropies: torch.Tensor | None = None
-        self._router_loss: torch.Tensor | None = None
         self._drawn: Drawn | None = None
         args = args if args is not None else ProcessGRPOConfig()
         if not isinstance(args, ProcessGRPOConfig):
@@ -234,7 +177,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             self._check_sampler("stop")
             if self.use_vllm:  # which ends a completion at the token that completes the text, as the group sampler does
                 self.vllm_generation.generation_kwargs["stop"] = list(args.stop)
-        if args.oar and (sharing := self.sharing):
+        if self.credit.oar and (sharing := self.sharing):
             raise ConfigError(f"oar: it needs the policy's whole weights, and under {sharing} no rank has them")
         if args.resample_flat:
             self._check_sampler("resample_flat")
@@ -243,20 +186,19 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             self.rollout_func = self._play
 
     def _settle_credit(self) -> None:
-        """The scheme that fits the rewards. Raises ConfigError where nothing would be learnt."""
-        self.credit_scheme: str = self.args.credit_scheme or ("process" if self.step_rewards else "outcome")
-        needs_steps = "steps" in SCHEMES[self.credit_scheme].needs
-        if needs_steps and not self.step_rewards and not self.args.outcome_weight:
+        """Find how rewards are credited, by default as fits them. Raises ConfigError if nothing would be learnt."""
+        self.credit = self.args.credit_by("process" if self.step_rewards else "outcome")
+        scheme, needs = self.credit.scheme, SCHEMES[self.credit.scheme].needs
+        if "steps" in needs and not self.step_rewards and not self.credit.outcome_weight:
             raise ConfigError(
-                f"credit_scheme: {self.credit_scheme!r} credits steps and no reward scores steps, so nothing would be "
-                "learnt; give step_rewards, set outcome_weight, or leave credit_scheme out, which then is 'outcome'"
+                f"credit: {scheme!r} credits steps and no reward scores steps, so nothing would be learnt; give "
+                "step_rewards, set outcome_weight, or leave the scheme out, which then is 'outcome'"
             )
-        if "outcome" in SCHEMES[self.credit_scheme].needs and not self.reward_func_names:
+        if "outcome" in needs and not self.reward_func_names:
             raise ConfigError(
-                f"credit_scheme: {self.credit_scheme!r} needs an outcome reward and reward_funcs has none; give one, "
-                "or choose a scheme that credits steps"
+                f"credit: {scheme!r} needs an outcome reward and reward_funcs has none; give one, or choose a scheme "
+                "that credits steps"
             )
-        self.args.check_credit(self.credit_scheme)
 
     @property
     def sharing(self) -> str:
@@ -281,10 +223,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         }
         if taken := [other for other, is_so in others.items() if is_so]:
             raise ConfigError(f"{needed_by}: it does not work with {taken[0]}; leave one of the two out")
-
-    @property
-    def _mode(self) -> str:
-        return "train" if self.model.training else "eval"
 
     def get_train_dataloader(self) -> Any:
         """TRL's, which gives no batch at all, and so trains no step, where the data is less than one generation."""
@@ -379,85 +317,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         self._generations[mode] = (self.state.global_step, count)
         return ((self.args.seed * 1_000_000 + self.state.global_step) * 64 + count) * 2 + (mode == "eval")
 
-    # -- dynamic sampling --------------------------------------------------------------------------------------------
-
-    def draw(self, inputs: Sequence[Mapping[str, Any]], seed: int) -> Drawn:
-        """Sample and score ``inputs``, a rank's rows, and redraw whole groups while some have no spread.
-
-        After DAPO, section 3.2 (https://arxiv.org/abs/2503.14476): a group whose rewards are all equal, or whose
-        outcomes are under ``gate``, has no gradient, so another prompt's is sampled in its place, in at most
-        ``resample_flat`` rounds. What is drawn depends on the seed and the step alone, so that it is the same on any
-        number of ranks and in a resumed run.
-        """
-        size = self.num_generations
-        first = self.accelerator.process_index * len(inputs)
-        total = self.accelerator.num_processes * len(inputs)
-        drawn = Drawn(list(inputs), [Sampled()] * len(inputs), Share())
-        places, tried = list(range(total)), set[str]()
-        flat_groups = groups = redrawn = rounds = 0
-        while True:
-            of_round = int(SeedSequence([seed, rounds]).generate_state(1)[0]) if rounds else seed  # far from any other
-            self._draw_places(drawn, places, first, of_round)
-            credits: list[Credit] = self.credited(self.gathered(drawn.share))
-            flat = [i for i, credit in enumerate(credits) if not credit.spread]
-            asked = {place // size for place in places}
-            groups, flat_groups = groups + len(asked), flat_groups + len(asked & set(flat))
-            tried |= {_key(credit.scored.group.prompt) for credit in credits}
-            others = self._other_rows(tried, len(flat), seed + rounds) if rounds < self.args.resample_flat else []
-            if not others:
-                break
-            rounds, redrawn = rounds + 1, redrawn + len(others)
-            places = []
-            for group, row in zip(flat, others, strict=False):  # where too few are left, the last ones stay
-                for place in range(group * size, (group + 1) * size):
-                    places.append(place)
-                    if first <= place < first + len(inputs):
-                        drawn.inputs[place - first] = {name: row[name] for name in inputs[0]}
-        drawn.metrics = {
-            "resample/flat_share": flat_groups / groups,
-            "resample/rounds": float(rounds),
-            "resample/prompts": float(redrawn),
-        }
-        return drawn
-
-    def _draw_places(self, drawn: Drawn, places: Sequence[int], first: int, seed: int) -> None:
-        """Fill those of ``places``, of all ranks' rows, that are this rank's."""
-        local = [place - first for place in places if first <= place < first + len(drawn.inputs)]
-        if not local:
-            return
-        began = time.perf_counter()
-        inputs = [drawn.inputs[i] for i in local]
-        prompts = [row["prompt"] for row in inputs]
-        prompt_ids, _, _ = self._tokenize_prompts(prompts)
-        before = sum(place < first for place in places)
-        rows = self.sample(prompt_ids, seed, examples=examples_of(inputs), first_row=before, total_rows=len(places))
-        drawn.seconds += time.perf_counter() - began
-        share = self.scored(inputs, prompts, [to_rollout(self._tokenizer, row) for row in rows])
-        members: list[Member] = list(drawn.share.members) or list(share.members)
-        if share.failure is None and drawn.share.failure is None:
-            for i, row, member in zip(local, rows, share.members, strict=True):
-                drawn.rows[i], members[i] = row, member
-        drawn.share = Share(
-            members,
-            drawn.share.rewards or share.rewards,
-            drawn.share.failure or share.failure,
-            reward_errors=drawn.share.reward_errors + share.reward_errors,
-        )
-
-    def _other_rows(self, tried: set[str], count: int, seed: int) -> list[Mapping[str, Any]]:
-        """``count`` rows of the data with other prompts, each once, or as many as there are."""
-        dataset = self.train_dataset
-        looked_at = min(len(dataset), 4 * (len(tried) + count))
-        others: dict[str, Mapping[str, Any]] = {}
-        for index in random.Random(seed).sample(range(len(dataset)), looked_at):
-            if len(others) == count:
-                break
-            row = dataset[index]
-            key = _key(row["prompt"])
-            if key not in tried:
-                others.setdefault(key, row)
-        return list(others.values())
-
     # -- scoring -----------------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
@@ -491,7 +350,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
             trainer_state=self.state,
         )
         self.reward_seconds.update({reward.name: reward.seconds for reward in share.rewards})
-        if self.args.oar and share.failure is None:
+        if self.credit.oar and share.failure is None:
             began, members = time.perf_counter(), share.members
             columns = [{**member.columns, **member.rollout.columns} for member in members]
             weighed = find_importances(self._policy, prompts, rollouts, columns, self.sample.template_kwargs)
@@ -610,7 +469,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         share = share.with_sampler(output.get("sampling_per_token_logps"), output.get("old_per_token_logps"))
         credits = self._credit(share, output)
         output["advantages"] = self._advantages(credits, output["completion_ids"])
-        if self.args.drop_duplicates:
+        if self.credit.drop_duplicates:
             copies = [not is_counted for credit in credits for is_counted in credit.counted]
             self._leave_out(output, "tool_mask", self._of_rank(copies, len(output["completion_ids"])))
         self._log_generation(credits)
@@ -639,7 +498,7 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         metrics = group_metrics(credits, self._is_right, self.step_pattern)
         metrics |= {f"rewards/{name}/time": seconds for name, seconds in self.reward_seconds.items()}
         metrics["sampling_time"] = self._sampling_seconds
-        if self.args.oar:
+        if self.credit.oar:
             metrics["importance_time"] = self._importance_seconds
         if self._drawn is not None:
             metrics |= self._drawn.metrics
@@ -698,13 +557,11 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
 
     def _credit_groups(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """Return the credit of all ranks' groups of one generation."""
-        drop, each = self.args.drop_duplicates, self.args.each_reward or self.args.sums_normalised
-        keywords = self.args.credit_keywords()
-        return credit_groups(groups, self.credit_scheme, drop_duplicates=drop, each_reward=each, **keywords)
+        return credit_groups(groups, **self.credit.keywords())
 
     def credit_watched(self, groups: Sequence[ScoredGroup]) -> list[Credit]:
         """Credit groups that were sampled beside training, as if they were a batch of it; called by one rank alone."""
-        if self.args.oar:
+        if self.credit.oar:
             groups = [replace(scored, group=with_importances(self._policy, scored.group)) for scored in groups]
         return self._credit_groups(groups)
 
@@ -733,123 +590,6 @@ class ProcessGRPOTrainer(Resumable, GRPOTrainer):
         whole = [float(row[np.abs(row).argmax()]) if len(row) else 0.0 for row in of_rank]
         return torch.tensor(whole, device=completion_ids.device)
 
-    # -- forward and loss --------------------------------------------------------------------------------------------
-
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        forward = super()._get_per_token_logps_and_entropies
-        # In parts if no other row and no random number has a say in a row's, and no wrapper of several processes
-        # expects one forward pass to a backward one.
-        rows_alone = self.in_parts and not self.aux_loss_enabled and self.args.disable_dropout
-        is_plain = not any(value is not None for name, value in kwargs.items() if name not in _PLAIN)
-        if rows_alone and is_plain and self.accelerator.num_processes == 1:
-            result = forward_by_length(forward, *args, **kwargs)
-        else:
-            result = forward(*args, **kwargs)
-        self._policy_logps, self._entropies, self._router_loss = result[0].detach(), result[1], result[2]
-        return result
-
-    @contextmanager
-    def _keeping_masks(self) -> Iterator[None]:
-        """Keep, by the method's name, which tokens TRL's loss leaves out by entropy or for being off policy.
-
-        The class's own methods stay TRL's, one of them static: they can be called without an instance.
-        """
-
-        def kept(name: str, of_trl: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-            def keep(*args: Any, **kwargs: Any) -> torch.Tensor:
-                self.loss_masks[name] = of_trl(*args, **kwargs)
-                return self.loss_masks[name]
-
-            return keep
-
-        self.loss_masks.clear()
-        for name in ("get_high_entropy_mask", "get_off_policy_mask"):
-            setattr(self, name, kept(name, getattr(self, name)))
-        try:
-            yield
-        finally:
-            del self.get_high_entropy_mask, self.get_off_policy_mask
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        trained = self._trained_rows(inputs) if self.model.training else None
-        of_rows = inputs if trained is None else trained.inputs
-        coef = None
-        if self._entropy_bonus_enabled:  # TRL may change it at the end of the step
-            too_sure = not self.use_adaptive_entropy or self._last_world_entropy <= self.args.entropy_target
-            coef = float(self.entropy_coef) if too_sure else 0.0
-        with self._keeping_masks():
-            loss = super()._compute_loss(model, of_rows)
-        if trained is not None:
-            loss = loss * trained.factor
-            assert self._entropies is not None
-            self._restore_metrics(trained, self._entropies.detach())
-        if self._passes is not None and self.model.training and self._policy_logps is not None:
-            router = self.router_aux_loss_coef * self._router_loss if self.aux_loss_enabled else None
-            self._passes.add(inputs, of_rows, self._policy_logps, loss, BesidePolicy(coef, self._entropies, router))
-        reference = inputs.get("ref_per_token_logps")
-        if trained is None and reference is not None and self._policy_logps is not None:
-            mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)  # what tools wrote is not the policy's
-            for name, value in kl_estimators(reference, self._policy_logps, mask).items():
-                summed = self.accelerator.reduce(value, reduction="sum")  # (2,): sum over tokens, tokens
-                self._metrics[self._mode][name].append((summed[0] / summed[1].clamp(min=1.0)).item())
-        return loss
-
-    @property
-    def can_leave_rows_out(self) -> bool:
-        """Return whether loss and gradient are the same without the rows whose advantages are all 0.
-
-        Where the loss is a weighted sum of A_t times something, such a row adds 0 to it and to its gradient; what is
-        left is the rows' number or tokens in the divisor, put right by a factor. Where a row adds something else (a
-        KL, an entropy bonus, a router's loss), or others depend on it, all rows stay.
-        """
-        return bool(
-            self.loss_type in _BY_ROWS | _BY_TOKENS | _BY_GENERATION
-            and self.beta == 0
-            and self.importance_sampling_level == "token"
-            and self.top_entropy_quantile == 1.0  # a quantile over all rows of the micro-batch
-            and not (self._entropy_bonus_enabled or self.aux_loss_enabled)
-            and self.args.disable_dropout  # its random numbers depend on the rows
-        )
-
-    def _trained_rows(self, inputs: dict[str, Any]) -> TrainedRows | None:
-        """The rows with signal, as many on every rank and at least one, so that no gradient lacks; None for all."""
-        if not self.can_leave_rows_out or inputs.keys() - _INPUTS:
-            return None
-        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)  # (B, T)
-        has_signal = (inputs["advantages"] != 0).reshape(len(mask), -1).any(dim=1)  # (B,)
-        # Ranks gather one number a row for the metrics, so they need as many rows.
-        count = max(1, int(self.accelerator.gather(has_signal.sum()).max()))
-        if count >= len(mask):
-            return None
-        rows = has_signal.int().argsort(descending=True, stable=True)[:count].sort().values
-        tokens, all_tokens = float(mask[rows].sum()), float(mask.sum())
-        factor = count / len(mask) if self.loss_type in _BY_ROWS else 1.0
-        if self.loss_type in _BY_TOKENS:
-            factor = max(tokens, 1.0) / max(all_tokens, 1.0)
-        trained = {
-            name: value[rows] if torch.is_tensor(value) and value.dim() else value for name, value in inputs.items()
-        }
-        return TrainedRows(trained, factor, has_signal[rows], tokens, all_tokens)
-
-    def _restore_metrics(self, trained: TrainedRows, entropies: torch.Tensor) -> None:
-        """Make what TRL has logged of the trained rows independent of which others were left out, on any ranks.
-
-        Clip ratios are of all rows again, as a row without signal has none clipped. The entropy is that of the rows
-        with signal; NaN, which is not counted, where there are none.
-        """
-        metrics, inputs = self._metrics["train"], trained.inputs
-        mask = inputs["completion_mask"] * inputs.get("tool_mask", 1) * trained.has_signal[:, None]
-        numbers = torch.stack([(entropies * mask).sum().float(), mask.sum().float()])
-        rows = torch.tensor([trained.tokens, trained.all_tokens], device=numbers.device)
-        numbers = self.accelerator.reduce(torch.cat([numbers, rows]), reduction="sum")
-        entropy, count, tokens, all_tokens = numbers.tolist()
-        metrics["entropy"][-1] = entropy / count if count else float("nan")
-        for name in _CLIPPED:
-            if name in metrics:
-                metrics[name][-1] *= tokens / max(all_tokens, 1.0)
-        if "clip_ratio/low_min" in metrics:
-            metrics["clip_ratio/low_min"][-1] = 0.0
-
 
 def _stand_in(name: str) -> Any:
     """Return a reward function for TRL to know by name; ``_calculate_rewards`` calls the reward itself."""
@@ -859,72 +599,3 @@ def _stand_in(name: str) -> Any:
 
     never_called.__name__ = name
     return never_called
-
-
-def examples_of(inputs: Sequence[Mapping[str, Any]]) -> list[Example]:
-    """Return rows of the data set as what an environment begins with."""
-    return [Example(row["prompt"], {name: value for name, value in row.items() if name != "prompt"}) for row in inputs]
-
-
-def _key(prompt: Any) -> str:
-    return json.dumps(prompt, sort_keys=True, default=str)
-
-
-def parts_by_length(lengths: Sequence[int], prompt: int, extra: int) -> list[list[int]]:
-    """Return the rows of a batch in at most ``MOST_PARTS`` parts, from short to long, of (nearly) as many rows each.
-
-    ``lengths`` are those of the completions, in tokens, ``prompt`` is the prompts' common width, and ``extra`` is what
-    each part after the first costs, in positions. The cheapest number of parts is taken, the least of equally cheap.
-    """
-    rows = sorted(range(len(lengths)), key=lambda row: lengths[row])
-    choices = []
-    for count in range(1, min(MOST_PARTS, len(rows)) + 1):
-        bounds = [len(rows) * part // count for part in range(count + 1)]
-        parts = [rows[start:end] for start, end in pairwise(bounds)]
-        positions = sum(len(part) * (prompt + lengths[part[-1]]) for part in parts)
-        choices.append((positions + (count - 1) * extra, parts))
-    return min(choices, key=lambda choice: choice[0])[1]
-
-
-def forward_by_length(
-    forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None, Any]],
-    model: Any,
-    input_ids: torch.Tensor,
-    attention_mask: torch.Tensor,
-    logits_to_keep: int,
-    **options: Any,
-) -> tuple[torch.Tensor, torch.Tensor | None, Any]:
-    """``forward`` of TRL's log-probabilities and entropies, part by part: both (B, ``logits_to_keep``).
-
-    ``input_ids`` and ``attention_mask`` are (B, prompt + ``logits_to_keep``). Behind a part's longest row they are 0.
-    What ``forward`` returns third, a loss over the rows of a batch, is left out.
-    """
-    prompt = input_ids.shape[1] - logits_to_keep
-    positions = torch.arange(1, logits_to_keep + 1, device=input_ids.device)
-    lengths: list[int] = (attention_mask[:, prompt:] * positions).amax(dim=1).clamp(min=1).tolist()
-    parts = parts_by_length(lengths, prompt, PASS.get(input_ids.device.type, PASS["cuda"]))
-    if len(parts) == 1 and max(lengths) == logits_to_keep:
-        return forward(model, input_ids, attention_mask, logits_to_keep, **options)
-    found: list[tuple[torch.Tensor, ...]] = []
-    for part in parts:
-        longest = lengths[part[-1]]
-        width = prompt + longest
-        logps, entropies, _ = forward(model, input_ids[part, :width], attention_mask[part, :width], longest, **options)
-        values = (logps,) if entropies is None else (logps, entropies)
-        found.append(tuple(pad(value, (0, logits_to_keep - longest)) for value in values))
-    places = torch.tensor([row for part in parts for row in part], device=input_ids.device).argsort()
-    logps, *rest = (torch.cat(values)[places] for values in zip(*found, strict=True))
-    return logps, rest[0] if rest else None, None
-
-
-def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
-    """k1, k2 and k3 of KL(policy || reference) on the sampled tokens.
-
-    With d = log pi_ref - log pi_theta: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - d - 1 (Schulman,
-    http://joschu.net/blog/kl-approx.html). Inputs are (B, T); each result is (2,): the sum over unmasked tokens, and
-    their number, so that ranks can be added before dividing.
-    """
-    d = (reference - policy).float()
-    estimators = {"kl/k1": -d, "kl/k2": d.square() / 2, "kl/k3": d.exp() - d - 1}
-    count = mask.sum().float()
-    return {name: torch.stack([(value * mask).sum(), count]) for name, value in estimators.items()}

@@ -79,13 +79,13 @@ from workbench.views.payloads import (
 from workbench.views.sentences import (
     AS_LOGGED,
     about_comparison,
-    about_explanation,
     about_group,
     about_logged,
     about_wronged,
     find_surprises,
     group_facts,
 )
+from workbench.views.token_sentences import about_explanation
 
 Payload = dict[str, Any]
 Spans = Sequence[tuple[int, int]]

@@ -81,8 +81,44 @@ SHARED_HELP = {
     "normalise": "What a reward is compared with before it becomes an advantage",
     "scale": "Divide by the standard deviation (off is Dr. GRPO's choice)",
 }
-SHARED = ("outcome_weight", "clip", "drop_duplicates", "each_reward", "oar", "oar_threshold", "oar_boost", "gate")
-"""What every scheme has beside its own options; ``gamma`` may be given to all, and is said where it changes nothing."""
+MODIFIERS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option(
+            "outcome_weight",
+            "number",
+            0.0,
+            "Weight α of α · z(R), the normalised outcome reward, added to every token; no effect in schemes that "
+            "count the outcome themselves",
+            low=-100.0,
+            high=100.0,
+        ),
+        Option("clip", "number", 0.0, "Bound on the size of an advantage; 0 for none", low=0.0, high=1e6),
+        Option(
+            "drop_duplicates",
+            "switch",
+            False,
+            "Compare each distinct completion once: an exact copy has advantage 0 and no part in the loss",
+        ),
+        Option("each_reward", "switch", False, "Normalise each reward function's scores before they are summed (GDPO)"),
+        Option("oar", "switch", False, "Weigh each token by how much the right answer's probability depends on it"),
+        Option("oar_threshold", "number", 0.25, "Share of an answer's tokens that OAR weakens", low=0.0, high=1.0),
+        Option(
+            "oar_boost", "number", 1.0, "What OAR adds to the weight of the most important token", low=0.0, high=100.0
+        ),
+        Option(
+            "gate",
+            "choice",
+            "none",
+            "Which groups train: all, or those whose answers differ in outcome; others have advantage 0",
+            ("none", "outcome"),
+        ),
+    )
+}
+"""What every scheme has beside its own options: configuration, trainer, page and docs take it from here."""
+SHARED = tuple(MODIFIERS)
+OF_SCORES = ("drop_duplicates", "each_reward")
+"""The modifiers of a scored group's rewards, which are settled before a scheme sees them."""
 GAMMA = Option("gamma", "number", 1.0, "Discount of a step for each step before it", low=0.0, high=1.0)
 
 

@@ -15,7 +15,6 @@ from pydantic import Field
 from workbench.config import MethodSection, Pattern, SamplingConfig, SharedConfig
 from workbench.data import HUB, Kind, Task, load_rows, load_task, prompted
 from workbench.errors import ConfigError
-from workbench.models.find import check_language_model
 from workbench.policies.prompts import find_chat_template
 from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import RESERVED
@@ -162,9 +161,7 @@ class SampledSection(MethodSection):
             )
         _check_batch(config, self.rollouts_per_step, "completions", "method.prompts_per_step")
 
-    def check_files(self, config: SharedConfig) -> None:
-
-        check_language_model(config.policy.path)
+    def check_rows(self, config: SharedConfig) -> None:
         if not config.task.name.startswith(HUB):  # whose rows may be many: they are read when the run loads them
             self.rows_of(config, load_task(config.task))
 
@@ -272,13 +269,9 @@ class StoredSection(MethodSection):
     def check(self, config: SharedConfig) -> None:
         _check_batch(config, self.batch_size, self.unit, "method.batch_size")
 
-    def check_files(self, config: SharedConfig) -> None:
-        self.check_model(config)
+    def check_rows(self, config: SharedConfig) -> None:
         self.training_rows(config)
         self.held_out_rows(config)
-
-    def check_model(self, config: SharedConfig) -> None:
-        check_language_model(config.policy.path)
 
     def training_rows(self, config: SharedConfig) -> list[Any]:
         """The rows that the run trains on; a step takes all where they are fewer than a batch. Raises TaskError."""

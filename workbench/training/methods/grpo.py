@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workbench.config import CreditConfig, SharedConfig
-from workbench.credit import SCHEMES, SHARED, LossType
+from workbench.credit import SCHEMES, LossType
 from workbench.errors import ConfigError
 from workbench.training.methods.base import NOBODY, Listeners, Method, SampledSection, Trainer
 
@@ -83,16 +83,7 @@ class GRPOSection(SampledSection):
 
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
         return {
-            "credit_scheme": self.credit.scheme,
-            "outcome_weight": self.credit.outcome_weight,
-            "credit_clip": self.credit.clip,
-            "drop_duplicates": self.credit.drop_duplicates,
-            "each_reward": self.credit.each_reward,
-            "oar": self.credit.oar,
-            "oar_threshold": self.credit.oar_threshold,
-            "oar_boost": self.credit.oar_boost,
-            "gate": self.credit.gate,
-            "credit_options": self.credit.keywords(but=("scheme", *SHARED)),
+            "credit": self.credit.model_dump(exclude_none=True),
             "resample_flat": self.resample_flat,
             "loss_type": self.loss_type,
             "beta": self.beta,

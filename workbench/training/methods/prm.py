@@ -54,10 +54,6 @@ class PRMSection(StoredSection):
                 f"method.separator: format {self.format!r} needs one with a visible mark, {self.separator!r} has none"
             )
 
-    def check_model(self, config: SharedConfig) -> None:
-        if FORMATS[self.format].answer != "head":
-            check_language_model(config.policy.path, may_judge=True)
-
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
         return {"remove_unused_columns": False}
 
@@ -85,6 +81,8 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
 
     method = config.method
     assert isinstance(method, PRMSection)
+    if FORMATS[method.format].answer != "head":
+        check_language_model(config.policy.path, may_judge=True)
     set_seed(config.seed)  # the weights of a new head
     where, adapters = base_and_adapters(config.policy)
     load = partial(load_trained, config.policy.path, where, adapters, method.format, separator=method.separator)

@@ -38,9 +38,6 @@ class RewardSection(StoredSection):
     def reward_format(self) -> ModelFormat:
         return "classifier"
 
-    def check_model(self, config: SharedConfig) -> None:
-        """A sequence classifier with one logit is trained on, and so may be any language model."""
-
     def own_arguments(self, config: SharedConfig) -> dict[str, Any]:
         return {
             "max_length": None,  # longer pairs are left out already

@@ -28,7 +28,7 @@ from workbench.config import (
 )
 from workbench.config.section import as_text
 from workbench.config.task import READING
-from workbench.credit import GATE, OAR_OPTIONS, SCHEMES, Option
+from workbench.credit import MODIFIERS, SCHEMES, Option
 from workbench.steps import StepPattern
 from workbench.training.methods import METHODS, RunConfig
 
@@ -364,19 +364,7 @@ Section = Mapping[str, Any]
 
 NONE = "none"
 """The choice that compares with no second scheme."""
-_OUTCOME = Option("outcome_weight", "number", 0.0, "Weight α of α · z(R), added to every token", low=-100, high=100)
-_COMMON = (
-    Option("clip", "number", 0.0, "Bound on the size of an advantage; 0 for none", low=0, high=1e6),
-    Option(
-        "drop_duplicates",
-        "switch",
-        False,
-        "Compare each distinct completion once: an exact copy has advantage 0 and no part in the loss",
-    ),
-    Option("each_reward", "switch", False, "Normalise each reward function's scores before they are summed (GDPO)"),
-    *OAR_OPTIONS,
-    GATE,
-)
+_OUTCOME, *_COMMON = MODIFIERS.values()
 
 
 def options_of(scheme: str) -> dict[str, Option]:
