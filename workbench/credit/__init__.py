@@ -42,7 +42,7 @@ from workbench.credit.explain import (
 from workbench.credit.gate import Gate
 from workbench.credit.schemes import SCHEMES, Scheme, check_options
 from workbench.credit.schemes.scheme import MODIFIERS, SHARED, Option, Part, Range, pooled
-from workbench.schema import Credit, Explanation, Term
+from workbench.schema import Explanation, Term
 
 __all__ = [
     "GAE",
@@ -80,7 +80,6 @@ __all__ = [
     "credit_by_gae",
     "credit_group",
     "credit_groups",
-    "explain",
     "gae",
     "gradient_shares",
     "group_losses",
@@ -97,8 +96,3 @@ __all__ = [
     "what_counts",
     "why_no_spread",
 ]
-
-
-def explain(credit: Credit, rollout: int, token: int) -> Explanation:
-    """``credit.explain(rollout, token)``: the terms whose sum is the token's advantage."""
-    return credit.explain(rollout, token)
