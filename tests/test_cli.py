@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
+from tests import fake_run
 from tests.configs import config_of
 from workbench import runs
 from workbench.cli import COMMANDS as OF_SHELL
@@ -17,7 +18,7 @@ from workbench.cli import main, show
 from workbench.cli.arguments import near_flag
 from workbench.credit import SCHEMES, Normalise, Range, Scheme
 from workbench.errors import ConfigError, did_you_mean
-from workbench.runs import list_runs
+from workbench.runs import launch, list_runs
 from workbench.schema import Group, Rollout
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers import fields as credit_form
@@ -305,7 +306,10 @@ def test_a_detached_run_is_listed_shown_and_stopped(workspace: Path, capsys: pyt
 
 
 @pytest.mark.usefixtures("fake_task")
-def test_compare_prints_a_row_a_run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_prints_a_row_a_run(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "spawn", lambda run, module, **how: fake_run.finish(run))
     argv = [
         "compare",
         "--workspace",
@@ -425,9 +429,6 @@ def test_what_is_sampled_is_looked_at_before_the_policy_is_loaded(
     monkeypatch.setattr("workbench.policies.load.load_policy", lambda *_, **how: pytest.fail("loaded"))
     assert main([command, *flags]) == 2
     assert flags[0] in capsys.readouterr().err
-
-
-# -- the rest -------------------------------------------------------------------------------------------------------
 
 
 # -- options of any type ----------------------------------------------------------------------------------------------
