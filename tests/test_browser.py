@@ -32,10 +32,6 @@ def set_regex(page: Page, text: str) -> None:
     page.locator("#regex textarea").fill(text)
 
 
-def drawn(page: Page, holder: str) -> list[list[float]]:
-    return page.evaluate("id => document.querySelector(id).heatmap.data.rollouts.map(r => r.advantages)", holder)
-
-
 # ── Inspect ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -290,9 +286,11 @@ def what_is_drawn_is_what_was_stored(page: Page, run: RunDir) -> None:
     page.evaluate("const s = document.querySelector('#step-slider'); s.value = 0; s.dispatchEvent(new Event('input'))")
     expect(page.locator("#step-shown")).to_have_text("1")
     expect(page).to_have_url(re.compile("run=live&step=1(&|$)"))
-    page.wait_for_function("document.querySelector('#run-heatmap').heatmap.data.step === 1")
-    stored = run.rollouts.read(1)[0]
-    for i, advantages in enumerate(drawn(page, "#run-heatmap")):
+    # A later step that was asked for before may be drawn first: the step is read with its numbers.
+    drawing = "(({ step, rollouts }) => [step, rollouts.map(r => r.advantages)])"
+    step, answers = page.evaluate(f"{drawing}(document.querySelector('#run-heatmap').heatmap.data)")
+    stored = run.rollouts.read(step)[0]
+    for i, advantages in enumerate(answers):
         assert bits(advantages) == stored.of(i).tobytes()
 
 

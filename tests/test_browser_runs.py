@@ -165,10 +165,10 @@ def dragging_zooms_all_charts_and_a_reload_keeps_the_view(page: Page) -> None:
     """The address holds the chosen runs, the order, the filter and the zoom; the button shows all again."""
     reward = page.locator("#runs-curves [data-panel=length] .nsewdrag")
     reward.scroll_into_view_if_needed()
-    expect(last_x(page, "accuracy")).to_contain_text("8")
+    expect(last_x(page, "accuracy")).to_contain_text("10")
     drag(page, reward, 40, 140)
     expect(page.locator("#runs-curves .show-all")).to_have_text(re.compile("^steps [1-3]–[3-6] · show all$"))
-    expect(last_x(page, "accuracy")).not_to_contain_text("8")
+    expect(last_x(page, "accuracy")).not_to_contain_text("10")
     page.get_by_label("Filter runs").fill("process finished")
     expect(page.locator(ROWS)).to_have_count(2)
     for part in ("runs=process-0,process-1,outcome-0", "sort=accuracy_last", "filter=process.finished", "xmin=.*xmax="):
