@@ -16,6 +16,7 @@ from workbench.checks.clinic import check_rewards
 from workbench.checks.reward_check import check_reward
 from workbench.credit import compare_credits, credit_group
 from workbench.policies.step_values import StepValues
+from workbench.rundir import RunDir
 from workbench.views import describe
 
 EVIL = "<img src=x onerror=alert(1)>\u202e"
@@ -182,3 +183,12 @@ def test_a_credits_rows_and_json_are_the_same_numbers():
     assert whole["scheme"] == "process"
     assert whole["rollouts"][0]["steps"] == first
     assert whole["rollouts"][0]["advantages"] == credit.of(0).tolist()
+
+
+def test_an_opened_run_has_its_view_its_curves_and_its_sentences(tmp_path):
+    RunDir.create(tmp_path, wb.RunConfig(name="opened"))
+    run = wb.open_run("opened", tmp_path)
+    assert "opened" in views.html(run)
+    assert (run.sentences(), wb.list_runs(tmp_path)) == ([], [run])
+    with pytest.raises(ValueError, match="nothing to draw"):
+        run.figure()

@@ -46,8 +46,7 @@ def test_watching_draws_until_the_run_is_over(run):
 
 STOPPABLE = """
 import workbench as wb
-from workbench.runs import start
-run = start(wb.RunConfig(name="waited-for", task="obey"), {workspace!r}, module="tests.fake_run")
+run = wb.train(wb.RunConfig(name="waited-for", task="obey"), {workspace!r}, module="tests.fake_run")
 next(run.follow())
 run.watch()
 """

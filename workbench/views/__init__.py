@@ -12,6 +12,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+WITH_CURVES = "workbench.views.notebook"
+"""The module of classes whose objects have a ``figure()``, which a notebook shows below."""
 VIEWS: dict[tuple[str, str], str] = {
     ("workbench.steps.split", "Steps"): "steps",
     ("workbench.schema.rollouts", "Example"): "example",
@@ -31,11 +33,10 @@ VIEWS: dict[tuple[str, str], str] = {
     ("workbench.policies.load", "Policy"): "policy",
     ("workbench.data.tasks", "Task"): "task",
     ("workbench.runs.run", "Run"): "run",
-    ("workbench.views.notebook", "RunComparison"): "run_comparison",
+    (WITH_CURVES, "Run"): "run",
+    (WITH_CURVES, "RunComparison"): "run_comparison",
 }
 """The function of ``describe`` for an object, by the module and name of its class."""
-WITH_CURVES = ("Run", "RunComparison")
-"""Classes whose objects have a ``figure()``, which a notebook shows below."""
 
 
 def html(value: Any) -> str:
@@ -69,7 +70,7 @@ def register(shell: Any) -> None:
     for module, name in VIEWS:
         formatters["text/html"].for_type_by_name(module, name, html)
         formatters["text/plain"].for_type_by_name(module, name, _pretty)
-        if name in WITH_CURVES:
+        if module == WITH_CURVES:
             shell.display_formatter.ipython_display_formatter.for_type_by_name(module, name, _show_with_curves)
 
 

@@ -358,7 +358,8 @@ def compare(
             found.append(pair)
             if of_methods:
                 progress(len(found), total)
-    return RunComparison(tuple(run for run, _ in found), tuple(row for _, row in found))
+    ran = (Run(run.path) if isinstance(run, all_runs.Run) else run for run, _ in found)
+    return RunComparison(tuple(ran), tuple(row for _, row in found))
 
 
 _PAGES_TASK = "chain-arithmetic"  # whose pattern and rewards the page opens with
