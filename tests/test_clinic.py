@@ -45,6 +45,17 @@ def test_each_family_has_rows_of_right_and_wrong_answers_with_a_public_thread() 
     )
 
 
+def test_the_step_reward_of_the_embedded_task_is_tried_too() -> None:
+    def begins(prompt, step, start, operations, **columns):
+        return float("= 10" in step)
+
+    (right, wrong) = check_rewards(["step_correctness", begins]).rewards
+    assert (right.tried, right.findings) == (7, ())
+    assert [finding.advice.partition(",")[0] for finding in wrong.findings] == [
+        "compare whole numbers", "read one result",
+    ]  # fmt: skip
+
+
 # ── hand-made faults ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -169,9 +180,12 @@ def test_weights_are_seen_in_the_sum() -> None:
 
 
 def test_a_reward_that_no_row_fits_is_not_called_right() -> None:
-    both = check_rewards(["step_correctness", "answer_correctness"])
-    assert both.headline == "answer_correctness: no fault found. step_correctness could not be tried here."
-    assert check_rewards(["step_correctness"]).headline == "step_correctness could not be tried here."
+    def elsewhere(completions, column_of_another_file, **columns):
+        return [1.0 for _ in completions]
+
+    both = check_rewards([elsewhere, "answer_correctness"])
+    assert both.headline == "answer_correctness: no fault found. elsewhere could not be tried here."
+    assert check_rewards([elsewhere]).headline == "elsewhere could not be tried here."
 
 
 def test_ci_fails_with_a_junit_report_and_passes_for_a_right_reward(tmp_path, capsys) -> None:

@@ -1,6 +1,7 @@
 """Train's form of every method: what it is made of, what it keeps, and what a run gets of it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.drafts import draft_of, with_values
 from workbench.config import leaves
 from workbench.errors import ConfigError, RewardError
+from workbench.rundir import RunDir
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers import run_setup
 from workbench.ui.handlers.fields import (
@@ -30,7 +32,7 @@ from workbench.ui.handlers.fields import (
 )
 from workbench.ui.handlers.page_state import PageState, Tab, builtin_row
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.session import GroupStore
+from workbench.ui.handlers.session import GroupStore, Services
 from workbench.ui.handlers.sharing import dump, link_of, restore, take_over, train_code
 from workbench.ui.tabs.form import widget
 
@@ -88,6 +90,16 @@ def test_a_number_that_may_be_empty_is_a_text() -> None:
         assert (typed.value(path), shown(every_leaf()[path], value)) == (value, str(value))
         assert typed.with_value(path, "").value(path) is None
     assert draft_of().with_value("run.epochs", "half").value("run.epochs") == "half"
+
+
+def test_the_next_run_says_how_it_differs_from_the_one_shown(tmp_path: Path) -> None:
+    before = RunDir.create(tmp_path, draft_of().config())
+    services = Services(tmp_path)
+    differ = {"run.steps": 7, "optimiser.learning_rate": 0.5}
+    said = dict(run_setup.estimated(with_values(draft_of(), differ), services, before.path.name))["differs"]
+    assert re.findall(r"(\w+) ([\d.]+), not", said) == [("rate", "0.5"), ("steps", "7")]
+    assert "differs" not in dict(run_setup.estimated(draft_of(), services, "gone"))
+    services.close()
 
 
 def test_the_fields_of_the_browser_own_their_values() -> None:

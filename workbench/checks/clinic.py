@@ -38,7 +38,7 @@ from workbench.rewards.source import functions_in
 from workbench.schema import EXTRACTED, Group, Rollout, counted, differ
 from workbench.steps import PRESETS
 
-FAMILIES = ("format", "extraction", "numbers", "template", "environment", "output")
+FAMILIES = ("format", "extraction", "numbers", "template", "environment", "steps", "output")
 LooksAt = Literal["answer", "format", "something else"]
 
 FORMS: dict[str, tuple[str, str, str, str]] = {
@@ -500,7 +500,9 @@ class _Patient:
         """Try the rows that fit, and say which of them go wrong."""
         trials: list[tuple[ClinicAnswer, list[Case]]] = []
         for row in clinic_rows():
-            is_free = row.family == "environment"
+            is_free = row.family in ("environment", "steps")  # written out, whatever the form
+            if row.family == "steps" and not set(row.columns) <= set(self.reward.signature.parameters):
+                continue  # they are steps of one task, whose columns only its own rewards read
             fits = self.looks_at == "something else" if is_free else row.kind in ("any", self.looks_at)
             for form in ("bare",) if is_free else [name for name in self.forms if name in row.forms]:
                 gold = row.gold if row.like_gold is None else row.like_gold

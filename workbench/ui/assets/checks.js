@@ -36,7 +36,7 @@ const toggle = (panel) => document.getElementById(panel)?.toggleAttribute("data-
 
 /** @param {Handles} handles @param {string} title The head of a panel. */
 export function panelTitle(handles, title) {
-  const close = () => handles.element.closest(".panel")?.removeAttribute("data-open");
+  const close = () => handles.element.closest(".drawer")?.removeAttribute("data-open");
   rootOf(handles).append(el("h3", {}, title), link("Close", close));
 }
 
@@ -65,8 +65,10 @@ function listOf(findings) {
       el("b", {}, value),
       el("span", { class: "meaning" }, meaning, ...(advice ? ["; ", el("em", {}, advice)] : [])),
     );
-  const of = (/** @type {string} */ wanted) => findings.filter(({ level }) => level === wanted).map(item);
-  const worst = [...of("stop"), ...of("check")], well = of("ok");
+  const of = (/** @type {(finding: FindingPayload) => boolean} */ wanted) => findings.filter(wanted).map(item);
+  const untried = of(({ level, value }) => level === "ok" && value === "–");
+  const worst = [...of(({ level }) => level === "stop"), ...of(({ level }) => level === "check"), ...untried];
+  const well = of(({ level, value }) => level === "ok" && value !== "–");
   const rest = el(
     "details",
     { hidden: !well.length },

@@ -122,7 +122,7 @@ class InspectView {
 
   /** Gradio's panels stand below the facts, which open them. */
   placePanels() {
-    const panels = [...document.querySelectorAll(".panel")].filter((panel) => !this.holder.contains(panel));
+    const panels = [...document.querySelectorAll(".drawer")].filter((panel) => !this.holder.contains(panel));
     this.holder.querySelector(".lead")?.after(...panels);
   }
 

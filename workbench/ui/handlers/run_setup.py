@@ -98,19 +98,21 @@ def estimated(draft: PageState, services: Services, watched: str = "") -> list[t
     takes = estimate(config, measured_pace(services.workspace, config.method.name, stored_path), *known)
     with suppress(WorkbenchError):  # it may be gone
         if watched:
-            takes.append((f"beside {watched}", _apart(config, open_run(watched, services.workspace).config())))
+            apart = _apart(config, open_run(watched, services.workspace).config())
+            takes.append(("differs", f"from the run shown: {apart}"))
     return takes
 
 
 def _apart(config: RunConfig, other: RunConfig) -> str:
     """In which settings a run would differ from another one, in a few words."""
     if config.method.name != other.method.name:
-        return f"another method, {config.method.label} for {other.method.label}"
+        return f"method {config.method.label}, not {other.method.label}"
     rows = differences({"next": with_absolute_paths(config), "other": other})
-    parts = [f"{row['field'].rpartition('.')[2].replace('_', ' ')} {' for '.join(row['values'])}" for row in rows]
+    named = [(row["field"].rpartition(".")[2].replace("_", " "), *row["values"]) for row in rows]
+    parts = [f"{name} {then}, not {before}" for name, then, before in named]
     said = [cut(part, LONGEST_APART) for part in parts[:MOST_APART]]
     said += [f"{counted(len(parts) - MOST_APART, 'setting')} more"] if len(parts) > MOST_APART else []
-    return ", ".join(said) or "the same settings and seed"
+    return "; ".join(said) or "in nothing; the same settings and seed"
 
 
 MOST_APART = 4

@@ -125,7 +125,7 @@ Look = Callable[..., Iterator[View]]
 def build_checks(services: Services) -> SimpleNamespace:
     """One panel of checks, and one for another policy's answers; scripts put both below the facts (``inspect.js``)."""
     # Columns and no accordions, which would make what is in them only once they are opened.
-    with gr.Column(elem_id="check-setup", elem_classes=["panel"], min_width=0):
+    with gr.Column(elem_id="check-setup", elem_classes=["drawer"], min_width=0):
         drawn("check-title", "panelTitle", constant="Check this setup")
         strip = drawn("preflight-strip", "strip")
         text = f"{PREFLIGHT_PROMPTS} new prompts: what a run would find before it has learnt. A click opens a prompt."
@@ -136,7 +136,7 @@ def build_checks(services: Services) -> SimpleNamespace:
             probes.demo = gr.Button("Load the demo", elem_id="probe-demo", min_width=0, elem_classes=["small"])
         text = "The rewards: right, wrong and odd answers that are made up for them; what do they get wrong?"
         clinic = _check("clinic", "Try the rewards", text, "clinic")
-    with gr.Column(elem_id="beside", elem_classes=["panel"], min_width=0):
+    with gr.Column(elem_id="beside", elem_classes=["drawer"], min_width=0):
         drawn("beside-title", "panelTitle", constant="Beside another policy")
         other = field(
             "beside-policy", str, "Policy; empty: the one that the run of this one began with", "",
