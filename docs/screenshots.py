@@ -63,7 +63,7 @@ INSPECT: dict[str, tuple[Step, ...]] = {
     "step-values": (lambda page: add_reward(page, "Step values"), ("#monte_carlo-continuations input", "1"),
                     "#monte_carlo-add", see("#reward-on-2", "Monte-Carlo")),
     "two-schemes": ("#b-scheme input", "li[role=option][aria-label=outcome]", see(".pane.b"), into_sight("#drawing")),
-    "no-spread": (("#reward-weight-0 input", "0"), ("#reward-weight-1 input", "0"), see(".notices", "No spread")),
+    "no-spread": (("#reward-weight-0 input", "0"), ("#reward-weight-1 input", "0"), see(".notices", "advantage is 0")),
     "probes": PROBES,
     "probe-chosen": (*PROBES, "#probe-found tr:has-text('split a step') button", into_sight("#probe-found p.said")),
     "episode": ("#task input", "li[role=option][aria-label=calculator]", "#sample", see(".rollout .observation")),

@@ -149,7 +149,6 @@ def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_ma
     ("steps", "method", "others"),
     [
         (2, {"loss_type": "grpo", "beta": 0.04, "num_iterations": 2}, {}),
-        (2, {"loss_type": "bnpo", "num_iterations": 2}, {}),
         (1, {"loss_type": "dr_grpo", "beta": 0.04, "mask_truncated_completions": True}, {}),
         (1, {"loss_type": "cispo", "epsilon_high": 5.0}, {}),
         (1, {"loss_type": "sapo"}, {}),
@@ -163,7 +162,7 @@ def test_invariant_end_of_sequence_belongs_to_the_last_step_and_truncation_is_ma
     ],
 )
 def test_each_loss_trains(tmp_path, steps, method, others):
-    """Every loss TRL has but the refused one; reference and old policies, syncing, masking, LoRA: a step each."""
+    """TRL's losses but the refused one and test_passes' bnpo; old policies, syncing, masking, LoRA: a step each."""
     drawn: list[Credit] = []
     sampling = {"num_generations": 2, "max_completion_length": 90}
     trainer = build_trainer(
