@@ -90,7 +90,7 @@ STORED: dict[str, tuple[Step, ...]] = {
     "runs-no-match": (*RUNS, ("#runs input[type=search]", "nowhere")),
     "run-menu": (*RUNS, "[aria-label='Actions of process-0']"),
     "about-run": (*RUNS, "[aria-label='Actions of process-0']", "text='Name, tags and note'", see(".about-run")),
-    "runs-deleted": (*RUNS, "[aria-label='Actions of stopped']", "text='Delete'", see("#runs-undo")),
+    "runs-deleted": (*RUNS, "[aria-label='Actions of stopped']", "role=menuitem[name=/^Delete/]", see("#runs-undo")),
 }
 SHOWN = ("failed", "crashed", "stopped", "watched", "pairs", "queued", "gone")
 """Runs on Train, each a picture ``run-NAME``."""
