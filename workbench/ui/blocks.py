@@ -92,7 +92,7 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
     ) -> list[Any]:
-        """What the page is told of each output of an event: by Gradio of those that change, nothing of the others."""
+        """Have Gradio tell the page of the outputs of an event that change, and nothing of the others."""
         outputs = list(block_fn.outputs)
         values = _by_output(outputs, predictions)
         changed = [i for i, value in enumerate(values) if not _is_skip(value)]
@@ -110,7 +110,7 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
 
 
 def _by_output(outputs: list[Block], predictions: list[Any] | dict[Any, Any]) -> list[Any]:
-    """What an event returned, output by output; none where that is not plain to see, which Gradio then looks at."""
+    """Return an event's values output by output; none where that is not plain to see, which Gradio then looks at."""
     if _is_skip(predictions):
         return [predictions] * len(outputs)
     if not isinstance(predictions, dict):

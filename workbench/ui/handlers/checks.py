@@ -284,7 +284,7 @@ def _begun_with(policy: str, services: Services) -> str:
 
 
 def _told(credit: Credit) -> str:
-    """How many answers of a group are right, or else what they score on average."""
+    """Say how many answers of a group are right, or else what they score on average."""
     scored, judge = credit.scored, credit.scored.judge("outcome")
     if judge is not None:
         right = sum((one.outcome_scores.get(judge) or 0) > 0 for one in scored.scored)

@@ -221,7 +221,7 @@ def preset_of(regex: str, kind: str) -> str:
 
 
 def regex_for(kind: str, regex: str) -> str:
-    """What the pattern's field holds when ``kind`` was chosen: what is there, unless it is no pattern of that kind."""
+    """Return the pattern for a ``kind`` that was chosen: the one that is there, unless it is none of that kind."""
     numeric = []
     for name in NUMBERS:
         with suppress(PatternError):
@@ -233,7 +233,7 @@ def regex_for(kind: str, regex: str) -> str:
 
 
 def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
-    """What is wrong with the pattern, or else how many steps it finds and how an answer's first and last begin."""
+    """Say what is wrong with the pattern, or how many steps it finds and how an answer's first and last begin."""
     group = draft.group
     if view.pattern is not None or group is None or not any(cut.matched for cut in view.splits):
         return view.pattern

@@ -96,7 +96,7 @@ class Opening:
 
 
 def find_file(path: str, workspace: Path) -> str | Path:
-    """What to read: data that comes along by name, or a file of the workspace, as uploads are. Raises TaskError."""
+    """Return what to read: the name of data that comes along, or a file of the workspace. Raises TaskError."""
     typed = path.strip()
     if not typed:
         raise TaskError(f"no file is chosen; give a workspace file or folder, or one of {', '.join(LABELLED)}")

@@ -556,7 +556,7 @@ class PageState(BaseModel):
 
 
 class Tab:
-    """What the server keeps of one browser tab: its group, the values that it sent last, what was answered and undone.
+    """A browser tab as the server keeps it: its group, the values that it sent last, what was answered and undone.
 
     The browser's fields own their values: each event sends them, and what replaces some sets exactly those. Safe to
     use from any thread.

@@ -101,7 +101,7 @@ Rows = Sequence[RewardRow]
 
 
 def catalogue(forms: Collection[str]) -> CataloguePayload:
-    """What the page's list can add: one's own if ``forms`` has a file's, what has a form, rules, TRL's functions.
+    """Return all that the list can add: one's own if ``forms`` has a file's, what has a form, rules, TRL's functions.
 
     ``forms`` are the parts of a reward that have one here.
     """

@@ -243,8 +243,8 @@ def _problems(run: Run, measured: tuple[int, ...], started: float | None) -> int
 
 
 def _rows_since(known: KeptRun, cursor: int, metrics: Sequence[str], **drawn: Any) -> _NewRows:
-    """What was logged since ``cursor``; ``restarted`` where that is none that was given lately: the run was resumed, or
-    its log replaced, or the page was away."""
+    """Return the rows logged since ``cursor``; ``restarted`` where that is none that was given lately: the run was
+    resumed, or its log replaced, or the page was away."""
     rows = known.since(cursor)
     anew = rows is None or (drawn["smoothing"] > 0 and bool(rows))
     return {
@@ -269,7 +269,7 @@ def _alarm(alarm: Finding, config: RunConfig) -> AlarmPayload:
 
 
 def changed_settings(config: RunConfig, alarm: str) -> tuple[str, RunConfig] | None:
-    """What may help against an alarm, in words, and a run's configuration with it; None where nothing is known to."""
+    """Return a remedy against an alarm in words, and a run's configuration with it; None where none is known."""
     if alarm not in CHANGES:
         return None
     said, path, change = CHANGES[alarm]

@@ -137,7 +137,7 @@ def drawn_credit(run: Run, credit: Credit, services: Services, loss: DrawnLoss |
 
 
 def shares(run: Run, step: int, credits: Sequence[Credit], *, watched: bool) -> list[GradientShare]:
-    """Of the first pass over a stored generation; none where no pass is stored."""
+    """Return shares of the first pass over a stored generation; none where no pass is stored."""
     passes = () if watched else _passes(run, step)
     return gradient_shares(credits, pass_losses(credits, passes[0])) if passes else []
 

@@ -280,7 +280,7 @@ def show(
 
 
 def mismatch(draft: PageState, group: Group) -> str:
-    """What of the group is not as the page says: its prompt, its policy, or how it was sampled; "" where all is."""
+    """Say in what the group is not as the page says: prompt, policy, or how it was sampled; "" where all is."""
     if group.prompt not in (draft.prompt, draft.edited):
         return "These answers are for the previous prompt."
     if "temperature" not in group.sampling:  # nobody sampled it here

@@ -173,7 +173,7 @@ def picked_row(event: gr.EventData, rows: int) -> int | None:
 
 
 def start_and_cancel(running: bool | None) -> list[Any]:
-    """What becomes of a button that starts a work, and of the one that cancels it; None leaves both as they are."""
+    """Return updates of a button that starts a work, and of the one that cancels it; None leaves both as they are."""
     if running is None:
         return [gr.skip(), gr.skip()]
     return [gr.update(interactive=not running), gr.update(interactive=running)]
@@ -309,7 +309,7 @@ COUNT = """(tab, _, ...values) => {
 
 
 def scheme_view(form: Form, prefix: str, draft: PageState) -> Updates:
-    """What a scheme's fields show: those of its options are there, with its defaults and what they mean to it."""
+    """Show the fields of a scheme's options, with its defaults and what they mean to it, and hide the others."""
     section = draft.credit if prefix == CREDIT else draft.compare
     options = {} if section is None else options_of(section["scheme"])
     updates: Updates = {form.schemes[prefix]: gr.update(visible=section is not None)}

@@ -358,7 +358,7 @@ def _wire_scheme(form: Form, prefix: str, field: Any, score: Score, outputs: lis
 
 
 def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
-    """What sets the pattern otherwise than its own field: presets, its kind, what they are found to be good for."""
+    """Let presets, the pattern's kind, and what they are found to be good for set the pattern."""
     regex, kind, answer = form.bound[REGEX], form.bound[KIND], hidden()
 
     def choose(chosen: Callable[..., tuple[str, str]]) -> Any:

@@ -203,7 +203,7 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
     form.engine.ask.click(**asks, outputs=form.engine.note, **PRIVATE)
 
     def describe(request: gr.Request, tab: Tab) -> Updates:
-        """What the run takes over from Inspect, what it trains on, and what it would take or what keeps it from it."""
+        """Say what the run takes over from Inspect, what it trains on, and what it would take or what keeps it."""
         is_last = tab.asks("run")  # first: whatever is the last has then read the newest
         draft = tab.answered["run"] = read(tab)
         updates = {
