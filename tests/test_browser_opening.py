@@ -88,7 +88,7 @@ PARTS = [
 
 
 @pytest.mark.usefixtures("workspace")  # a run that another test left is opened on Train, and again after a reload
-def test_what_is_typed_while_the_page_or_a_part_of_it_opens_stays(browser: Browser, app: App) -> None:
+def test_invariant_no_answer_of_the_page_sets_a_value_that_somebody_may_be_typing(browser: Browser, app: App) -> None:
     context = browser.contexts[0]
     page = context.new_page()
     page.set_default_timeout(SECONDS)
