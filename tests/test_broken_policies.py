@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests import reward_models
-from workbench import weights
 from workbench.config import ModelConfig
 from workbench.errors import PolicyError, RewardError
+from workbench.models import weights
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import find_chat_template
 from workbench.rewards.models.model import LocalModels

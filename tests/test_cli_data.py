@@ -34,7 +34,7 @@ def test_check_reward_prints_what_the_function_says(capsys):
     argv = ["check-reward", "chain-arithmetic", "--reward", "step_correctness", "--limit", "20"]
     text = run(capsys, *argv)
     assert "step_correctness against labels" in text
-    assert "first-error F1       100.0% from 1 on" in text
+    assert "first-error F1       100.0%    from 1 on" in text
     [check] = json.loads(run(capsys, *argv, "--json"))["checks"]
     assert (check["auc"], check["first_error"]["f1"], check["worst"]) == (1.0, 1.0, [])
 

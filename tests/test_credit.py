@@ -22,7 +22,6 @@ from workbench.credit import (
     compare_credits,
     credit_group,
     credit_groups,
-    explain,
     importance_weights,
     length_normalisers,
     loss_weights,
@@ -604,12 +603,12 @@ def test_credit_group_and_assign_credit_give_the_same_tensor():
 
 
 def test_an_explanation_names_the_steps_and_what_they_were_given():
-    explanation = explain(credit_group(scored(REWARDS, ENDS, LENGTHS), "process"), 0, 4)
+    explanation = credit_group(scored(REWARDS, ENDS, LENGTHS), "process").explain(0, 4)
     assert [(term.step, term.reward) for term in explanation.terms] == [(1, 1), (2, 0)]
     assert explanation.terms[0].scores == {"mine": 1}
     assert [term.value for term in explanation.terms] == pytest.approx([1.0539, -0.8431], abs=1e-4)
     with pytest.raises(IndexError, match="tokens 0 to 9, not 10"):
-        explain(credit_group(scored(REWARDS, ENDS, LENGTHS), "process"), 0, 10)
+        credit_group(scored(REWARDS, ENDS, LENGTHS), "process").explain(0, 10)
 
 
 def test_batch_normalisation_takes_its_std_from_all_groups():

@@ -15,7 +15,7 @@ from tests.in_this_process import numbers, train, trained, written
 from workbench.config import ModelConfig, PolicySection
 from workbench.data import load_task
 from workbench.data.kinds import Pair
-from workbench.errors import ConfigError, PolicyError, TaskError
+from workbench.errors import ConfigError, PolicyError
 from workbench.models.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
 from workbench.policies.prompts import encode_prompt
@@ -163,8 +163,8 @@ def test_a_files_rows_are_trained_on_and_the_tasks_prompts_measured(tmp_path: Pa
     assert {"accuracy", "pair_accuracy"} <= numbers(run)[0].keys()  # the file's rows have no answer to be right
     with pytest.raises(ConfigError, match=r"task\.data: grpo trains on prompts"):
         RunConfig.parse({"task": {"data": "pairs.jsonl"}})
-    with pytest.raises(TaskError, match=r"no task or file called 'gone\.jsonl'"):
-        start(configuration({"name": "chain-arithmetic", "data": "gone.jsonl"}, DPO), tmp_path)
+    status = start(configuration({"name": "chain-arithmetic", "data": "gone.jsonl"}, DPO), tmp_path).wait(timeout=300)
+    assert (status.state, "gone.jsonl" in status.reason) == ("failed", True)
 
 
 @pytest.mark.training
