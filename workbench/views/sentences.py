@@ -9,6 +9,7 @@ token and does not "make it more likely": answers that begin alike push what the
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -471,8 +472,9 @@ def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
     right, scores = known_values(group.step_right or ()), known_values(group.steps)
     if right:
         said = f"**[{right.count(True)} of {len(right)}](steps:wrong)** steps are right"
-        wrong = [k for i in group.everyone for k in group.steps_that(right=False, of=i)]
-        worst = sorted({k for k in wrong if wrong.count(k) == max(map(wrong.count, wrong))})
+        wrong = Counter(k for i in group.everyone for k in group.steps_that(right=False, of=i))
+        most = max(wrong.values(), default=0)
+        worst = sorted(k for k, count in wrong.items() if count == most)
         detail = f"most errors in {names('step', worst)}" if worst and len(worst) <= NAMED else ""
         if labelled := len(known_values(credit.in_loss.labels)):
             detail = f"{number(labelled)} by your label{'s' * (labelled > 1)}"
