@@ -12,14 +12,16 @@ from tests.credits import make_rollout, pass_over, worked_credit
 from tests.drafts import PATTERN, draft_of, own_row, with_values
 from tests.stored_runs import store
 from workbench.config import SamplingConfig
+from workbench.credit import credit_group
 from workbench.policies.client import PolicyStatus
-from workbench.rewards import Sandbox
+from workbench.rewards import Reward, Sandbox, score_group
 from workbench.rundir import RunDir
-from workbench.schema import Group, Step
-from workbench.steps import Split, pattern
+from workbench.schema import Group, Rollout, Step
+from workbench.steps import Split, StepPattern, pattern
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers import run_follow, run_rollouts, run_setup, scoring
 from workbench.ui.handlers import sharing as imports
+from workbench.ui.handlers.checks import _prompt_row
 from workbench.ui.handlers.example import (
     adopt,
     find_task,
@@ -473,3 +475,21 @@ def test_the_pattern_says_what_it_finds_and_what_is_wrong_with_it_comes_first(wo
     assert pattern_note(white.with_pattern(r"\n+", "ends"), rescore(white, worker)).level == "plain"
     broken = form(regex="(?m)^(Step")
     assert "character 10" in pattern_note(broken, rescore(broken, worker)).text
+
+
+def test_prompts_are_coloured_by_what_the_loss_counts() -> None:
+    """A truncated answer that the loss leaves out has no mean; of one with a tool's token its own count alone.
+
+    Outcomes 1, 0 and 1: mean 2/3, std 0.57735, so (1/3) / 0.57745 and -(2/3) / 0.57745 on each sampled token.
+    """
+    rollouts = [
+        Rollout((1, 2), ("a", "b"), finished=True),
+        Rollout((1, 2, 3), ("a", "x", "b"), finished=True, mask=(True, False, True)),
+        Rollout((1, 2), ("a", "c"), finished=False),
+    ]
+    group = Group("p", tuple(rollouts), {}, sampling={"mask_truncated_completions": True})
+    reward = Reward("mine", "outcome", lambda prompts, completions, **columns: [1.0, 0.0, 1.0])
+    credit = credit_group(score_group(group, StepPattern(r"\n"), [reward]), "outcome")
+    first, second, third = (mean for mean, _ in _prompt_row(0, credit)["answers"])
+    assert (first, second) == (pytest.approx(0.57725, abs=1e-4), pytest.approx(-1.1545, abs=1e-4))
+    assert third is None

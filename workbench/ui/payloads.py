@@ -75,11 +75,12 @@ class ClinicPayload(TypedDict):
 
 
 class PromptPayload(TypedDict):
-    """A prompt that pre-flight sampled, ``place`` its example; of each answer the mean advantage and if it is right."""
+    """A prompt that pre-flight sampled, ``place`` its example; of each answer the mean advantage of its sampled tokens,
+    None if the loss leaves it out, and whether it is right."""
 
     place: int
     prompt: str
-    answers: Sequence[tuple[float, bool | None]]
+    answers: Sequence[tuple[float | None, bool | None]]
 
 
 class SidesPayload(TypedDict):

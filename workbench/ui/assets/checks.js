@@ -72,7 +72,7 @@ function listOf(findings) {
   const rest = el(
     "details",
     { hidden: !well.length },
-    el("summary", {}, `${count(well.length, "check")} without a finding`),
+    el("summary", {}, `${count(well.length, "check")} ${well.length === 1 ? "passes" : "pass"}`),
   );
   rest.append(el("ul", { class: "findings" }, ...well));
   return el("div", {}, el("ul", { class: "findings", hidden: !worst.length }, ...worst), rest);
@@ -123,10 +123,11 @@ export function findings(handles) {
 
 /** @param {PromptPayload[]} prompts @param {(place: number) => void} open Prompts by answers, coloured by mean advantage. */
 function promptTable(prompts, open) {
-  const limit = Math.max(...prompts.flatMap(({ answers }) => answers.map(([mean]) => Math.abs(mean))));
+  const limit = Math.max(...prompts.flatMap(({ answers }) => answers.map(([mean]) => Math.abs(mean ?? 0))));
   const mark = (/** @type {boolean | null} */ right) => right === null ? "" : right ? RIGHT : NOT_RIGHT;
-  const cell = (/** @type {[number, boolean | null]} */ [mean, right]) => {
-    const said = `${signed(mean, 2)} on average${right === null ? "" : right ? ", right" : ", wrong"}`;
+  const cell = (/** @type {[number | null, boolean | null]} */ [mean, right]) => {
+    const push = mean === null ? "left out of the loss" : `${signed(mean, 2)} on average`;
+    const said = `${push}${right === null ? "" : right ? ", right" : ", wrong"}`;
     return el("td", { class: tint(mean, limit, MEASURES[0]), title: said, "aria-label": said }, mark(right));
   };
   const rows = prompts.map(({ place, prompt, answers }) =>

@@ -18,10 +18,13 @@ export function settings(handles) {
     for (const field of fields) field.classList.toggle("missed", missed.includes(field));
     none.hidden = missed.length < fields.length;
   };
+  const drawn = new MutationObserver(find); // of what was folded away the fields come later
   search.addEventListener("input", () => {
     if (search.value && !opened.length) opened = press("#train-controls .fold > button:not(.open)");
     if (!search.value) press("#train-controls .fold > button.open", opened.splice(0));
-    setTimeout(find, 50); // once the fields of what was folded away are there
+    const column = document.getElementById("train-controls");
+    if (column) drawn.observe(column, { childList: true, subtree: true });
+    find();
   });
   rootOf(handles).append(search, none);
 }

@@ -23,7 +23,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.places import RUN, is_of_run
 from workbench.runs import open_run
 from workbench.schema import Credit, Group, counted, two_places
-from workbench.ui.handlers.example import Sampled, adopt, choose_example, edited_example, find_task, with_group
+from workbench.ui.handlers.example import choose_example, edited_example, find_task, with_group
 from workbench.ui.handlers.fields import changed, credit_config
 from workbench.ui.handlers.opening import short
 from workbench.ui.handlers.page_state import PageState
@@ -227,7 +227,11 @@ def _prompt_row(place: int, credit: Credit) -> PromptPayload:
     scored = credit.scored
     judge = scored.judge("outcome")
     verdicts = [None if judge is None else one.outcome_scores.get(judge) for one in scored.scored]
-    means = [float(credit.of(i).mean()) if len(credit.of(i)) else 0.0 for i in range(len(scored.group))]
+    means = [
+        sum(own) / max(len(own), 1) if counts else None
+        for i, (rollout, counts) in enumerate(zip(scored.group.rollouts, credit.counted, strict=True))
+        for own in [[value for t, value in enumerate(credit.of(i).tolist()) if rollout.is_sampled(t)]]
+    ]
     answers = [(mean, None if said is None else said > 0) for mean, said in zip(means, verdicts, strict=True)]
     return {"place": place, "prompt": short(scored.group.prompt), "answers": answers}
 
@@ -235,12 +239,10 @@ def _prompt_row(place: int, credit: Credit) -> PromptPayload:
 def open_prompt(draft: PageState, services: Services, tab: str, place: Any) -> PageState | None:
     """Return the draft with the group that pre-flight sampled for an example on screen; None where there is none."""
     group = services.preflighted.get(tab, {}).get(place)
-    return None if group is None else with_sampled(choose_example(draft, place), group)
-
-
-def with_sampled(draft: PageState, group: Group) -> PageState:
-    """Return the draft with a group on screen that answers its prompt, as it is or through a chat template."""
-    return adopt(draft, Sampled(group, None if group.prompt == draft.prompt else group.prompt, int(draft.seed or 0)))
+    if group is None:
+        return None
+    chosen = choose_example(draft, place)
+    return chosen.but(group=group, edited=None if group.prompt == chosen.prompt else group.prompt)
 
 
 # ── beside another policy ────────────────────────────────────────────────────────────────────────────────────────
@@ -262,6 +264,8 @@ def sample_beside(draft: PageState, other: str, services: Services, tab: str) ->
         group = services.models.sample(name, example, sampling, on_event=report, cancelled=cancelled, **options)
         if group is None:
             return None
+        if draft.credit.get("oar"):  # its tokens are weighed by the policy that sampled them
+            group = services.models.with_importances(name, group)
         worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
         plain = draft.but(compare=None)
         return name, score(plain, group, split(group, draft.pattern(), worker), worker, services.models)[0]

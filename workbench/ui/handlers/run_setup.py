@@ -99,12 +99,12 @@ def estimated(draft: PageState, services: Services, watched: str = "") -> list[t
     with suppress(WorkbenchError):  # it may be gone
         if watched:
             apart = _apart(config, open_run(watched, services.workspace).config())
-            takes.append(("differs", f"from the run shown: {apart}"))
+            takes.append(("differs", f"from the run shown: {apart}" if apart else "in nothing from the run shown"))
     return takes
 
 
 def _apart(config: RunConfig, other: RunConfig) -> str:
-    """In which settings a run would differ from another one, in a few words."""
+    """Say in which settings a run would differ from another one, in a few words; "" for none."""
     if config.method.name != other.method.name:
         return f"method {config.method.label}, not {other.method.label}"
     rows = differences({"next": with_absolute_paths(config), "other": other})
@@ -112,7 +112,7 @@ def _apart(config: RunConfig, other: RunConfig) -> str:
     parts = [f"{name} {then}, not {before}" for name, then, before in named]
     said = [cut(part, LONGEST_APART) for part in parts[:MOST_APART]]
     said += [f"{counted(len(parts) - MOST_APART, 'setting')} more"] if len(parts) > MOST_APART else []
-    return "; ".join(said) or "in nothing; the same settings and seed"
+    return "; ".join(said)
 
 
 MOST_APART = 4
