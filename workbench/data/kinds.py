@@ -31,7 +31,7 @@ from workbench.config.task import parse_filter
 from workbench.data.conversations import is_conversation, is_messages
 from workbench.data.read import Row
 from workbench.data.records import TEXTS, check_value, is_number, step_labels
-from workbench.errors import TaskError, cut, did_you_mean, shown
+from workbench.errors import TaskError, cut, did_you_mean, quote
 from workbench.rewards.others import Role, columns_for
 from workbench.schema import Prompt
 
@@ -121,7 +121,7 @@ def demonstration(where: str, columns: Mapping[str, Any]) -> Demonstration:
         if not _is_dialogue(messages):
             raise TaskError(
                 f"{where}: 'messages' must be a list of at least two messages with 'role' and 'content', the last one "
-                f"the assistant's, not {shown(messages, 80)}"
+                f"the assistant's, not {quote(messages, 80)}"
             )
         name, completion = "the last of 'messages'", messages[-1:]
     else:

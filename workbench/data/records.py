@@ -25,7 +25,7 @@ from workbench.data.conversations import (
     texts_only,
     uses_tools,
 )
-from workbench.errors import TaskError, shown
+from workbench.errors import TaskError, quote
 from workbench.schema import ASSISTANT, Prompt, Rollout, Turn
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def check_value(where: str, name: str, value: Any, kind: Kind[T]) -> T:
     except ValidationError as error:
         fault = error.errors()[0]
         item = next((f" (item {at + 1})" for at in fault["loc"] if isinstance(at, int)), "")
-        raise TaskError(f"{where}: {name!r} must be {kind.words}, not {shown(fault['input'], 80)}{item}") from error
+        raise TaskError(f"{where}: {name!r} must be {kind.words}, not {quote(fault['input'], 80)}{item}") from error
 
 
 def each_token(where: str, name: str, value: Any, kind: Kind[tuple[T, ...]], count: int) -> tuple[T, ...] | None:
@@ -291,7 +291,7 @@ def read_rlhflow(where: str, values: Mapping[str, Any]) -> list[Record]:
     turns = [turn["content"] for turn in values["conversations"]]
     prompt, first = _question_and_step(where, turns[0])
     if not first:
-        raise TaskError(f"{where}: the first turn has no step behind the question: {shown(turns[0], 80)}")
+        raise TaskError(f"{where}: the first turn has no step behind the question: {quote(turns[0], 80)}")
     rest = {name: value for name, value in values.items() if name != "conversations"}
     labels: list[float | None] = [float(sign.strip() == "+") for sign in turns[1::2]]
     return [_labelled(where, prompt, (first.strip(), *(step.strip() for step in turns[2::2])), labels, rest)]
@@ -305,7 +305,7 @@ def _question_and_step(where: str, text: str) -> tuple[str, str]:
     question, mark, step = text.rpartition("?")
     if not mark:
         raise TaskError(
-            f"{where}: neither 'Step 1:' nor '?' tells where the question in 'input' ends: {shown(text, 80)}"
+            f"{where}: neither 'Step 1:' nor '?' tells where the question in 'input' ends: {quote(text, 80)}"
         )
     return (question + mark).strip(), step.strip()
 

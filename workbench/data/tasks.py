@@ -41,12 +41,12 @@ from workbench.data.kinds import (
     value_at,
 )
 from workbench.data.read import HUB, Lazy, Row, find_held_out, hub_rows, read_rows, row_of
-from workbench.errors import TaskError, did_you_mean, shown
+from workbench.errors import TaskError, did_you_mean, quote
 from workbench.places import SHIPPED_ONLY, local_path
 from workbench.rewards import RewardConfig
 from workbench.rewards.answers import golds_of, read_number
 from workbench.rewards.builtin import BUILTINS
-from workbench.schema import EXTRACTED, Example, counted
+from workbench.schema import EXTRACTED, Example, say_count
 from workbench.steps import PRESETS, StepPattern
 
 
@@ -289,7 +289,7 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
         return _embedded(TASKS[name](), section)
     if os.environ.get(SHIPPED_ONLY):
         raise TaskError(
-            f"{shown(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
+            f"{quote(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
         )
     if name.startswith(HUB):
         splits = [rows or () for rows in hub_rows(name, section.split, section.held_out_split)]
@@ -299,7 +299,7 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
     path, kept = local_path(name), _KEPT.get({})
     if path is None:
         raise TaskError(
-            f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
+            f"no task or file called {quote(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
             f"data file's path, or {HUB}OWNER/NAME for a data set of the Hub"
         )
     key = section.model_dump_json()
@@ -535,7 +535,7 @@ class Preview:
         """Return how many rows there are, in a line."""
         words = {"prompts": "prompt", "labelled_steps": "labelled answer"}
         noun = words.get(self.kind, self.kind.removesuffix("s"))
-        parts = [f"{counted(self.training_rows, noun)} to train on, {self.held_out_rows:,} held out"]
+        parts = [f"{say_count(self.training_rows, noun)} to train on, {self.held_out_rows:,} held out"]
         parts += [f"{count:,} left out by {field}" for field, count in self.skipped.items() if count]
         parts += [f"read as {self.layout}"] if self.layout else []
         if self.unchecked and self.kind == "prompts":
