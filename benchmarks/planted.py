@@ -27,10 +27,22 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 from workbench.assets import EMBEDDED
-from workbench.data import calculator, chain_arithmetic, load_task
-from workbench.data.chain_arithmetic import HIGH, LOW, SYMBOL, Chain, apply
-from workbench.data.records import Record
+from workbench.data import load_task
+from workbench.data.chain_arithmetic import (
+    HIGH,
+    HIGHEST,
+    LOW,
+    SYMBOL,
+    Chain,
+    apply,
+    call_text,
+    chain,
+    example,
+    large_chain,
+    large_example,
+)
 from workbench.data.rollouts import Builder, Facts, UntokenizedGroup
+from workbench.data.rows import Record
 from workbench.data.tokens import load_tokeniser
 from workbench.rewards import score_group
 from workbench.schema import ASSISTANT, ENVIRONMENT, Group, Rollout
@@ -41,7 +53,7 @@ TURNS = ("right", "right", "early", "late", "repaired", "detour")
 KINDS = {"chain-arithmetic": CHAINS, "calculator": TURNS}
 POLICIES = {"chain-arithmetic": "tiny", "calculator": "tiny-tools"}
 ERRORS = (-10, -3, -2, -1, 1, 2, 3, 10)
-_MAKERS: Mapping[str, Any] = {"chain-arithmetic": chain_arithmetic, "calculator": calculator}
+_MAKERS: Mapping[str, Any] = {"chain-arithmetic": (chain, example), "calculator": (large_chain, large_example)}
 
 Plan = tuple[tuple[int, int], ...]
 """(operation, error) of each line in its order; an error is what is added to the result, or to a call's operand."""
@@ -116,7 +128,7 @@ def planted_groups(task: str, count: int, seed: int = 0) -> list[Planted]:
     groups: list[Planted] = []
     index = 0
     while len(groups) < count:
-        chain = _MAKERS[task].chain(index, held_out=True)
+        chain = _MAKERS[task][0](index, held_out=True)
         rng = random.Random(f"blame/{task}/{seed}/{index}")
         answers = [_draw(task, chain, kind, rng) for kind in KINDS[task]]
         index += 1
@@ -134,7 +146,7 @@ def write(task: str, chain: Chain, plan: Plan, kind: str = "") -> Answer:
         name, operand = chain.operations[k]
         value = before[k]
         if task == "calculator":
-            calls = [calculator.call_text(value, name, number) for number in (operand + error, operand)]
+            calls = [call_text(value, name, number) for number in (operand + error, operand)]
             result = apply(name, value, operand + error)
             line, correct = (f"call: {call}" for call in calls)
             replies.append(f"= {result}\n")
@@ -232,7 +244,7 @@ def _draw(task: str, chain: Chain, kind: str, rng: random.Random) -> Answer | No
 
 
 def _fits(task: str, answer: Answer) -> bool:
-    low, high = (0, calculator.HIGHEST) if task == "calculator" else (LOW, HIGH)
+    low, high = (0, HIGHEST) if task == "calculator" else (LOW, HIGH)
     numbers = [reply or line for line, reply in zip(answer.lines, answer.replies, strict=True)]
     return all(low <= int(text.replace("=", " ").split()[-1]) <= high for text in numbers)
 
@@ -269,7 +281,7 @@ def _build(task: str, about: Group, answers: Sequence[Answer]) -> Group:
 
 
 def _with_truth(task: str, chain: Chain, index: int, answers: Sequence[Answer]) -> Planted:
-    example = _MAKERS[task].example(index, held_out=True)
+    example = _MAKERS[task][1](index, held_out=True)
     group = _build(task, Group(example.prompt, (), example.columns), answers)
     scored = score_group(group, pattern_of(task), [])
     truths = []

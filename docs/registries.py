@@ -241,7 +241,8 @@ def probes() -> str:
 
 
 def formats() -> str:
-    rows = [(f"`{one.name}`", one.needs or ", ".join(f"`{name}`" for name in one.columns)) for one in FORMATS.values()]
+    of_rollouts = [one for one in FORMATS.values() if one.read is not None]
+    rows = [(f"`{one.name}`", one.needs or ", ".join(f"`{name}`" for name in one.columns)) for one in of_rollouts]
     return table(("format", "what every row needs"), rows)
 
 

@@ -18,7 +18,7 @@ from workbench.config import SharedConfig, leaves
 from workbench.config.reading import decoded, read_text
 from workbench.credit import assign_credit
 from workbench.data import load_task
-from workbench.data.hand_labels import HandLabels
+from workbench.data.labelled import HandLabels
 from workbench.data.read import read_rows
 from workbench.data.rollouts import Builder, read_drafts
 from workbench.data.tokens import load_tokeniser

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from assets.tiny_tools.teacher import lessons, noisy_episode
 from workbench.data import load_task
-from workbench.data.calculator import chain
 from workbench.data.chain_arithmetic import is_held_out
+from workbench.data.chain_arithmetic import large_chain as chain
 from workbench.rewards.answers import work_out_call
 from workbench.rewards.environments import ERROR, Calculator
 from workbench.training.methods import fill_from_task

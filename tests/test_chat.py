@@ -1,5 +1,6 @@
-"""How a prompt is put to the policy, what ends a completion, and what it thinks before it answers."""
+"""How a prompt is put to the policy and leaves room, what ends a completion, what it thinks before it answers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import workbench as wb
 from workbench.config import PromptSection, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import Task
-from workbench.data.kinds import Demonstration, Pair
+from workbench.data.rows import Demonstration, Pair
 from workbench.data.tasks import prompted
 from workbench.errors import ConfigError, PolicyError
 from workbench.policies.load import Policy
@@ -17,6 +18,7 @@ from workbench.policies.prompts import (
     StopStrings,
     arguments_of,
     check_template_kwargs,
+    encode_prompt,
     prompt_record,
     thinking_open,
     turn_end_note,
@@ -26,6 +28,8 @@ from workbench.rewards import score_group, split_group
 from workbench.rundir.rollouts import Rollouts
 from workbench.schema import Example, Group, Rollout, answer_span
 from workbench.steps import StepPattern
+from workbench.training.generation import within_context
+from workbench.training.methods import RunConfig
 from workbench.ui.handlers.sharing import can_sample_again
 from workbench.views.heatmap import group_payload
 
@@ -270,3 +274,41 @@ def test_thinking_left_out_is_in_no_step_and_unseen_by_rewards() -> None:
 
 
 # -- configuration and page -------------------------------------------------------------------------------------------
+
+
+# ── prompts that leave no room for an answer ─────────────────────────────────────────────────────────────────────────
+
+
+BRIEF, LONG, ENDLESS = (Example("7 " * n) for n in (5, 50, 500))
+
+
+def fitted(policy, task: Task, how: str = "refuse", answer: int = 100, **run: int) -> Task:
+    data = {"task": {"name": "t", "long_prompts": how}, "run": run}
+    config = RunConfig.parse({**data, "method": {"sampling": {"max_completion_length": answer}}})
+    return within_context(task, policy, config, config.grpo.sampling, 1000)
+
+
+def test_rows_with_room_for_an_answer_are_kept(random_policy) -> None:
+    """The context is 128 tokens: an answer of 100 leaves 28 to a prompt, one of 10 leaves 118."""
+    lengths = [len(encode_prompt(random_policy.tokenizer, example.prompt)) for example in (BRIEF, LONG, ENDLESS)]
+    assert lengths[0] <= 28 < lengths[1] <= 118 < 128 < lengths[2]
+    task = Task("t", [BRIEF, LONG, BRIEF], [BRIEF])
+    assert fitted(random_policy, task, answer=10) is task
+    skipped = fitted(random_policy, task, "skip")
+    assert (skipped.examples, skipped.held_out) == ([BRIEF, BRIEF], [BRIEF])
+    assert fitted(random_policy, replace(task, held_out=[ENDLESS, BRIEF]), "skip").held_out == [BRIEF]
+
+
+def test_a_row_without_room_is_named_with_what_would_help(random_policy, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = len(encode_prompt(random_policy.tokenizer, LONG.prompt))
+    named = rf"1 of 2 training prompts have more than 28 tokens \(row 2 has {tokens}\).*max_completion_length \(100\)"
+    with pytest.raises(ConfigError, match=named):
+        fitted(random_policy, Task("t", [BRIEF, LONG], [BRIEF]))
+    with pytest.raises(ConfigError, match=r"1 of 1 held-out prompts .*row 1 has"):
+        fitted(random_policy, Task("t", [BRIEF], [ENDLESS]))
+    with pytest.raises(ConfigError, match="1 of 2 held-out prompts"):  # the second is the one that is measured
+        fitted(random_policy, Task("t", [BRIEF], [BRIEF, ENDLESS]), eval_skip=1, eval_prompts=1, watch_prompts=0)
+    with pytest.raises(ConfigError, match="2 of 2 training prompts"):  # nothing would be left
+        fitted(random_policy, Task("t", [ENDLESS, ENDLESS], [BRIEF]), "skip")
+    fitted(random_policy, Task("t", [BRIEF, LONG], [BRIEF]), "skip")
+    assert capsys.readouterr().out == "task.long_prompts: skipped 1 of 2 training rows\n"

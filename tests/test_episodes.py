@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.forward import picked_logprobs
 from workbench.config import EnvironmentSection, SamplingConfig
 from workbench.credit import credit_group
 from workbench.data import load_groups
@@ -108,11 +108,8 @@ def check_log_probabilities(policy: Any, prompts: Sequence[str], rows: Sequence[
     """Of every sampled token, those of one plain forward pass over prompt, turns and observations."""
     for prompt, row in zip(prompts, rows, strict=True):
         ids = encode_prompt(policy.tokenizer, prompt)
-        with torch.no_grad():
-            logits = policy.model(torch.tensor([ids + row.token_ids])).logits[0, len(ids) - 1 : -1]
-        picked = (logits / 0.8).log_softmax(-1).gather(-1, torch.tensor(row.token_ids)[:, None])[:, 0]
-        expected = picked * torch.tensor(row.mask)
-        assert row.raw_logprobs == pytest.approx(expected.tolist(), abs=1e-5)
+        picked = picked_logprobs(policy.model, ids, row.token_ids, 0.8)
+        assert row.raw_logprobs == pytest.approx((picked * torch.tensor(row.mask)).tolist(), abs=1e-5)
         assert all(value == 0 for value, mask in zip(row.entropies, row.mask, strict=True) if not mask)
 
 

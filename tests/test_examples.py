@@ -16,8 +16,8 @@ from workbench import runs
 from workbench.assets import load_example
 from workbench.cli import main
 from workbench.data import load_task
-from workbench.data.kinds import Pair
 from workbench.data.made import provenance_of
+from workbench.data.rows import Pair
 from workbench.errors import ConfigError
 from workbench.policies.step_values import StepValues, labelled_rows
 from workbench.runs import MethodStages, compare, open_run

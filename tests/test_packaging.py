@@ -99,40 +99,6 @@ def test_every_package_that_is_imported_is_declared() -> None:
     assert missing == []
 
 
-USED = """
-import sys, transformers
-from packaging.version import Version
-import workbench as wb
-from workbench.training.trainer import ProcessGRPOTrainer
-
-assert Version(transformers.__version__) >= Version(sys.argv[1]), transformers.__version__
-policy, task = wb.load_policy("tiny", device="cpu"), wb.load_task("chain-arithmetic")
-plain = wb.sample_group(policy, task[0], num_generations=2, max_completion_length=48, seed=0)
-scored = wb.score_group(plain, task.pattern, rewards=["step_correctness"])
-print([list(rollout.token_ids) for rollout in plain.rollouts], wb.credit_group(scored).advantages.shape)
-"""
-
-
-def test_the_newest_libraries_that_the_ranges_allow_sample_the_same_group(site: Path, tmp_path: Path) -> None:
-    """Newer than the pinned ones where the registry has such: the plain decoder reads the layers of transformers."""
-    ranges = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    newest = [str(one) for one in map(Requirement, ranges) if one.name in ("transformers", "pandas")]
-    pip(["install", "--no-deps", "--only-binary=:all:", "--target", str(tmp_path), *newest])
-    pinned = re.findall(r"^transformers==(.+)$", (ROOT / "requirements.txt").read_text("utf-8"), re.MULTILINE)
-    sampled = [
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", USED, *pinned],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for folders in ((site,), (tmp_path, site))
-    ]
-    assert sampled[0] == sampled[1] != ""
-
-
 def test_the_command_of_an_installed_package_serves_the_page_from_any_folder(site: Path, tmp_path: Path) -> None:
     port = free_port()
     process = subprocess.Popen(

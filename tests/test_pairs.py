@@ -7,14 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests import reward_models
+from tests.forward import picked_logprobs
 from tests.in_this_process import numbers, train, trained, written
 from workbench.config import ModelConfig, PolicySection
 from workbench.data import load_task
-from workbench.data.kinds import Pair
+from workbench.data.rows import Pair
 from workbench.errors import ConfigError, PolicyError
 from workbench.models.find import base_and_adapters, base_of
 from workbench.policies.load import load_policy
@@ -259,12 +261,15 @@ def test_a_resumed_run_by_reward_has_the_identical_curve(
 # -- losses ----------------------------------------------------------------------------------------------------------
 
 
-def completion_logprobs(model: Any, prompt: list[int], completion: list[int]) -> torch.Tensor:
-    """log p(completion | prompt) from a plain forward pass over one row, in float64."""
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([prompt + completion])).logits[0].double()
-    rows = logits[len(prompt) - 1 : -1].log_softmax(-1)
-    return rows[torch.arange(len(completion)), torch.tensor(completion)]
+def random_rows(generator: torch.Generator) -> list[dict[str, list[int]]]:
+    """Four pairs of random ids, of several lengths."""
+    return [
+        {
+            name: torch.randint(5, 300, (length,), generator=generator).tolist()
+            for name, length in (("prompt_ids", 3 + i), ("chosen_ids", 9 - i), ("rejected_ids", 4 + 2 * i))
+        }
+        for i in range(4)
+    ]
 
 
 REFERENCES = {
@@ -288,25 +293,18 @@ def test_the_dpo_loss_is_the_papers_on_random_ids_and_weights(tmp_path: Path, sm
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
-    rows = [
-        {
-            name: torch.randint(5, 300, (length,), generator=generator).tolist()
-            for name, length in (("prompt_ids", 3 + i), ("chosen_ids", 9 - i), ("rejected_ids", 4 + 2 * i))
-        }
-        for i in range(4)
-    ]
-    ratios = [
-        [
-            float(
-                (
-                    completion_logprobs(trainer.model, row["prompt_ids"], row[side])
-                    - completion_logprobs(trainer.ref_model, row["prompt_ids"], row[side])
-                ).sum()
-            )
-            for side in ("chosen_ids", "rejected_ids")
+    rows = random_rows(generator)
+    sums = {
+        model: [
+            [
+                float(picked_logprobs(model, row["prompt_ids"], row[side]).sum())
+                for side in ("chosen_ids", "rejected_ids")
+            ]
+            for row in rows
         ]
-        for row in rows
-    ]
+        for model in (trainer.model, trainer.ref_model)
+    }
+    ratios = np.subtract(*sums.values()).tolist()
     batch = trainer.data_collator(rows)
     expected = sum(REFERENCES[loss](w, r, 0.5) for w, r in ratios) / 4
     assert abs(trainer.compute_loss(trainer.model, batch).item() - expected) < 1e-5
@@ -324,13 +322,7 @@ def test_the_reward_loss_is_bradley_and_terrys_on_random_ids(
     method = {**REWARD, "center_rewards_coefficient": centred}
     trainer: Any = reward.build(configuration(sums, method, small, eval_steps=0), tmp_path)
     generator = torch.Generator().manual_seed(1)
-    rows = [
-        {
-            name: torch.randint(5, 300, (length,), generator=generator).tolist()
-            for name, length in (("chosen_ids", 9 - i), ("rejected_ids", 4 + 2 * i))
-        }
-        for i in range(4)
-    ]
+    rows = random_rows(generator)
     with torch.no_grad():
         trainer.model.score.weight *= 0.3  # scores of a few units
         scores = [
@@ -423,6 +415,3 @@ def test_invariant_measures_of_held_out_pairs_do_not_depend_on_ranks(
     measured = [measure(rank) for rank in range(ranks)][-1]  # the last of them has heard the others
     assert measured == pair_metrics([float(i - 2) for i in range(7)])
     assert len(set(passes)) == 1
-
-
-# -- what is refused before a run is queued --------------------------------------------------------------------------

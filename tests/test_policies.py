@@ -1,17 +1,38 @@
-"""Loading policies, and the recipe of the embedded one."""
+"""Policies: the embedded ones, how weights and adapters are held, and what is damaged on disk refused."""
+
+import importlib.metadata
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from assets.tiny.build import Recipe, _batch, build_tiny
 from assets.tiny_tools.build import Round, build_tiny_tools
+from tests import reward_models
+from tests.forward import picked_logprobs
 from workbench.assets import EMBEDDED
-from workbench.config import SamplingConfig
+from workbench.config import LoraConfig, ModelConfig, PolicySection, SamplingConfig
 from workbench.data import load_task
-from workbench.errors import PolicyError
-from workbench.policies.load import load_policy
+from workbench.errors import PolicyError, RewardError
+from workbench.models import weights
+from workbench.models.find import policy_path
+from workbench.policies.load import load_configured, load_policy, prepared
+from workbench.policies.prompts import find_chat_template
 from workbench.policies.sampler import sample_group, sample_rows
+from workbench.policies.worker import PolicyCache
+from workbench.rewards.models.model import LocalModels, load_model, load_trained
+from workbench.runs.check import checked
 from workbench.schema import Example
+from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
+from workbench.training.methods import METHODS, RunConfig
+from workbench.training.saving import on_full_weights
 
 
 def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
@@ -61,10 +82,7 @@ def test_an_adapter_does_not_hide_where_tokens_are_placed():
         model, prompts, SamplingConfig(max_completion_length=6), eos_token_ids=[0], pad_token_id=0, seed=0
     )
     for prompt, row in zip(prompts, rows, strict=True):
-        with torch.no_grad():
-            logprobs = model(torch.tensor([prompt + row.token_ids])).logits[0].log_softmax(-1)[len(prompt) - 1 : -1]
-        picked = logprobs.gather(-1, torch.tensor(row.token_ids)[:, None])[:, 0]
-        assert row.logprobs == pytest.approx(picked.tolist(), abs=1e-4)
+        assert row.logprobs == pytest.approx(picked_logprobs(model, prompt, row.token_ids).tolist(), abs=1e-4)
 
 
 def test_build_tiny_teaches_and_saves_a_loadable_policy_twice_the_same(tmp_path):
@@ -114,3 +132,380 @@ def test_a_repositorys_own_code_needs_consent(tiny, tmp_path):
         load_policy(str(tmp_path), device="cpu")
     with pytest.raises(SystemExit, match="it ran"):
         load_policy(str(tmp_path), device="cpu", trust_remote_code=True)
+
+
+# ── how weights are held ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+ON_CPU = {"device": "cpu", "eval_steps": 0, "watch_prompts": 0}
+
+
+def configured(policy: dict[str, Any], **more: Any) -> RunConfig:
+    return RunConfig.parse({"policy": policy, "run": ON_CPU, **more})
+
+
+@pytest.fixture
+def bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bitsandbytes as far as its presence is asked for."""
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0" if name == "bitsandbytes" else version(name))
+
+
+# -- in a preview -----------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_held_as_the_configuration_says() -> None:
+    assert PolicySection().loading == {}
+    section = PolicySection(dtype="bfloat16", attention="eager", device_map="auto")
+    policy = load_configured(section)
+    assert {weight.dtype for weight in policy.model.parameters()} == {torch.bfloat16}
+    assert policy.model.config._attn_implementation == "eager"
+    assert load_policy("tiny", device="cpu", attention="sdpa").model.config._attn_implementation == "sdpa"
+
+
+def test_the_worker_loads_anew_what_is_to_be_held_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr("workbench.policies.worker.load_policy", lambda *name, **how: loaded.append((name, how)))
+    cache, nobody = PolicyCache(), lambda event: None
+    for how in (None, {}, {"dtype": "bfloat16"}, {"dtype": "bfloat16"}, None):
+        cache._policy = cache._policy or object()  # type: ignore[assignment]
+        cache.get("tiny", None, nobody, how)  # type: ignore[arg-type]
+    assert [how for _, how in loaded] == [{}, {"dtype": "bfloat16"}, {}]
+
+
+# -- refused before a run is queued -----------------------------------------------------------------------------------
+
+
+# -- in a trainer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "weights", "precision"),
+    [
+        ({}, torch.float32, {"bf16": False}),
+        ({"dtype": "float32"}, torch.float32, {"bf16": False}),
+        ({"dtype": "bfloat16"}, torch.bfloat16, {"bf16": True}),
+        ({"dtype": "float16"}, torch.float16, {"bf16": False, "fp16": True}),
+    ],
+)
+def test_a_run_trains_weights_in_the_number_format_asked_for(
+    policy: dict[str, Any], weights: torch.dtype, precision: dict[str, bool], tmp_path: Path
+) -> None:
+    config = configured(policy)
+    assert {weight.dtype for weight in load_trained_policy(config).model.parameters()} == {weights}
+    arguments = shared_arguments(config, tmp_path, 8)
+    assert {name: arguments[name] for name in ("bf16", "fp16") if name in arguments} == precision
+
+
+class Block(nn.Module):
+    """Two linear layers under one name each, as in a transformer's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.v_proj = nn.Linear(6, 6), nn.Linear(6, 6)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(6, 2)
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (["q_proj"], {"layers.0.q_proj", "layers.1.q_proj"}),
+        ("q_proj, v_proj", {f"layers.{i}.{name}" for i in range(2) for name in ("q_proj", "v_proj")}),
+        (r".*\.1\.(q|v)_proj", {"layers.1.q_proj", "layers.1.v_proj"}),
+    ],
+)
+def test_the_targets_get_the_adapter(targets: Any, expected: set[str]) -> None:
+    from peft import get_peft_model
+
+    section = PolicySection(lora=LoraConfig(r=2, targets=targets))
+    adapted = get_peft_model(Model(), lora_config(section, None)).base_model.model
+    assert {name for name, module in adapted.named_modules() if hasattr(module, "lora_A")} == expected
+
+
+def test_a_model_with_a_head_gets_the_same_adapter(tiny: Any) -> None:
+    from transformers import LlamaForTokenClassification
+
+    body = LlamaForTokenClassification(tiny.model.config)
+    section = PolicySection(lora=LoraConfig(r=2, targets="q_proj", rslora=True))
+    adapted = with_lora(body, section)
+    trained = {name for name, weight in adapted.named_parameters() if weight.requires_grad}
+    assert {name.split(".")[-3] for name in trained if "lora_" in name} <= {"lora_A", "lora_B", "q_proj"}
+    assert any(".score." in name for name in trained)
+
+
+def test_only_quantised_weights_are_prepared_for_an_adapter() -> None:
+    model = Model()
+    assert prepared(model) is model
+    assert all(weight.requires_grad for weight in model.parameters())
+    model.is_quantized = model.is_loaded_in_4bit = True  # type: ignore[assignment]
+    model.head.to(torch.bfloat16)
+    assert {weight.dtype for weight in prepared(model).parameters()} == {torch.float32}
+    assert not any(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_resumed_adapter_has_the_number_format_that_it_was_trained_in(tmp_path: Path) -> None:
+    """TRL trains an adapter on quantised weights in bfloat16, PEFT reads one in float32."""
+    from workbench.training.methods import sft
+
+    config = configured({"lora": {"r": 2, "targets": "q_proj"}}, method={"name": "sft", "batch_size": 2})
+    trainer: Any = sft.build(config, tmp_path)
+    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    for weight in trained:
+        weight.data = torch.full_like(weight, 0.1).to(torch.bfloat16)
+    trainer.save_final(tmp_path / "final")
+    for weight in trained:
+        weight.data = torch.zeros_like(weight)
+    trainer.load_weights(tmp_path / "final")
+    assert {weight.dtype for weight in trained} == {torch.bfloat16}
+    assert all(bool((weight == torch.tensor(0.1).to(torch.bfloat16)).all()) for weight in trained)
+
+
+@pytest.mark.extras
+def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Path) -> None:
+    from workbench.policies.sampler import sample_group
+    from workbench.training.methods import sft
+
+    policy = {"quantisation": "4bit", "lora": {"r": 2, "targets": "q_proj"}}
+    config = configured(policy, method={"name": "sft", "batch_size": 2})
+    config.run.steps = 1
+    trainer: Any = sft.build(config, tmp_path)
+    trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
+    assert trained
+    assert all("lora_" in name for name in trained)
+    trainer.train()
+    trainer.save_final(tmp_path / "final")
+    sampled = load_policy(str(tmp_path / "final"), device="cpu", quantisation="4bit")
+    group = sample_group(sampled, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
+    assert len(group) == 2
+
+
+# -- reward models ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_trained_on_frozen_weights_is_put_into_full_ones(tmp_path: Path) -> None:
+    """The head and the adapter are those that were trained, all else is the full model's."""
+    section = PolicySection(lora=LoraConfig(r=2, targets="q_proj"))
+    frozen, full = (load_trained("tiny", policy_path("tiny"), {})[0] for _ in range(2))
+    trained = with_lora(frozen, section)
+    for name, weight in trained.named_parameters():
+        if "base_layer" in name:  # what few bits leave of the weights
+            weight.data.mul_(0.5)
+        elif weight.requires_grad:
+            torch.nn.init.normal_(weight, std=0.1)
+    frozen.config.pad_token_id = 3
+    before = full.model.layers[0].self_attn.q_proj.weight.detach().clone()
+    merged = on_full_weights(trained, full).merge_and_unload()
+    layer = trained.base_model.model.model.layers[0].self_attn.q_proj
+    update = layer.scaling["default"] * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+    torch.testing.assert_close(merged.model.layers[0].self_attn.q_proj.weight, before + update, atol=1e-6, rtol=0)
+    assert torch.equal(merged.score.weight, trained.base_model.model.score.modules_to_save["default"].weight)
+    assert merged.config.pad_token_id == 3
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("quantisation", ["4bit", "8bit"])
+@pytest.mark.parametrize("name", ["reward", "prm"])
+def test_a_reward_model_is_trained_on_few_bits_and_saved_in_full(name: str, quantisation: Any, tmp_path: Path) -> None:
+    form: Any = "classifier" if name == "reward" else "stepwise"
+    config = configured(
+        {"quantisation": quantisation, "lora": {"r": 2, "targets": "q_proj"}}, method={"name": name, "batch_size": 2}
+    )
+    config.run.steps = 2
+    checked(config)
+    trainer: Any = METHODS[name].build(config, tmp_path)
+    trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
+    assert {"lora_" in name or "score" in name for name in trained} == {True}
+    assert trainer.model.base_model.model.is_quantized
+    trainer.train()
+    trainer.save_final(tmp_path / "final")
+    whole, in_bits = (
+        load_model(ModelConfig(path=str(tmp_path / "final"), format=form, quantisation=bits), "cpu")
+        for bits in ("none", quantisation)
+    )
+    kinds = {str(weight.dtype) for weight in whole.model.parameters()}
+    assert kinds == {"torch.float32"}
+    assert type(in_bits.model.model.layers[0].mlp.up_proj).__module__.startswith("bitsandbytes")
+    assert torch.equal(in_bits.model.score.weight.float(), whole.model.score.weight)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        full, few = (model.model(input_ids=ids).logits.float() for model in (whole, in_bits))
+    assert torch.isfinite(few).all()
+    assert (full - few).abs().max() < 0.5 * full.abs().max() + 0.5
+
+
+# ── damaged on disk ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def folder(tiny, tmp_path):
+    """A copy of the embedded policy to be damaged."""
+    tiny.model.save_pretrained(tmp_path / "policy")
+    tiny.tokenizer.save_pretrained(tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+def edit_json(file, **changes):
+    data = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({name: value for name, value in data.items() if value is not ...}))
+
+
+def edit_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def refusal(folder, **options):
+    with pytest.raises(PolicyError) as caught:
+        load_policy(str(folder), device="cpu", **options)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
+def test_a_gguf_file_that_was_not_read_yet(tmp_path, monkeypatch):
+    """Its chat template is not known, and it is refused without the package that reads it."""
+    monkeypatch.setattr("workbench.policies.load.find_spec", lambda name: None)
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    assert find_chat_template(str(file)) is None
+    with pytest.raises(PolicyError, match="pip install gguf"):
+        load_policy(str(file))
+
+
+def tear(folder, kept):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+
+
+def pickle_weights(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def lose_tokenizer(folder):
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def lose_ends(folder):
+    edit_json(folder / "tokenizer_config.json", eos_token=..., pad_token=...)
+    edit_json(folder / "config.json", eos_token_id=None, pad_token_id=None)
+    (folder / "generation_config.json").unlink()
+
+
+def set_size(**sizes):
+    return lambda folder: edit_json(folder / "config.json", **sizes)
+
+
+def set_tensors(change):
+    return lambda folder: edit_tensors(folder, change)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (partial(tear, kept=0), ("torn",)),
+        (partial(tear, kept=4), ("torn",)),
+        (partial(tear, kept=5_000), ("torn",)),
+        (pickle_weights, ("pytorch_model.bin",)),
+        (lose_tokenizer, ("tokenizer.save_pretrained",)),
+        (lose_ends, ("nothing would end an answer", "tokenizer", "generation_config.json")),
+        (set_size(num_attention_heads=0), ("num_attention_heads is 0",)),
+        (set_size(num_key_value_heads=0), ("num_key_value_heads is 0",)),
+        (set_size(num_hidden_layers=-1), ("num_hidden_layers is -1",)),
+        (set_size(hidden_size=0), ("hidden_size is 0",)),
+        (set_size(num_hidden_layers=3), ("model.layers.3.input_layernorm.weight", "and 6 more")),
+        (set_size(intermediate_size=64), ("down_proj.weight is (128, 384)", "(128, 64)", "one of 12")),
+        (set_tensors(lambda tensors: tensors[UP][3, 5:7].fill_(torch.inf)), (f"2 of 49,152 values of tensor {UP}",)),
+        (  # 320 x 128 embeddings; 4 layers of 9 tensors, embeddings and the last norm
+            set_tensors(lambda tensors: [tensor.fill_(torch.nan) for tensor in tensors.values()]),
+            ("40,960 of 40,960 values of tensor model.embed_tokens.weight", "in 38 tensors"),
+        ),
+        (set_tensors(lambda tensors: tensors.pop(UP)), (f"hold no {UP}",)),
+        (
+            set_tensors(lambda tensors: tensors.update({UP.replace("weight", "bias"): torch.zeros(384)})),
+            ("model.layers.1.mlp.up_proj.bias",),
+        ),
+    ],
+)
+def test_a_damaged_policy_is_refused_by_what_is_wrong(folder, damage, said):
+    damage(folder)
+    message = refusal(folder)
+    assert [part for part in said if part not in message] == []
+
+
+def test_a_torn_reward_model_is_refused(tmp_path):
+    reward_models.save("token", tmp_path / "scores")
+    tear(tmp_path / "scores", 4)
+    with pytest.raises(RewardError, match=r"scores' .*torn"):
+        LocalModels("cpu").prepare(ModelConfig(path=str(tmp_path / "scores"), format="stepwise"))
+
+
+def test_what_harms_nobody_is_loaded(folder, tiny):
+    """Tied tensors are not missing; a value head, which PPO leaves, is beside the model; one end token is enough."""
+    assert tiny.model.config.tie_word_embeddings
+    assert "lm_head.weight" not in load_file(folder / "model.safetensors")
+    edit_tensors(folder, lambda tensors: tensors.update({"v_head.weight": torch.zeros(1, 128)}))
+    edit_json(folder / "tokenizer_config.json", eos_token=..., pad_token=...)
+    load_policy(str(folder), device="cpu")
+
+
+def test_a_model_larger_than_memory_is_refused_before_it_is_built(folder, monkeypatch):
+    # 320 × 128 embeddings; a layer 4 × 128² + 3 × 128 × 384 + 2 × 128; the last norm: 894,080 of 4 bytes
+    monkeypatch.setattr(weights, "free_memory", lambda device: 3_576_320)
+    load_policy(str(folder), device="cpu")
+    monkeypatch.setattr(weights, "free_memory", lambda device: 3_576_319)
+    message = refusal(folder)
+    assert "894,080 parameters take 3.6 MB" in message
+    load_policy(str(folder), device="cpu", dtype="bfloat16")
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder, tiny, tmp_path):
+    for file in folder.glob("tokenizer*"):
+        shutil.move(file, tmp_path / file.name)
+    assert "tokenizer" in refusal(folder)
+    larger = reward_models.tokenizer()
+    larger.add_tokens([f"word{i}" for i in range(340 - len(larger))])
+    larger.save_pretrained(folder)
+    assert "has token ids up to 339 ('word29')" in refusal(folder)
+    assert "and the model embeds 320 tokens" in refusal(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(**size, vocab_size=1000, eos_token_id=0)).save_pretrained(folder)
+    assert "token ids and the model embeds 1,000 tokens; that is another model's" in refusal(folder)
+    LlamaForCausalLM(LlamaConfig(**size, vocab_size=400, eos_token_id=300)).save_pretrained(folder)
+    plain = larger.convert_ids_to_tokens(300)
+    assert f"token 300 ends an answer by its configuration and is plain {plain!r} in its tokenizer" in refusal(folder)
+
+
+def test_an_adapter_of_another_base_and_a_broken_one_are_refused(folder, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    model = LlamaForCausalLM.from_pretrained(folder)
+    lora = LoraConfig(r=2, target_modules=["q_proj", "up_proj"], task_type="CAUSAL_LM")
+    get_peft_model(model, lora).save_pretrained(tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if "layers.1" in name)
+
+    def refused(**changed):
+        save_file({name: tensor for name, tensor in (tensors | changed).items() if tensor is not None}, file)
+        with pytest.raises(PolicyError, match=r"^adapter .*") as caught:
+            load_policy(str(folder), str(tmp_path / "adapter"), device="cpu")
+        return str(caught.value)
+
+    assert f"adapter_model.safetensors holds no {name}; it was trained on another base" in refused(**{name: None})
+    deeper = name.replace("layers.1", "layers.9")
+    assert f"holds {deeper}, for which this base has no place" in refused(**{deeper: tensors[name].clone()})
+    assert "NaN" in refused(**{name: tensors[name] * torch.nan})
+    assert "size mismatch" in refused(**{name: torch.zeros(3, 3)})

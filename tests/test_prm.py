@@ -16,7 +16,7 @@ from tests.reward_models import KINDS, PROMPT, STEPS, reference
 from workbench.config import ModelConfig
 from workbench.data import load_task
 from workbench.data.chain_arithmetic import Chain, labelled_answer, noisy_results
-from workbench.data.kinds import LabelledSteps, first_wrong
+from workbench.data.rows import LabelledSteps, first_wrong
 from workbench.errors import RewardError
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.models.model import ProcessModel, load_model

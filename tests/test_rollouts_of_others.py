@@ -1,29 +1,23 @@
-"""What other tools write of their rollouts, in rows as their code writes them."""
+"""Rollouts of other tools, as their code writes them, and their episodes: from ids, or by a chat template."""
 
 import json
+import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from tests.imported import CASES, EPISODES, episodes_of, read, stretches, tokenizer_with
 from workbench.cli import main
-from workbench.data.formats import stepwise_rows
-from workbench.data.read import Row
-from workbench.data.rollouts import Builder, read_drafts, read_groups
+from workbench.data.formats import recognise
+from workbench.data.rollouts import REWRITTEN, read_groups
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError
 from workbench.schema import Group
 
-CASES = Path(__file__).parent / "data" / "cases"
 USER = {"role": "user", "content": "1 + 1?"}
-
-
-def read(*rows: dict[str, Any], tokenizer: str | None = None, **how: Any) -> tuple[list[Group], str, tuple[str, ...]]:
-    """The rows' groups as ``read_groups`` makes them in its process, the format and the notes."""
-    drafts, facts = read_drafts([Row(f"line {n}", row) for n, row in enumerate(rows, 1)], "rows.jsonl", **how)
-    builder = Builder(load_tokeniser(tokenizer), facts, "rows.jsonl")
-    groups = [builder.build(draft) for draft in drafts]
-    return groups, facts.format, builder.facts().notes
 
 
 def test_verls_dumps_are_groups_by_step() -> None:
@@ -106,9 +100,10 @@ def test_ms_swifts_log_has_a_table_in_a_line() -> None:
     assert (format, [len(group) for group in groups]) == ("ms-swift", [2, 2])
     assert [rollout.columns["reward"] for group in groups for rollout in group.rollouts] == [1.0, 0.5, 1.5, 0.5]
     assert groups[0].rollouts[1].columns["logged_advantage"] == -0.7
-    assert notes[0].startswith("reward is the sum of Accuracy, Format, which")
-    with pytest.raises(TaskError, match="'Format' must be a list of 4 values"):
-        read({**row, "Format": [0.5]})
+    assert notes.startswith("reward is the sum of Accuracy, Format, which")
+    for column in ([0.5], "four"):
+        with pytest.raises(TaskError, match="line 1"):
+            read({**row, "Format": column})
 
 
 def test_nemo_rls_ids_under_the_mask_are_the_completion_without_padding() -> None:
@@ -173,7 +168,7 @@ def test_lm_evals_samples_are_groups_of_each_filter() -> None:
 
 
 COOK = "A cook fills 3 pots with 4 litres each. How many litres?"
-CALL = '<tool_call>\n{"name": "mul", "arguments": {"a": 3, "b": 4}}\n</tool_call>'
+TIMES = '<tool_call>\n{"name": "mul", "arguments": {"a": 3, "b": 4}}\n</tool_call>'
 
 
 @pytest.mark.parametrize(
@@ -183,7 +178,7 @@ CALL = '<tool_call>\n{"name": "mul", "arguments": {"a": 3, "b": 4}}\n</tool_call
             "nemo-gym-rollouts",
             "nemo-gym",
             [{"role": "system", "content": "Use the tool."}, {"role": "user", "content": COOK}],
-            [f"<think>\nthree fours\n</think>\n\n{CALL}", "\n12\n", "Answer: 12"],
+            [f"<think>\nthree fours\n</think>\n\n{TIMES}", "\n12\n", "Answer: 12"],
             [None, None],
             [1.0, 0.0],
         ),
@@ -199,7 +194,7 @@ CALL = '<tool_call>\n{"name": "mul", "arguments": {"a": 3, "b": 4}}\n</tool_call
             "torchtitan-rollouts",
             "torchtitan",
             [{"role": "user", "content": COOK}],
-            [CALL, "\n12\n", "Answer: 12"],
+            [TIMES, "\n12\n", "Answer: 12"],
             [0.5, -0.5],
             [1.0, 0.0],
         ),
@@ -207,7 +202,7 @@ CALL = '<tool_call>\n{"name": "mul", "arguments": {"a": 3, "b": 4}}\n</tool_call
             "art-trajectories",
             "art",
             [{"role": "user", "content": COOK}],
-            [CALL, "\n12\n", "Answer: 12"],
+            [TIMES, "\n12\n", "Answer: 12"],
             [None, None],
             [1.0, 0.0],
         ),
@@ -233,7 +228,7 @@ def test_a_column_of_turns_that_no_reader_takes_is_noted() -> None:
     steps = [{"said": "I think of it", "score": 1}]
     row = {"prompt": "1 + 1?", "completion": "2", "steps": steps, "tools": [{"description": "two words"}]}
     _, _, notes = read(row, {**row, "steps": [{"n": 1}]}, {**row, "steps": [{"inner": steps}]})
-    assert [note for note in notes if "objects" in note] == [
+    assert [note for note in notes.splitlines() if "objects" in note] == [
         "2 completions with a list of objects in 'steps', whose text is not shown"
     ]
 
@@ -267,7 +262,7 @@ def test_rlhflows_turns_are_labelled_steps_to_look_at_and_to_train_on() -> None:
     [group], format, _ = read(row)
     assert (format, group.prompt) == ("rlhflow", "How many?")
     assert group.rollouts[0].columns["labels"] == [1.0, 0.0]
-    assert stepwise_rows("line 1", row) == [
+    assert recognise(row).task_rows("line 1", row) == [
         {"prompt": "How many?", "completions": ["Step 1: 1 + 1 = 2", "Step 2: 2 + 1 = 4"], "labels": [1.0, 0.0]}
     ]
 
@@ -349,3 +344,232 @@ def test_the_shell_shows_a_tasks_rows_as_a_run_would_take_them(
     assert (row["prompt"], row["answer"], set(row["columns"])) == ("10 + 1?", "11", {"q", "truth"})
     assert main(["task", *how]) == 0
     assert "9 prompts to train on, 1 held out; 10 left out by filter" in capsys.readouterr().out
+
+
+# ── episodes: turns, observations and masks ──────────────────────────────────────────────────────────────────────────
+
+
+SUM = {"role": "user", "content": "2 + 3?"}
+CALL = {"function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
+
+
+def add(a: int, b: int) -> str:
+    return f'<tool_call>\n{{"name": "add", "arguments": {{"a": {a}, "b": {b}}}}}\n</tool_call>'
+
+
+def test_openais_messages_with_tool_calls_are_episodes_by_the_chat_template():
+    [group], format, notes = read(*episodes_of("openai"), tokenizer=tokenizer_with("qwen3_training.jinja"))
+    assert (format, [message["role"] for message in group.prompt]) == ("messages", ["system", "user"])
+    think, start = "<think>\n\n</think>\n\n", "<|im_start|>assistant\n"
+    assert stretches(group.rollouts[0]) == [
+        ("environment", think),  # the template adds it
+        ("assistant", f"{add(2, 3)}\n{add(4, 5)}<|im_end|>"),
+        (
+            "tool",
+            "\n<|im_start|>user\n<tool_response>\n5\n</tool_response>\n<tool_response>\n9\n</tool_response><|im_end|>\n"
+            + start
+            + think,
+        ),
+        ("assistant", "5 and 9.<|im_end|>"),
+    ]
+    roles = [role for role, _ in stretches(group.rollouts[1])]
+    assert roles == ["environment", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert group.rollouts[1].finished
+    assert [rollout.columns["reward"] for rollout in group.rollouts] == [1.0, 0.5]
+    assert REWRITTEN not in notes
+
+
+def test_the_mask_is_the_one_that_transformers_makes_of_a_template_with_marks():
+    """Of one rendering of the whole, but for what no policy samples: the line's end behind an end-of-sequence token,
+    and an empty thought."""
+    tokenizer = tokenizer_with("qwen3_training.jinja")
+    for row in episodes_of("openai"):
+        [group], _, _ = read(row, tokenizer=tokenizer)
+        messages = json.loads(json.dumps(row["messages"]))
+        for message in messages:
+            message["content"] = message["content"] or ""
+            for call in message.get("tool_calls", ()):
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+        whole = tokenizer.apply_chat_template(
+            messages, tools=row["tools"], return_dict=True, return_assistant_tokens_mask=True
+        )
+        rollout, first = group.rollouts[0], whole["assistant_masks"].index(1)
+        end = first + len(rollout)
+        assert list(rollout.token_ids) == whole["input_ids"][first:end]
+        ended = [0, *(int(token == tokenizer.eos_token_id) for token in rollout.token_ids[:-1])]
+        thoughts = [match.span() for match in re.finditer(r"<think>\s*</think>\s*", "".join(rollout.texts))]
+        assert len(thoughts) == len(rollout.turn_spans)
+        places = list(accumulate(map(len, rollout.texts), initial=0))[:-1]
+        added = [any(a <= place < b for a, b in thoughts) for place in places]
+        marked = whole["assistant_masks"][first:end]
+        assert list(rollout.mask) == [
+            int(mark and not out and not thought) for mark, out, thought in zip(marked, ended, added, strict=True)
+        ]
+
+
+def test_a_template_that_writes_earlier_turns_anew_is_pointed_out_and_each_turn_stands_as_it_was_written():
+    """Qwen3's leaves an empty thought out of every turn but the last, and all thoughts once a user speaks again."""
+    tokenizer = tokenizer_with("qwen3.jinja")
+    [group], _, notes = read(*episodes_of("openai"), tokenizer=tokenizer)
+    assert f"2 episodes {REWRITTEN}" in notes
+    assert stretches(group.rollouts[0])[:2] == [
+        ("environment", "<think>\n\n</think>\n\n"),
+        ("assistant", f"{add(2, 3)}\n{add(4, 5)}<|im_end|>"),
+    ]
+    said = [
+        {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm <|im_end|> hm", "tool_calls": [CALL]},
+        {"role": "tool", "content": "5"},
+        {"role": "user", "content": "Sure? Yes.<|im_end|>"},
+        {"role": "assistant", "content": "It is 5."},
+    ]
+    [group], _, notes = read({"prompt": "2 + 3?", "completion": said}, tokenizer=tokenizer)
+    assert f"1 episode {REWRITTEN}" in notes
+    assert group.prompt == "2 + 3?"
+    assert stretches(group.rollouts[0])[:2] == [
+        ("assistant", f"<think>\nHm <|im_end|> hm\n</think>\n\nYes.\n{add(2, 3)}<|im_end|>"),
+        (
+            "tool",
+            "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n<|im_start|>user\nSure? Yes.<|im_end|>"
+            "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "written"),
+    [
+        ({"function": {"name": "add", "arguments": '{"a": 2, "b'}}, r'{"name": "add", "arguments": "{\"a\": 2, \"b"}'),
+        ({"function": {"name": "add", "arguments": [2, 3]}}, '{"name": "add", "arguments": "[2, 3]"}'),
+        ({"id": "a"}, r'{"name": "", "arguments": "{\"id\": \"a\"}"}'),
+        ('{"name": "add", "argu', r'{"name": "", "arguments": "{\"name\": \"add\", \"argu"}'),
+    ],
+)
+def test_an_episode_with_a_malformed_call_stands_as_plain_text_and_is_counted(call: Any, written: str):
+    def asks(call: Any) -> dict[str, Any]:
+        said = [{"role": "assistant", "content": "Hm.", "tool_calls": [call]}, {"role": "tool", "content": "5"}]
+        return {"messages": [SUM, *said, {"role": "assistant", "content": "It is 5."}]}
+
+    [group], _, notes = read(asks(call), asks(CALL), tokenizer=tokenizer_with("qwen3_training.jinja"))
+    malformed, whole = group.rollouts
+    assert stretches(malformed) == [
+        ("assistant", f"Hm.\n<tool_call>\n{written}\n</tool_call>"),
+        ("tool", "\n5\n"),
+        ("assistant", "It is 5.<|im_end|>"),
+    ]
+    assert stretches(whole)[1] == ("assistant", f"Hm.\n{add(2, 3)}<|im_end|>")
+    assert "1 episode with a malformed tool call" in notes
+
+
+@pytest.mark.parametrize("arguments", ["", None, "null", {}, "{}"])
+def test_a_call_without_arguments_is_well_formed(arguments: Any):
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": arguments}}]}
+    [group], _, notes = read({"messages": [SUM, call, TOOL, ANSWER]}, tokenizer=tokenizer_with("qwen3_training.jinja"))
+    wanted = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call><|im_end|>'
+    assert stretches(group.rollouts[0])[1] == ("assistant", wanted)
+    assert "malformed" not in notes
+
+
+def test_verifiers_results_are_episodes_and_one_that_was_cut_off_ends_with_what_was_observed():
+    [group], format, notes = read(*episodes_of("verifiers-results"))
+    assert (format, len(group), group.columns["answer"]) == ("verifiers", 2, "5 and 9")
+    whole, cut = group.rollouts
+    assert stretches(whole) == [
+        ("assistant", f"{add(2, 3)}\n{add(4, 5)}"),
+        ("tool", "\n5\n9\n"),
+        ("assistant", "5 and 9."),
+    ]
+    assert [role for role, _ in stretches(cut)] == ["assistant", "tool", "assistant", "tool"]
+    assert (whole.finished, cut.truncated, cut.observations) == (True, True, ["\n5\n", "\n10\n"])
+    assert "2 episodes whose turns and observations stand as plain text" in notes
+
+
+def test_traces_of_verifiers_and_prime_rl_keep_ids_logprobs_and_who_wrote_what():
+    [group], format, _ = read(*episodes_of("verifiers-traces"), tokenizer="tiny")
+    assert (format, group.prompt) == ("traces", [{"role": "user", "content": "Start with 2, add 3.\n"}])
+    first = group.rollouts[0]
+    assert stretches(first) == [
+        ("assistant", "call: 2+3\n"),
+        ("tool", "= 5\nStep 2: "),
+        ("assistant", "Answer: 5<|end|>"),
+    ]
+    assert first.finished
+    assert first.logprobs[-1] == -0.125
+    assert set(zip(first.logprobs[:-1], first.mask[:-1], strict=True)) == {(-0.5, 1), (0.0, 0)}
+    assert [rollout.columns["reward"] for rollout in group.rollouts] == [2.25, 0.25]  # 2 x 1 + 1/4, and 1/4
+    assert group.columns["answer"] == "5"
+    row = episodes_of("verifiers-traces")[0]
+    [trace] = row["traces"]
+    del trace["nodes"][3]["token_ids"]  # an API's: the messages count
+    [alone], _, notes = read(trace)
+    assert [role for role, _ in stretches(alone.rollouts[0])] == ["assistant", "tool", "assistant"]
+    assert "1 episode whose turns and observations stand as plain text" in notes
+
+
+def test_prime_rls_token_exports_of_several_turns_have_their_mask():
+    [group], format, _ = read(*episodes_of("prime-rl-tokens"), tokenizer="tiny")
+    [rollout] = group.rollouts
+    assert (format, group.prompt) == ("prime-rl", "Start with 2, add 3.\n")
+    assert rollout.observations == ["= 5\n", None]
+    assert [rollout.text[:10], len(rollout.turn_spans)] == ["call: 2+3\n", 2]
+
+
+def test_verls_outputs_are_parted_at_the_tools_answers():
+    [group], format, notes = read(*episodes_of("verl"))
+    first, second = group.rollouts
+    assert (format, second.mask, second.turns) == ("verl", None, ())
+    assert stretches(first) == [
+        ("assistant", add(2, 3)),
+        ("tool", "\nuser\n<tool_response>\n5\n</tool_response>\nassistant\n"),
+        ("assistant", "It is 5."),
+    ]
+    assert first.text == "".join(text for _, text in stretches(first))
+    assert "1 completion whose observations were told by <tool_response>" in notes
+
+
+def test_trls_log_of_its_tool_loop_is_episodes(tmp_path):
+    """As parquet has it, where every call has the arguments of all, those that it lacks being null."""
+    pd.DataFrame(episodes_of("trl")).to_parquet(tmp_path / "completions_00002.parquet")
+    imported = read_groups(tmp_path / "completions_00002.parquet")
+    [group] = imported.groups
+    assert (imported.facts.format, group.columns["training_step"]) == ("trl", 2)
+    assert stretches(group.rollouts[0]) == [("assistant", add(2, 3)), ("tool", "\n5\n"), ("assistant", "5")]
+    assert (group.rollouts[1].text, group.rollouts[1].mask) == ("I cannot.", None)
+
+
+def test_plain_rows_have_ids_and_a_mask_and_the_shell_reads_what_the_page_reads(tmp_path, capsys):
+    row = {"prompt": "p", "token_ids": [5, 6, 7], "mask": [1, 0, 1]}
+    [group], _, _ = read(row, tokenizer="tiny")
+    assert (group.rollouts[0].token_ids, group.rollouts[0].mask) == ((5, 6, 7), (1, 0, 1))
+    assert main(["rollouts", str(EPISODES / "openai.jsonl"), "--tokenizer", "tiny", "--show", "0"]) == 0
+    shown = Group.from_json(json.loads(capsys.readouterr().out))
+    assert [role for role, _ in stretches(shown.rollouts[0])] == ["assistant", "tool", "assistant"]
+
+
+TRACE = {"task": {"data": {}}, "nodes": [{"message": SUM}, {"parent": 0, "message": SUM, "sampled": True}]}
+ANSWER = {"role": "assistant", "content": "5"}
+CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+TOOL = {"role": "tool", "content": "5"}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"messages": [CALLING, TOOL, ANSWER]}, "'messages' begins with the assistant's message"),
+        ({"messages": [SUM, TOOL]}, "'messages' has no message of the assistant"),
+        ({"messages": [SUM, CALLING, ANSWER]}, "messages 2 and 3 are both the assistant's, with no answer between"),
+        ({"messages": [SUM, {**CALLING, "content": 3}]}, "message 2 of 'messages' has a part of type int"),
+        ({"prompt": "p", "token_ids": [5, 6], "mask": [1]}, "'mask' has 1 values for 2"),
+        ({"prompt": "p", "token_ids": [5], "mask": [2]}, "'mask' .*not 2"),
+        ({"prompt": "p", "completion": "a", "mask": [1]}, "'mask' has 1 values for 0"),
+        ({**TRACE, "nodes": [{"parent": 0, "message": SUM}]}, "node 0 has the parent 0, which is no node before it"),
+        ({**TRACE, "nodes": "none", "traces": [{}]}, "'nodes'"),
+        (
+            {"task": {}, "nodes": [{"message": SUM}, {"parent": 0, "message": ANSWER, "sampled": True,
+             "token_ids": [5, 6], "mask": [True]}]},
+            "node 1: 'mask' has 1 values for 2",
+        ),
+    ],
+)  # fmt: skip
+def test_malformed_episodes_are_refused(row: dict[str, Any], message: str):
+    with pytest.raises(TaskError, match=message):
+        read(row, tokenizer="tiny")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.forward import forward_logprobs, picked_logprobs
 from workbench.config import SamplingConfig
 from workbench.errors import PolicyError
 from workbench.policies.prompts import encode_prompt
@@ -30,14 +31,13 @@ def rows_of(policy, prompts, *, seed=0, **sampling):
 
 
 def test_logprobs_are_those_of_a_plain_forward_pass(random_policy):
-    rows = rows_of(random_policy, [p for p in PROMPTS for _ in range(3)], temperature=0.7)
-    for prompt, row in zip([p for p in PROMPTS for _ in range(3)], rows, strict=True):
-        prompt_ids = encode_prompt(random_policy.tokenizer, prompt)
-        with torch.no_grad():
-            logits = random_policy.model(torch.tensor([prompt_ids + row.token_ids])).logits[0]
-        expected = (logits / 0.7).log_softmax(-1)[len(prompt_ids) - 1 : -1]
-        picked = expected.gather(-1, torch.tensor(row.token_ids)[:, None])[:, 0]
-        assert row.logprobs == pytest.approx(picked.tolist(), abs=1e-4)
+    prompts = [prompt for prompt in PROMPTS for _ in range(3)]
+    for prompt, row in zip(prompts, rows_of(random_policy, prompts, temperature=0.7), strict=True):
+        ids = encode_prompt(random_policy.tokenizer, prompt)
+        assert row.logprobs == pytest.approx(
+            picked_logprobs(random_policy.model, ids, row.token_ids, 0.7).tolist(), abs=1e-4
+        )
+        expected = forward_logprobs(random_policy.model, ids, row.token_ids, 0.7)
         entropy = -(expected.exp() * expected).sum(-1)
         assert row.entropies == pytest.approx(entropy.tolist(), abs=1e-4)
 

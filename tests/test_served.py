@@ -1,10 +1,13 @@
-"""Policies on a server: what is sampled there is what it computed, and what it does not tell is said."""
+"""Policies in other processes: the model worker, and servers, of which what they do not tell is said."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,14 @@ import pytest
 import workbench as wb
 from tests.completions_server import MODEL, serving
 from tests.waiting import wait_for
-from workbench.config import EngineSection, PolicySection, SamplingConfig
-from workbench.errors import EngineError, PolicyError
+from workbench.config import EngineSection, ModelConfig, PolicySection, SamplingConfig
+from workbench.data import load_task
+from workbench.errors import EngineError, PolicyError, RewardCodeError, RewardError
 from workbench.models.find import Served, check_section, policy_path, served
 from workbench.policies.client import ModelWorker
 from workbench.policies.load import load_policy
+from workbench.policies.monte_carlo import step_values
+from workbench.policies.sampler import sample_group
 from workbench.policies.served import check_connection
 from workbench.rewards import RewardConfig
 from workbench.schema import Example
@@ -125,25 +131,24 @@ def test_a_group_is_sampled_over_the_tinker_protocol(tmp_path, tiny, protocol):
 def test_what_a_server_cannot_give_is_said(tiny):
     with serving(tiny) as server:
         name = f"{server.url}#{MODEL}@tiny"
-        policy = load_policy(name)
+        policy, pattern = load_policy(name), wb.StepPattern(r"(?m)^.+$", kind="is")
         group = wb.sample_group(policy, wb.load_task("chain-arithmetic")[0], num_generations=2)
-        with pytest.raises(PolicyError, match="name 'tiny' itself"):
-            wb.with_reference(policy, group)
         reward = RewardConfig(name="answer_correctness", kind="outcome")
-        with pytest.raises(PolicyError, match="name 'tiny' itself"):
-            wb.step_values(policy, group, wb.StepPattern(r"(?m)^.+$", kind="is"), reward, k=2)
-        with pytest.raises(PolicyError, match="plays no episodes"):
-            wb.sample_group(policy, wb.load_task("calculator")[0], environment="calculator")
-        with pytest.raises(PolicyError, match="'float16'"):
-            load_policy(name, dtype="float16")
-        with pytest.raises(PolicyError, match=r"policy.path: .* engine.kind tinker"):
-            check_section(PolicySection(path=name))
-        with pytest.raises(EngineError, match="serves no 'other'; it has served-tiny"):
-            load_policy(f"{server.url}#other@tiny")
+        row = wb.load_task("calculator")[0]
+        for error, said, call in (
+            (PolicyError, "name 'tiny' itself", partial(wb.with_reference, policy, group)),
+            (PolicyError, "name 'tiny' itself", partial(wb.step_values, policy, group, pattern, reward, k=2)),
+            (PolicyError, "plays no episodes", partial(wb.sample_group, policy, row, environment="calculator")),
+            (PolicyError, "'float16'", partial(load_policy, name, dtype="float16")),
+            (PolicyError, r"policy.path: .* engine.kind tinker", partial(check_section, PolicySection(path=name))),
+            (EngineError, "serves no 'other'", partial(load_policy, f"{server.url}#other@tiny")),
+        ):
+            with pytest.raises(error, match=said):
+                call()
         server.key = "secret"
         with pytest.raises(EngineError, match="VLLM_API_KEY"):
             load_policy(name)
-    with pytest.raises(EngineError, match="start the server first"):
+    with pytest.raises(EngineError, match="start the server"):
         load_policy(name)
 
 
@@ -201,3 +206,103 @@ def test_a_connection_is_tested_by_the_server_s_own_answer(tiny, protocol, monke
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     with pytest.raises(EngineError, match="TINKER_API_KEY is not set"):
         check_connection(EngineSection(kind="tinker"), "tiny")
+
+
+# ── the model worker ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+EXAMPLE = Example("Start with 2, add 3, add 4.\n", {"answer": "9"})
+SAMPLING = SamplingConfig(num_generations=3, max_completion_length=40)
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = ModelWorker()
+    yield worker
+    worker.close()
+
+
+def test_the_client_imports_no_torch():
+    code = "import sys, workbench.policies.client; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_it_samples_what_the_sampler_samples_and_tells_how_far_it_is(worker, tiny):
+    events = []
+    group = worker.sample("tiny", EXAMPLE, SAMPLING, seed=3, on_event=events.append)
+    direct = sample_group(tiny, EXAMPLE, num_generations=3, max_completion_length=40, seed=3)
+    assert [rollout.token_ids for rollout in group.rollouts] == [rollout.token_ids for rollout in direct.rollouts]
+    assert group.columns == {"answer": "9"}
+    assert group.sampling["seed"] == 3
+    assert any(event.get("loading") == "tiny" for event in events)
+    growing = [event for event in events if "texts" in event]
+    assert growing
+    for event in growing:  # what was shown while sampling is how the rollouts begin
+        assert len(event["texts"]) == len(event["finished"]) == 3
+        shown = zip(group.rollouts, event["texts"], strict=True)
+        assert all(rollout.text.startswith(text) for rollout, text in shown)
+    status = worker.warm("tiny")
+    assert (status.state, status.policy, status.parameters > 100_000, status.device != "") == (
+        "ready",
+        "tiny",
+        True,
+        True,
+    )
+    heard = []
+    assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=heard.append, cancelled=lambda: bool(heard)) is None
+
+
+def test_who_waits_is_told_for_what(worker):
+    at_work, heard, said = threading.Event(), threading.Event(), []
+
+    def cancelled():  # holds the turn until the second caller has heard
+        at_work.set()
+        return heard.wait(60)
+
+    def listen(event):
+        if "waiting" in event:
+            said.append(event["waiting"])
+            heard.set()
+
+    worker.warm("tiny")
+    long = SamplingConfig(num_generations=2, max_completion_length=300)
+    first = threading.Thread(target=worker.sample, args=("tiny", EXAMPLE, long), kwargs={"cancelled": cancelled})
+    first.start()
+    assert at_work.wait(60)
+    assert worker.sample("tiny", EXAMPLE, SAMPLING, on_event=listen) is not None
+    first.join()
+    assert "2 answers of up to 300 tokens" in said[0]
+
+
+def test_a_reward_model_waits_for_its_turn_and_can_be_given_up():
+    busy, heard = ModelWorker(), []
+    busy._turn.acquire()
+    with pytest.raises(RewardError, match="cancelled"):
+        busy.load(ModelConfig(path="me/judge", format="classifier"), heard.append, lambda: bool(heard))
+    assert list(heard[0]) == ["waiting"]
+    assert busy.busy == ""
+
+
+def test_it_estimates_what_this_process_does(worker, tiny):
+    pattern = load_task("chain-arithmetic").pattern
+    group = sample_group(tiny, EXAMPLE, num_generations=2, max_completion_length=112, seed=4)
+    outcome = RewardConfig(name="answer_correctness", kind="outcome")
+    heard = []
+    there = worker.step_values("tiny", group, pattern, outcome, k=2, seed=3, on_event=heard.append)
+    here = step_values(tiny, group, pattern, k=2, seed=3)
+    assert (there.values, there.errors, there.tokens) == (here.values, here.errors, here.tokens)
+    assert heard[-1]["done"] == heard[-1]["total"]
+    with pytest.raises(RewardCodeError, match="no built-in reward"):
+        worker.step_values("tiny", group, pattern, RewardConfig(name="nothing", kind="outcome"))
+    assert worker.status().state == "ready"
+    asked = iter([False, False, True])
+    assert worker.step_values("tiny", group, pattern, outcome, k=64, cancelled=lambda: next(asked, True)) is None
+
+
+def test_it_answers_with_messages_not_tracebacks(worker, tiny, tmp_path):
+    tiny.model.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"num_attention_heads": 3, "num_key_value_heads": 2}))
+    status = worker.warm(str(tmp_path))
+    assert (status.state, "Traceback" in status.message, status.message.count("\n")) == ("failed", False, 0)

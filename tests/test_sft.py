@@ -9,7 +9,7 @@ import pytest
 from tests.in_this_process import carry_out, numbers, trained, written
 from workbench.checks.metrics import find_metric
 from workbench.data import load_task
-from workbench.data.kinds import Demonstration, LabelledSteps, Pair
+from workbench.data.rows import Demonstration, LabelledSteps, Pair
 from workbench.errors import TaskError
 from workbench.policies.load import load_policy
 from workbench.runs import Run

@@ -1,14 +1,29 @@
-"""The embedded task, its teacher, and tasks read from files."""
+"""The embedded tasks and their teacher; tasks of files and of the Hub; how rows of other layouts become a task's."""
 
 import json
+import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from datasets import Dataset
 
-from workbench.data import chain_arithmetic, load_task
-from workbench.errors import TaskError
+import workbench as wb
+from tests.imported import put
+from workbench.config import TaskSection
+from workbench.data import Task, chain_arithmetic, load_rows, load_task, preview_of, read_rows, tasks
+from workbench.data.formats import recognise
+from workbench.data.read import Row
+from workbench.data.tasks import select_rows
+from workbench.errors import ConfigError, TaskError, WorkbenchError
+from workbench.rewards import score_group
 from workbench.rewards.builtin.steps import calculator_notes
+from workbench.runs.check import checked
+from workbench.schema import Group, Rollout
+from workbench.steps import StepPattern
+from workbench.training.methods import RunConfig
+from workbench.views.heatmap import credit_payload
 
 
 def test_a_chain_is_worked_as_its_prompt_says():
@@ -74,13 +89,13 @@ def test_gsm8k_comes_along_with_its_own_answers_right():
         assert all(calculator_notes("", step) in (1.0, None) for step in steps), steps
 
 
-USER = [{"role": "user", "content": "2?"}]
+ASKED = [{"role": "user", "content": "2?"}]
 
 
 @pytest.mark.parametrize(
     ("rows", "held_out", "can_check"),
     [
-        ([{"prompt": "1 + 1 =", "answer": 2}, {"prompt": USER, "answer": 4}], [(USER, "4")], True),
+        ([{"prompt": "1 + 1 =", "answer": 2}, {"prompt": ASKED, "answer": 4}], [(ASKED, "4")], True),
         ([{"prompt": "1 + 1 =", "answer": 2}], [], True),  # the only row is not measured on
         ([{"prompt": "1 + 1 =", "answer": 2}, {"prompt": "2 + 2 =", "answer": None}], [("2 + 2 =", None)], False),
         ([{"prompt": "1 + 1 =", "answer": 2}, {"prompt": "2 + 2 ="}], [("2 + 2 =", None)], False),
@@ -108,12 +123,10 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
 
-    def put(file, rows):
-        path = tmp_path / "owner" / "sums" / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    def keep(file, rows):
+        put(tmp_path / "owner" / "sums" / file, *rows)
 
-    return put
+    return keep
 
 
 def test_a_data_set_of_the_hub_is_a_task(hub):
@@ -187,3 +200,410 @@ def test_a_row_of_the_hub_without_a_prompt_is_named(hub):
     hub("train.jsonl", [{"text": "1 + 1 ="}])
     with pytest.raises(TaskError, match="hub:owner/sums training row 1: every row must be an object with a 'prompt'"):
         load_task("hub:owner/sums")[0]
+
+
+# ── columns, template, filter, limits, splits and draws ──────────────────────────────────────────────────────────────
+
+
+USER, ASSISTANT = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
+VERL = {
+    "data_source": "openai/gsm8k",
+    "prompt": [USER],
+    "ability": "math",
+    "reward_model": {"style": "rule", "ground_truth": "2"},
+    "extra_info": {"split": "train", "index": 0},
+}
+
+
+def numbered(count: int) -> list[dict[str, Any]]:
+    return [{"question": f"{n} + 1?", "answer": n + 1, "level": n % 5} for n in range(count)]
+
+
+# ── layouts ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("row", "layout", "columns"),
+    [
+        (VERL, "verl-data", {"prompt": [USER], "answer": "2"}),
+        (
+            {"instruction": "Add.", "input": "1, 1", "output": "2"},
+            "alpaca",
+            {"prompt": "Add.\n\n1, 1", "completion": "2"},
+        ),
+        ({"instruction": "Add.", "input": "", "output": "2"}, "alpaca", {"prompt": "Add.", "completion": "2"}),
+        (
+            {"conversations": [{"from": "human", "value": "1 + 1?"}, {"from": "gpt", "value": "2"}], "system": "Add."},
+            "messages",
+            {"messages": [{"role": "system", "content": "Add."}, USER, ASSISTANT]},
+        ),
+        ({"conversations": [{"from": "human", "value": "1 + 1?"}]}, "messages", {"prompt": [USER]}),
+        ({"conversations": [USER, ASSISTANT]}, "messages", {"messages": [USER, ASSISTANT]}),
+        ({"messages": [USER], "answer": "2"}, "messages", {"prompt": [USER], "answer": "2"}),
+        ({"input": "1 + 1?", "label": "2"}, "input", {"prompt": "1 + 1?"}),
+        ({"input": "1 + 1?", "output": "2", "score": 1.0}, "verl", {"prompt": "1 + 1?", "completion": "2"}),
+        (
+            {"question": "1 + 1?", "options": ["A)1", "B)2"], "rationale": "Add.", "correct": "B"},
+            "choices",
+            {"prompt": "1 + 1?\nA)1\nB)2", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1?", "options": "A) $1$ B) $2$", "Answer": "B"},
+            "choices",
+            {"prompt": "1 + 1?\nA) $1$ B) $2$", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1?", "choices": ["one", "two"], "answer": 1},
+            "choices",
+            {"prompt": "1 + 1?\nA. one\nB. two", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1?", "choices": {"text": ["one", "two"], "label": ["1", "2"]}, "answerKey": "2"},
+            "choices",
+            {"prompt": "1 + 1?\n1. one\n2. two", "answer": "2"},
+        ),
+        (
+            {"question": "1 + 1?", "options": {"A": "one", "B": "two"}, "answer": "two"},
+            "choices",
+            {"prompt": "1 + 1?\nA. one\nB. two", "answer": "B"},
+        ),
+        (
+            {"question": "1 + 1? A. one B. two", "options": ["A. one", "B. two"]},
+            "choices",
+            {"prompt": "1 + 1? A. one B. two"},
+        ),
+        ({"question": "1 + 1?", "options": [1, 2], "answer": "2"}, "", {"answer": "2"}),
+        ({"messages": [USER, ASSISTANT]}, "messages", {"messages": [USER, ASSISTANT]}),
+        ({"prompt": "a", "chosen": "b", "rejected": "c", "input": "d"}, "", {"prompt": "a"}),
+        ({"conversations": [{"from": "nobody", "value": "x"}], "prompt": "a"}, "", {"prompt": "a"}),
+    ],
+)
+def test_layouts_are_recognised(row: dict[str, Any], layout: str, columns: dict[str, Any]) -> None:
+    found = recognise(row)
+    [made] = found.task_rows("line 1", row)
+    assert found.name == layout
+    assert {column: made[column] for column in columns} == columns
+    assert {column: made[column] for column in row if column not in columns} == {
+        column: value for column, value in row.items() if column not in columns
+    }
+
+
+# ── columns and template ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_columns_are_taken_from_objects_and_lists_and_the_template_writes_the_prompt(tmp_path: Path) -> None:
+    row = {"meta": {"q": {"text": "1 + 1?"}}, "messages": [USER], "truth": [5, 2], "a.b": "dotted"}
+    task = load_task(
+        put(tmp_path / "rows.jsonl", *[row] * 2),
+        columns={"prompt": "meta.q.text", "answer": "truth.-1", "first": "messages.0.content", "dotted": "a.b"},
+        prompt_template=r"{{Q}} {meta.q.text} {truth} {meta.q.text:.3}\nAnswer:",
+    )
+    assert task[0].prompt == "{Q} 1 + 1? [5, 2] 1 +\nAnswer:"
+    assert {name: task[0].columns[name] for name in ("answer", "first", "dotted")} == {
+        "answer": "2",
+        "first": "1 + 1?",
+        "dotted": "dotted",
+    }
+    assert (task.kind, task.can_check) == ("prompts", True)  # the column 'messages' is not what is asked
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            {"columns": {"prompt": "qestion"}},
+            r"task\.columns: line 1 has no 'qestion'; did you mean 'question'\?",
+        ),
+        ({"columns": {"answer": "answer.x"}}, r"task\.columns: line 1 has no 'answer\.x'"),
+        ({"prompt_template": "{qestion}"}, r"task\.prompt_template: line 1 has no 'qestion'; did you mean 'question'"),
+        ({"filter": "levle > 1"}, r"task\.filter: no row has the column 'levle'; did you mean 'level'\?"),
+        ({"filter": "level > 9"}, r"task\.filter: none of the 20 rows of .* is left; allow more"),
+        ({"max_prompt_characters": 3}, r"task\.max_prompt_characters: none of the 20 rows"),
+        ({"held_out_rows": 20}, r"task\.held_out_rows: 20 leaves none of 20 rows to train on; lower it"),
+        ({"split": "test"}, r"rows\.jsonl is one file, which has no split 'test'; leave the split out"),
+        ({"held_out_split": "test"}, r"rows\.jsonl is one file, which has no split 'test'; leave the split out"),
+    ],
+)
+def test_what_rows_do_not_have_is_named(tmp_path: Path, how: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        load_task(put(tmp_path / "rows.jsonl", *numbered(20)), **how)
+
+
+# ── which rows ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "holds"),
+    [
+        ("level >= 3 and subject in ['algebra', 'number theory']", {"level": "3", "subject": "number theory"}, True),
+        ("level >= 3 and subject in ['algebra']", {"level": 2, "subject": "algebra"}, False),
+        ("level > 3", {"level": None}, False),
+        ("meta.level == 3", {"meta": {"level": 3.0}}, True),
+        ("ok == True", {"ok": True}, True),
+        ("name.isnull()", {"name": None}, True),
+        ("text.str.contains('12')", {"text": "x0123"}, True),
+        ("date < '2024-05'", {"date": "2023-12-01"}, True),
+        ("n not in [1, 2]", {"n": 3}, True),
+        ("level >= 3 or level < 1", {"level": 0}, True),
+    ],
+)
+def test_filters_hold_as_worked_by_hand(text: str, values: dict[str, Any], holds: bool) -> None:
+    indices, skipped = select_rows([Row("row 1", values)], TaskSection(filter=text))
+    assert (list(indices), skipped["filter"]) == (([0], 0) if holds else ([], 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("level >", "character"),
+        ("__import__('os').system('x') == 1", "cannot be called"),
+        ("name.to_csv('x')", "name.to_csv"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_refused_when_rows_are_read(text: str, named: str) -> None:
+    assert RunConfig.parse({"task": {"filter": text}}).task.filter == text  # a run of another version opens
+    with pytest.raises(TaskError, match=f"task.filter: .*{named}"):
+        select_rows([Row("row 1", {})], TaskSection(filter=text))
+    with pytest.raises(TaskError, match=r"task\.filter "):  # whose values the operator does not take
+        select_rows([Row("row 1", {"level": "Level 5"})], TaskSection(filter="level > 3"))
+
+
+def test_rows_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [*numbered(20), {"question": "long " * 50, "answer": 1, "level": 3}]
+    task = load_task(put(tmp_path / "rows.jsonl", *rows), filter="level in [3, 4]", max_prompt_characters=100)
+    # Levels 3 and 4 are two of each five of the twenty, of which the last tenth (one) is held out; the long row has 3.
+    assert (len(task), len(task.held_out), task.skipped) == (7, 1, {"filter": 12, "max_prompt_characters": 1})
+    assert [example.prompt for example in task.examples][:3] == ["3 + 1?", "4 + 1?", "8 + 1?"]
+
+
+def test_rows_are_drawn_by_a_seed_and_held_out_rows_are_no_training_rows(tmp_path: Path) -> None:
+    file = put(tmp_path / "rows.jsonl", *numbered(100))
+    task = load_task(file, rows=10, held_out_rows=20)
+    order = random.Random("rows/0").sample(range(100), 100)
+    assert [example.prompt for example in task.examples] == [f"{n} + 1?" for n in order[:10]]
+    assert [example.prompt for example in task.held_out] == [f"{n} + 1?" for n in order[80:]]
+    assert load_task(file, rows=10, held_out_rows=20).examples == task.examples
+    assert load_task(file, rows=10, held_out_rows=20, sample_seed=1).examples != task.examples
+    first = load_task(file, rows=10, held_out_rows=20, sample_seed=None)
+    assert [example.prompt for example in first.examples] == [f"{n} + 1?" for n in range(10)]
+    assert first.held_out[0].prompt == "80 + 1?"
+    assert len(load_task(file, rows=1000)) == 90  # as many as there are
+
+
+def test_splits_of_a_folder_are_trained_on_and_held_out(tmp_path: Path) -> None:
+    rows = numbered(12)
+    for split, part in (("train", rows[:6]), ("test", rows[6:9]), ("dev", rows[9:])):
+        put(tmp_path / "set" / f"{split}.jsonl", *part)
+    folder = str(tmp_path / "set")
+    task = load_task(folder)
+    assert [[row.prompt[0] for row in part] for part in (task.examples, task.held_out)] == [[*"012345"], [*"678"]]
+    other = load_task(folder, split="test", held_out_split="validation")
+    assert [len(other), len(other.held_out), other[0].prompt] == [3, 3, "6 + 1?"]
+    drawn = load_task(folder, rows=2, held_out_rows=1)
+    assert (len(drawn), len(drawn.held_out)) == (2, 1)
+
+
+def test_an_embedded_task_is_drawn_from_but_not_mapped() -> None:
+    task, whole = load_task("gsm8k", rows=5, held_out_rows=2), load_task("gsm8k")
+    assert (len(task), len(task.held_out)) == (5, 2)
+    assert list(task.examples) == [whole[i] for i in random.Random("rows/0").sample(range(1500), 5)]
+    chain = load_task("chain-arithmetic", rows=3, sample_seed=None)
+    assert chain.rows("pairs")[2] == load_task("chain-arithmetic").rows("pairs")[2]
+    with pytest.raises(TaskError, match=r"task\.columns: the embedded task 'gsm8k' has its own columns and splits"):
+        load_task("gsm8k", columns={"prompt": "question"})
+
+
+def test_rows_beyond_those_that_a_run_takes_are_used_too(tmp_path: Path) -> None:
+    task = load_task(put(tmp_path / "rows.jsonl", *numbered(3000)))
+    some = task.some("prompts", 1000, seed=0)
+    numbers = [int(example.prompt.split()[0]) for example in some]
+    assert (len(set(numbers)), numbers) == (1000, sorted(numbers))
+    assert max(numbers) > 2600  # of 2,700; the first thousand alone would be below 1,000
+    assert task.some("prompts", 1000, seed=1)[0:50] != some[0:50]
+    assert task.some("prompts", 5000, seed=0) is task.examples
+    embedded = load_task("gsm8k")
+    assert list(embedded.some("prompts", 3, seed=4)) == [embedded[i] for i in range(3)]
+
+
+def test_a_run_that_rows_do_not_fit_is_refused_by_field_and_reads_its_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = put(tmp_path / "rows.jsonl", *[{"q": f"{n} + 1?", "a": n + 1} for n in range(20)])
+    read: list[Any] = []
+    monkeypatch.setattr(tasks, "read_rows", lambda *how: read.append(how) or read_rows(*how))
+    rewards = {"rewards": [{"name": "answer_correctness", "kind": "outcome"}], "credit": {"scheme": "outcome"}}
+    task = {"name": str(file), "columns": {"prompt": "q", "answer": "a"}}
+    checked(RunConfig.parse({"task": task, "method": rewards}))
+    assert len(read) == 1
+    with pytest.raises(TaskError, match=r"^task\.columns: line 1 has no 'b'"):
+        checked(RunConfig.parse({"task": task | {"columns": {"prompt": "q", "answer": "b"}}, "method": rewards}))
+    with pytest.raises(TaskError, match=r"^task\.data_columns: line 1 has no 'good'"):
+        load_rows(TaskSection(name="gsm8k", data=str(file), data_columns={"chosen": "good"}))
+
+
+# ── the section ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_columns_may_be_written_as_text_and_come_back_from_yaml() -> None:
+    config = RunConfig.parse(
+        {"task": {"name": "gsm8k", "columns": "prompt=question, answer=reward_model.ground_truth"}}
+    )
+    assert config.task.columns == {"prompt": "question", "answer": "reward_model.ground_truth"}
+    assert RunConfig.from_yaml(config.to_yaml()) == config
+    assert config.task.reads() == ["columns"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"columns": "question"}, "task.columns: write name=value"),
+        ({"rows": 0}, "task.rows: must be at least 1"),
+    ],
+)
+def test_a_section_that_means_nothing_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        RunConfig.parse({"task": {"name": "gsm8k", **fields}})
+
+
+# ── right answers: which are compared, by which reader ───────────────────────────────────────────────────────────────
+
+
+OWN = [{"problem": f"{n} trays of 402?", "answer": str(402 * n)} for n in range(1, 13)]
+COUNTDOWN = {
+    "data_source": "countdown",
+    "prompt": [{"role": "user", "content": "Make 6 of 1, 2, 3."}],
+    "reward_model": {"style": "rule", "ground_truth": {"numbers": [1, 2, 3], "target": 6}},
+}
+
+
+def by_reward(task: Task, index: int, text: str) -> float | None:
+    """What the task's own reward gives an answer."""
+    rollout = Rollout(tuple(range(len(text))), tuple(text), finished=False)
+    group = Group(task[index].prompt, (rollout,), task[index].columns)
+    return score_group(group, StepPattern(r"\n", kind="ends"), task.rewards).scored[0].outcome
+
+
+@pytest.mark.parametrize(
+    "text", [r"so $3\cdot402=\boxed{1206}$", "The answer is 1206.", "**1206**", "Answer: 1206", "#### 1206"]
+)
+@pytest.mark.parametrize("checker", [None, "math_equality"])
+def test_own_rows_are_right_in_any_form(tmp_path: Path, text: str, checker: str | None) -> None:
+    task = wb.load_task(put(tmp_path / "own.jsonl", *OWN), checker=checker)
+    assert task.checked(text, task[2].columns) == (True, "1206")
+    assert task.checked(text.replace("1206", "1205"), task[2].columns) == (False, "1205")
+    assert by_reward(task, 2, text) == 1.0
+    assert by_reward(task, 1, text) == 0.0
+
+
+def test_which_reader_checks_can_be_chosen(tmp_path: Path) -> None:
+    path = put(tmp_path / "own.jsonl", *OWN)
+    assert wb.load_task(path, checker="gsm8k_answer").checked("**402**", {"answer": "402"}) == (False, "")
+    assert wb.load_task("chain-arithmetic", checker="gsm8k_answer").checker == "gsm8k_answer"
+    assert not wb.load_task(path).answer_is_right("I do not know.", {"answer": "402"})
+    assert wb.load_task(path).checked("I do not know.", {"answer": "402"}) == (False, "")
+    latex = wb.load_task(put(tmp_path / "latex.jsonl", *[{"prompt": "p", "answer": r"\frac{x}{2}"}] * 2))
+    assert (latex.checker, latex.rewards[0].name) == ("math_equality", "math_equality")
+    assert latex.answer_is_right(r"\boxed{x/2}", latex[0].columns)
+
+
+def test_any_of_a_list_of_golds_is_right(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "answer": [5, "five"]}] * 3
+    task = wb.load_task(put(tmp_path / "lists.jsonl", *rows))
+    assert task[0].columns["answer"] == ["5", "five"]
+    assert [by_reward(task, 0, f"Answer: {claim}") for claim in ("5.0", "Five", "6")] == [1.0, 1.0, 0.0]
+
+
+def test_an_object_is_compared_with_no_text_and_that_is_said(tmp_path: Path) -> None:
+    row = {**COUNTDOWN, "reward_model": {"ground_truth": {"cells": [1, 2, 3]}}}
+    path = put(tmp_path / "grid.jsonl", *[row] * 12)
+    policy = {"prompt": {"apply_template": "never"}, "method": {"prompts_per_step": 2}}
+    task = wb.load_task(path)
+    assert (task.can_check, task.rewards) == (False, ())
+    assert task[0].columns["answer"] == {"cells": [1, 2, 3]}
+    assert "a reward must be chosen" in preview_of(task)["said"]
+    with pytest.raises(TaskError, match=r"object.*choose a reward"):
+        checked(RunConfig.parse({"task": str(path), **policy}))
+
+
+def test_a_target_with_numbers_is_judged_by_its_equation(tmp_path: Path) -> None:
+    task = wb.load_task(put(tmp_path / "countdown.jsonl", *[COUNTDOWN] * 12))
+    assert (task.checker, task.can_check) == ("countdown_equation", True)
+    assert [reward.name for reward in task.rewards] == ["countdown_equation"]
+    assert task.answer_is_right("<answer>1 + 2 + 3</answer>", task[0].columns)
+    assert not task.answer_is_right("<answer>6</answer>", task[0].columns)
+
+
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        ({"gold_answer": "2", "model_answer": "3", "extracted_answer": "3"}, "2"),
+        ({"solution": "One more than 1.", "final_answer": ["2"], "answer_type": "Numerical"}, ["2"]),
+        ({"solution": "One more than 1, so \\boxed{2}"}, "One more than 1, so \\boxed{2}"),
+        ({"label": 2}, "2"),
+        ({"meta": {"ground_truth": 2}}, "2"),
+        ({"gold_answer": "2", "target": "3"}, None),
+        ({"extracted_answer": "3", "response": {"id": "r1"}}, None),
+    ],
+)
+def test_the_right_answer_is_told_by_the_columns_names(row: dict[str, Any], gold: Any) -> None:
+    task = wb.load_task([{"problem": "1 + 1?", **row}] * 2)
+    assert (task[0].columns.get("answer"), task.can_check) == (gold, gold is not None)
+    assert gold is None or task.answer_is_right(r"\boxed{2}", task[0].columns)
+    none = wb.load_task([{"problem": "1 + 1?", **row}] * 2, columns={"answer": ""})
+    assert (none[0].columns["answer"], none.can_check) == (None, False)
+
+
+def test_completions_labelled_false_are_no_demonstrations() -> None:
+    rows = [{"prompt": f"{n} + 1?", "completion": str(n + n % 2), "label": n % 2 == 1} for n in range(8)]
+    task = wb.load_task(rows, held_out_rows=1, sample_seed=None)
+    assert [row.prompt for row in task.rows("demonstrations")] == ["1 + 1?", "3 + 1?", "5 + 1?"]
+    assert task.skipped == {"label": 4}
+    assert "4 left out by label" in preview_of(task)["said"]
+    with pytest.raises(TaskError, match="none of the 4 rows"):
+        wb.load_task(rows[::2])
+    assert len(wb.load_task([{**row, "label": "2"} for row in rows])) == 7  # of another kind
+
+
+def test_a_row_without_an_answer_is_named_and_no_other_tasks_reward_is_taken(tmp_path: Path) -> None:
+    path = put(tmp_path / "mixed.jsonl", OWN[0], {"problem": "2?"}, *OWN)
+    with pytest.raises(WorkbenchError, match="line 2 has no 'answer'") as caught:
+        checked(RunConfig.parse({"task": str(path), "method": {"prompts_per_step": 2}}))
+    assert "start" not in str(caught.value)
+
+
+def test_worked_answers_are_offered_cut_and_whole(tmp_path: Path) -> None:
+    """What the GSM8K recipe's own correctness function compares with is the result."""
+    task = wb.load_task("gsm8k")
+
+    def correctness(prompts: Any, completions: Any, answer: Any, **columns: Any) -> list[float]:
+        claims = [text.split("<answer>")[-1].split("</answer>")[0].strip() for text in completions]
+        return [2.0 if claim == right else 0.0 for claim, right in zip(claims, answer, strict=True)]
+
+    rollout = Rollout((1,), ("<answer>72</answer>",), finished=False)
+    group = Group(task[0].prompt, (rollout,), task[0].columns)
+    assert score_group(group, StepPattern(), [correctness]).scored[0].outcome == 2.0
+    own = wb.load_task([{"question": "1 + 1?", "answer": "1 + 1 = 2\n#### 2"}] * 2)
+    assert own[0].columns == {"answer": "2", "solution": "1 + 1 = 2\n#### 2"}
+
+
+@pytest.mark.parametrize("rows", [OWN, Dataset.from_list(OWN)])
+def test_rows_in_memory_are_a_task(rows: Any) -> None:
+    task = wb.load_task(rows, columns={"prompt": "problem"}, held_out_rows=2, sample_seed=None)
+    assert (len(task), len(task.held_out), task[0].prompt) == (10, 2, "1 trays of 402?")
+    with pytest.raises(TaskError, match="row 2"):
+        wb.load_task([{"prompt": "a"}, {"promt": "b"}])
+
+
+def test_what_was_extracted_stands_beside_the_score() -> None:
+    texts = ("so \\boxed{5}", "no idea")
+    rollouts = tuple(Rollout((1,), (text,), finished=False) for text in texts)
+    scored = score_group(Group("p", rollouts, {"answer": "5"}), StepPattern(), ["answer_correctness"])
+    credit = wb.credit_group(scored, scheme="outcome")
+    assert [row["extracted_answers"] for row in credit.to_json()["rollouts"]] == [
+        {"answer_correctness": "5"},
+        {"answer_correctness": ""},
+    ]
+    assert [rollout["extracted"] for rollout in credit_payload(credit)["rollouts"]] == [
+        "answer read: 5",
+        "no answer found",
+    ]

@@ -31,8 +31,7 @@ from workbench.ui.handlers.session import Services
 from workbench.views import log as run_log
 from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
 from workbench.views.estimate import Pace, estimate, measured_pace
-from workbench.views.export import chart_csv
-from workbench.views.log import open_log
+from workbench.views.log import kept
 from workbench.views.panels import is_drawn
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,15 +93,15 @@ def test_a_damaged_row_of_metrics_hides_neither_its_run_nor_another(tmp_path):
 
 def test_rows_are_parsed_once_and_a_resume_starts_over(tmp_path):
     run = store(tmp_path, "a", [{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.9}], state="stopped")
-    with open_log(run) as known:
+    with kept(run) as known:
         read = known.cursor
         assert list(known.columns["reward"][1]) == [0.1, 0.9]
-    with open_log(open_run("a", tmp_path)) as same:
+    with kept(open_run("a", tmp_path)) as same:
         assert same is known
         assert same.cursor == read
     run.dir.append_metrics(resumed(1))
     run.dir.append_metrics({"step": 2, "reward": 0.2})
-    with open_log(run) as again:
+    with kept(run) as again:
         assert list(again.columns["reward"][1]) == [0.1, 0.2], "the superseded step is gone"
         assert again.rows == 2
     assert runs.table(tmp_path)["runs"][0]["reward"] == 0.2
@@ -113,7 +112,7 @@ def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkey
     store(tmp_path, "b", [{"step": 1, "reward": 0.25}])
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
     looked = []
-    monkeypatch.setattr(run_log, "open_log", lambda run: looked.append(run.name) or open_log(run))
+    monkeypatch.setattr(run_log, "kept", lambda run: looked.append(run.name) or kept(run))
     assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
     assert looked == []
     with (tmp_path / "runs" / "a" / "metrics.jsonl").open("a") as log:
@@ -128,15 +127,19 @@ def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkey
 def test_mean_and_band_by_hand():
     found = band([([1, 2, 3], [0.0, 1.0, 4.0]), ([1, 2], [1.0, 3.0]), ([2], [5.0])])
     # step 1: 0, 1; step 2: 1, 3, 5; step 3: 4 alone
-    assert found.index.tolist() == [1, 2, 3]
-    assert found.to_dict("list") == {"mean": [0.5, 3.0, 4.0], "low": [0.0, 1.0, 4.0], "high": [1.0, 5.0, 4.0]}
+    assert found.steps.tolist() == [1, 2, 3]
+    assert found.mean.tolist() == [0.5, 3.0, 4.0]
+    assert found.low.tolist() == [0.0, 1.0, 4.0]
+    assert found.high.tolist() == [1.0, 5.0, 4.0]
 
 
 def test_long_runs_are_drawn_in_bins_of_equally_many_steps():
     found = band([(range(1, 9), [1, 1, 2, 4, 0, 2, 5, 9]), ([4, 8], [7, 8])], points=4)
     # bins 1-2, 3-4, 5-6, 7-8; a run's value in a bin is the mean of its rows there
-    assert found.index.tolist() == [2, 4, 6, 8]
-    assert found.to_dict("list") == {"mean": [1, 5, 1, 7.5], "low": [1, 3, 1, 7], "high": [1, 7, 1, 8]}
+    assert found.steps.tolist() == [2, 4, 6, 8]
+    assert found.mean.tolist() == [1, 5, 1, 7.5]
+    assert found.low.tolist() == [1, 3, 1, 7]
+    assert found.high.tolist() == [1, 7, 1, 8]
 
 
 def test_a_payload_of_ten_thousand_steps_is_small_and_keeps_peaks():
@@ -150,7 +153,7 @@ def test_a_payload_of_ten_thousand_steps_is_small_and_keeps_peaks():
     assert len(decoded(trace["x"])) == len(decoded(trace["y"])) <= 1_000
     assert decoded(trace["y"])[0] == np.float32(0.123456789)
     assert {5.0, -5.0} < set(decoded(trace["y"]))
-    assert len(chart_csv(chart).splitlines()) == 10_001
+    assert len(chart.columns()[0][1]) == 10_000  # what a file holds
 
 
 def test_seeds_are_a_mean_with_a_band_and_one_switched_off_leaves_the_others_as_they_are():

@@ -227,8 +227,7 @@ def test_labels_are_written_in_each_format_without_compiling_the_pattern_here(
         {"prompt": "p", "completions": ["c;", "d;"], "labels": [True, False]},
     ]
     assert [row["labels"] for row in rows("trl", "soft")] == [[0.25, 1.0], [0.5, 0.0]]
-    assert rows("math-shepherd", "soft")[0]["label"] == "p a; -\nb; +"
-    assert rows("math-shepherd")[1]["label"] == "p c; +\nd; -"
+    assert [row["label"] for row in rows("processbench", "soft")] == [0, 0]
     assert [row["label"] for row in rows("processbench")] == [-1, 1]
     assert "text" not in file("trl", key="another")
     with pytest.raises(ValidationError):

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tests import reward_models
+from tests.forward import picked_logprobs
 from tests.stored_runs import config_of, store
-from tests.test_pairs import SUMS, completion_logprobs, configuration, numbers, written
+from tests.test_pairs import SUMS, configuration, numbers, written
 from tests.watched import before_and_now
 from workbench.errors import RunError
 from workbench.process.train import Recorder
@@ -105,12 +106,12 @@ def test_invariant_implicit_rewards_of_tokens_add_up_to_the_logged_margin(
     for side in now.texts:
         ids = row[f"{side.name}_ids"]
         assert list(side.rollout.token_ids) == ids
-        policy = completion_logprobs(trainer.model, row["prompt_ids"], ids)
+        policy = picked_logprobs(trainer.model, row["prompt_ids"], ids)
         if lora is None:
-            of_reference = completion_logprobs(reference, row["prompt_ids"], ids)
+            of_reference = picked_logprobs(reference, row["prompt_ids"], ids)
         else:
             with reference.disable_adapter():
-                of_reference = completion_logprobs(reference, row["prompt_ids"], ids)
+                of_reference = picked_logprobs(reference, row["prompt_ids"], ids)
         expected = (trainer.beta * (policy - of_reference)).tolist()
         assert side.values["implicit_reward"] == pytest.approx(expected, abs=TOKENS_OFF)
         assert side.rollout.text.startswith("Step 1: 7 + 5 = ")
@@ -123,7 +124,7 @@ def test_a_demonstration_has_each_tokens_surprisal(tmp_path: Path, demonstration
     first = tokens["labels"].index(next(label for label in tokens["labels"] if label != -100))
     prompt, ids = tokens["input_ids"][:first], tokens["input_ids"][first:]
     (shown,) = only(run, 2).texts
-    expected = (-completion_logprobs(trainer.model, prompt, ids)).tolist()
+    expected = (-picked_logprobs(trainer.model, prompt, ids)).tolist()
     assert shown.values["surprisal"] == pytest.approx(expected, abs=TOKENS_OFF)
     assert shown.numbers["−log p"] == pytest.approx(sum(expected), abs=1e-4)
     assert [step.matched for step in shown.scored.steps] == [True]

@@ -6,8 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from workbench.data.calculator import HIGHEST, call_text, draw_chain
-from workbench.data.chain_arithmetic import SYMBOL, Chain, apply, is_held_out
+from workbench.data.chain_arithmetic import HIGHEST, SYMBOL, Chain, apply, call_text, draw_large_chain, is_held_out
 from workbench.rewards.environments import Calculator
 
 
@@ -81,5 +80,5 @@ def lessons(
     """The noisy teacher's endless episodes, each with its prompt in front; never a held-out problem."""
     rng = random.Random(f"calculator/teacher/{seed}")
     while True:
-        if not is_held_out(drawn := draw_chain(rng, operations)):
+        if not is_held_out(drawn := draw_large_chain(rng, operations)):
             yield [(drawn.prompt(), False), *noisy_episode(drawn, rng, slips)]

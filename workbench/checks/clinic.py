@@ -35,7 +35,7 @@ from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_
 from workbench.rewards.protocol import Batch
 from workbench.rewards.reward import Models
 from workbench.rewards.source import functions_in
-from workbench.schema import EXTRACTED, Group, Rollout, differ, say_count
+from workbench.schema import EXTRACTED, Group, Rollout, counted, differ
 from workbench.steps import PRESETS
 
 FAMILIES = ("format", "extraction", "numbers", "template", "environment", "steps", "output")
@@ -224,11 +224,11 @@ class ClinicReport:
         """Return what was found, in one sentence."""
         amiss = sum(finding.level != "ok" for finding in self.together)
         said = [
-            f"{report.name} gets {say_count(count, 'thing')} wrong"
+            f"{report.name} gets {counted(count, 'thing')} wrong"
             for report in self.rewards
             if (count := sum(finding.level != "ok" for finding in report.findings))
         ]
-        said += [f"{say_count(amiss, 'thing')} amiss with all together"] if amiss else []
+        said += [f"{counted(amiss, 'thing')} amiss with all together"] if amiss else []
         untried = [r.name for r in self.rewards if any((f.name, f.level) == ("not tried", "ok") for f in r.findings)]
         if not said and len(untried) < len(self.rewards):
             said = [f"{', '.join(r.name for r in self.rewards if r.name not in untried)}: no fault found"]
@@ -277,7 +277,7 @@ def check_rewards(
     for patient in patients:
         if cancelled():
             break
-        on_progress(f"{patient.reward.name}, {len(examined) + 1} of {say_count(len(patients), 'reward')}")
+        on_progress(f"{patient.reward.name}, {len(examined) + 1} of {counted(len(patients), 'reward')}")
         patient.examine()
         examined.append(patient)
     together, form = _compose(examined) if len(examined) > 1 else ([], None)

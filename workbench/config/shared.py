@@ -80,7 +80,7 @@ class MethodSection(Section):
     """Base of a training method's settings. The properties have answers that suit a method without rollouts."""
 
     kind: ClassVar[str | None] = None
-    """The kind of stored rows that it trains on (``data.kinds``); None for one that samples what it trains on."""
+    """The kind of stored rows that it trains on (``data.rows``); None for one that samples what it trains on."""
     trl_config: ClassVar[str] = "TrainingArguments"
     """The configuration of its trainer, in TRL or transformers."""
     usual_learning_rate: ClassVar[float] = 5e-5

@@ -1,4 +1,5 @@
-"""The embedded task: a chain of small sums, "Start with 7, add 5, multiply by 2, subtract 4.".
+"""The problems of the embedded tasks: chains of small sums, "Start with 7, add 5, multiply by 2, subtract 4.", and
+chains of large ones that are worked with a calculator.
 
 An answer works the chain one operation a step and closes with the result::
 
@@ -13,6 +14,15 @@ problem for ever. One problem in ten, chosen by a hash of its text, is held out:
 nor a training run ever shows it.
 
 Its *noisy teacher* errs as ``noisy_results`` does; ``assets/tiny/teacher.py`` adds slips of format.
+
+With a calculator (``environments.Calculator``) numbers have three digits and values stay between 0 and 99,999. A turn
+is a line: it calls the calculator, which answers with the result in a line that begins with ``=``, or it answers::
+
+    call: 374*28
+    = 10472
+    Answer: 10472
+
+The noisy teacher of such episodes is in ``assets/tiny_tools``.
 """
 
 from __future__ import annotations
@@ -21,7 +31,7 @@ import random
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -157,3 +167,39 @@ def reference_of(columns: Mapping[str, Any], prompt: str) -> str | None:
     named = {symbol: name for name, symbol in SYMBOL.items()}
     chain = Chain(columns["start"], tuple((named[symbol], int(operand)) for symbol, operand in columns["operations"]))
     return render(chain, chain.values, "tags" if prompt.rstrip().endswith("Use tags.") else "steps")
+
+
+# --- with a calculator -----------------------------------------------------------------------------------------------
+
+HIGHEST = 99_999
+LARGE = {"add": range(100, 1000), "subtract": range(100, 1000), "multiply by": range(12, 100)}
+
+
+def draw_large_chain(rng: random.Random, operations: Sequence[int] = range(2, 4)) -> Chain:
+    """Draw a chain whose number of operations is one of ``operations``, uniformly, and whose values fit 0 to 99,999."""
+    start = value = rng.randint(100, 999)
+    steps: list[tuple[str, int]] = []
+    for _ in range(rng.choice(operations)):
+        name = rng.choice([name for name in SYMBOL if 0 <= apply(name, value, LARGE[name][0]) <= HIGHEST])
+        while not 0 <= apply(name, value, operand := rng.choice(LARGE[name])) <= HIGHEST:
+            pass
+        steps.append((name, operand))
+        value = apply(name, value, operand)
+    return Chain(start, tuple(steps))
+
+
+large_chain = partial(chain, task="calculator", draw=draw_large_chain)
+"""Problem number ``index`` of a split: the same arguments give the same problem on every machine."""
+
+
+def large_example(index: int, *, seed: int = 0, held_out: bool = False) -> Example:
+    """Problem number ``index`` as a prompt with its columns: the right answer, and the calls that lead to it."""
+    problem = large_chain(index, seed=seed, held_out=held_out)
+    before = [problem.start, *problem.values]
+    calls = [call_text(value, *operation) for value, operation in zip(before, problem.operations, strict=False)]
+    return Example(prompt=problem.prompt(), columns={"answer": str(problem.answer), "calls": calls})
+
+
+def call_text(value: int, operation: str, operand: int) -> str:
+    """Return an operation as the calculator is asked it: ``374*28``."""
+    return f"{value}{SYMBOL[operation]}{operand}"

@@ -80,28 +80,23 @@ _ROLES = {
 _CALL = "function_call"
 
 
-def sharegpt_messages(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """ShareGPT's ``conversations`` of ``from`` and ``value`` (and ``system``) as messages; None where there are none.
-
-    Raises nothing: a speaker that is not known makes it no such conversation.
-    """
-    turns = values.get("conversations")
-    if is_conversation(turns):  # some files have messages under this name
-        return with_system([{"role": turn["role"], "content": turn["content"]} for turn in turns], values)
-    if not isinstance(turns, list) or not turns:
-        return None
-    messages: list[dict[str, Any]] = []
-    for turn in turns:
-        speaker, said = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
-        if not isinstance(said, str) or speaker not in (*_ROLES, _CALL):
+def conversation_turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return a row's ``messages``, or ShareGPT's ``conversations`` of ``from`` and ``value`` as messages, behind what
+    it says under ``system``; None where there are none, or a speaker is not known."""
+    messages, turns = values.get("messages"), values.get("conversations")
+    if is_conversation(turns) and not is_messages(messages):  # some files have messages under this name
+        messages = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
+    if not is_messages(messages):
+        listed = turns if isinstance(turns, list) else ()
+        pairs = [(turn.get("from"), turn.get("value")) if isinstance(turn, dict) else ("", "") for turn in listed]
+        if not pairs or not all(isinstance(said, str) and speaker in (*_ROLES, _CALL) for speaker, said in pairs):
             return None
-        call = {"role": ASSISTANT, "content": "", "tool_calls": [said]}
-        messages.append(call if speaker == _CALL else {"role": _ROLES[speaker], "content": said})
-    return with_system(messages, values)
-
-
-def with_system(messages: list[dict[str, Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Put what a row says under ``system``, if anything, before messages that have none."""
+        messages = [
+            {"role": ASSISTANT, "content": "", "tool_calls": [said]}
+            if speaker == _CALL
+            else {"role": _ROLES[str(speaker)], "content": said}
+            for speaker, said in pairs
+        ]
     system = values.get("system")
     if isinstance(system, str) and system and messages[0]["role"] != "system":
         return [{"role": "system", "content": system}, *messages]

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.data.chain_arithmetic import SYMBOL, Chain, labelled_answer, noisy_results
-from workbench.data.kinds import PROMPTS, kind_of
 from workbench.data.read import SHIPPED, read_rows
-from workbench.data.records import Record
 from workbench.data.rollouts import Builder, Facts, UntokenizedGroup, load_groups
+from workbench.data.rows import PROMPTS, Record, kind_of
 from workbench.data.tasks import Task, count_training_rows, load_task
 from workbench.data.tokens import load_tokeniser
 from workbench.errors import TaskError

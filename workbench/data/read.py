@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from workbench.assets import GSM8K
-from workbench.errors import TaskError, cut, did_you_mean, quote
+from workbench.errors import TaskError, cut, did_you_mean, shown
 from workbench.places import hub_problem, local_path
 
 T = TypeVar("T")
@@ -76,6 +76,16 @@ class Lazy(Sequence[T]):
         if not -self._count <= index < self._count:
             raise IndexError(f"item {index} of {self._count}; indices run from 0 to {self._count - 1}")
         return self._make(index % self._count)
+
+
+def is_of_a_run(file: Path) -> bool:
+    """Return whether it is the rollouts that a run of this workbench stored."""
+    import pyarrow.parquet as pq
+
+    try:
+        return b"groups" in (pq.read_schema(file).metadata or {})
+    except (OSError, ValueError):  # no file, or no Parquet
+        return False
 
 
 def resolve(path: str | Path) -> Path:
@@ -136,7 +146,7 @@ def row_of(source: str, where: str, values: Any) -> Row:
     seen: set[str] = set()
     try:
         if not isinstance(values, dict):
-            found = quote(values, 60)
+            found = shown(values, 60)
             raise ValueError(f"every row must be an object with named columns; found {found}")
         plain = {_mended(name, seen): _plain(name, value, seen, 1) for name, value in values.items()}
     except ValueError as error:
@@ -453,7 +463,7 @@ def parts_of(name: str) -> tuple[str, str | None, str | None]:
     match = _NAME.fullmatch(name.removeprefix(HUB))
     if match is None or ".." in name:
         raise TaskError(
-            f"{quote(name)} names no data set of the Hub; the form is hub:OWNER/NAME, hub:OWNER/NAME/CONFIG, and "
+            f"{shown(name)} names no data set of the Hub; the form is hub:OWNER/NAME, hub:OWNER/NAME/CONFIG, and "
             "@REVISION behind either"
         )
     return match["repository"], match["config"], match["revision"]

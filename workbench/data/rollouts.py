@@ -13,19 +13,19 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.data.conversations import plain_pieces, templated_pieces
-from workbench.data.engines import with_rewards
-from workbench.data.formats import FORMATS, Format, detect
-from workbench.data.kinds import columns_of
-from workbench.data.read import EVERY, MAX_BYTES, NAN, Lazy, Row, resolve, rows_and_faults
-from workbench.data.records import Record
+from workbench.data.formats import FORMATS, ROLLOUTS, Format, recognise
+from workbench.data.logs import with_rewards
+from workbench.data.read import EVERY, MAX_BYTES, NAN, Lazy, Row, is_of_a_run, resolve, rows_and_faults
+from workbench.data.rows import Record, columns_of
 from workbench.data.tokens import WORDS, WRITTEN_END, Tokeniser, Words, load_tokeniser
 from workbench.errors import PatternError, TaskError, cut
-from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn, runs_of_policy, say_count
+from workbench.schema import ASSISTANT, Group, Prompt, Rollout, Turn, counted, sampled_runs
 from workbench.steps import PRESETS, split_steps
 
 OWN = frozenset(
@@ -189,16 +189,6 @@ def _packed(count: int, make: Callable[[int], Group]) -> Sequence[Group]:
     return Lazy(count, group)
 
 
-def is_of_a_run(file: Path) -> bool:
-    """Return whether it is the rollouts that a run of this workbench stored."""
-    import pyarrow.parquet as pq
-
-    try:
-        return b"groups" in (pq.read_schema(file).metadata or {})
-    except (OSError, ValueError):  # no file, or no Parquet
-        return False
-
-
 # --- rows → groups without tokens ------------------------------------------------------------------------------------
 
 
@@ -215,8 +205,8 @@ def read_drafts(
     ``columns`` are made of others before a row is read: ``{"prompt": "meta.question"}``. Raises TaskError, naming the
     file and the row, for rows that do not have the format, or counts them in a note where they are to be skipped.
     """
-    if format is not None and format not in FORMATS:
-        raise TaskError(f"format {format!r} is unknown; choose one of {', '.join(FORMATS)}")
+    if format is not None and format not in ROLLOUTS:
+        raise TaskError(f"format {format!r} is unknown; choose one of {', '.join(ROLLOUTS)}")
     columns = columns or {}
     if format is None and "prompt" in columns and columns.keys() & {"completion", "token_ids"}:
         format = "plain"  # which is what was said
@@ -237,7 +227,7 @@ def read_drafts(
             where = f"{file} {row.where}"
             values = {**row.values, **columns_of(where, row.values, columns, "columns")}
             if layout is None:
-                layout = detect(where, values)
+                layout = recognise(values)
             read = layout.records(where, values)
         except TaskError as error:
             if not skip_bad_rows:
@@ -249,7 +239,7 @@ def read_drafts(
         records += read
     if layout is None or not records:
         why = f"; {bad[0]}" if bad else f" ({cut(', '.join(silent), 100)}); give some that were answered"
-        raise TaskError(f"{file} has {say_count(total, 'row')} and no completion in any{why}")
+        raise TaskError(f"{file} has {counted(total, 'row')} and no completion in any{why}")
     records, preset, notes = _joined(records, layout)
     notes += left_out
     rewards: Sequence[str] = ()
@@ -267,7 +257,7 @@ def read_drafts(
         *((times, "completion", note) for note, times in of_some.items()),
         *((times, "row", note) for note, times in changed.items()),
     ]
-    notes += [f"{say_count(count, noun)} {note}" for count, noun, note in counts if count]
+    notes += [f"{counted(count, noun)} {note}" for count, noun, note in counts if count]
     grouped: dict[str, list[Record]] = {}
     for record in records:
         asked = json.dumps([record.prompt, record.prompt_ids], sort_keys=True)
@@ -301,20 +291,18 @@ def _joined(records: list[Record], layout: Format) -> tuple[list[Record], str | 
     joined = [
         record if record.steps is None else replace(record, completion=chosen.join(record.steps)) for record in records
     ]
-    lost = sum(not _finds_again(record, preset) for record in joined)
-    missed = f"in {say_count(lost, 'completion')} the preset {preset!r} does not find exactly the file's steps"
+    lost = sum(
+        not _finds_again(record.completion or "", record.steps, preset) for record in joined if record.steps is not None
+    )
+    missed = f"in {counted(lost, 'completion')} the preset {preset!r} does not find exactly the file's steps"
     return joined, preset, [missed] if lost else []
 
 
-def _finds_again(record: Record, preset: str) -> bool:
-    if record.steps is None or record.completion is None:
-        return True
-    text = record.completion
-    try:
-        spans = split_steps(text, PRESETS[preset].pattern)
-    except PatternError:
-        return False
-    return [text[step.start : step.end].strip() for step in spans] == [s.strip() for s in record.steps if s.strip()]
+def _finds_again(text: str, steps: Sequence[str], preset: str) -> bool:
+    with suppress(PatternError):
+        found = [text[step.start : step.end].strip() for step in split_steps(text, PRESETS[preset].pattern)]
+        return found == [step.strip() for step in steps if step.strip()]
+    return False
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
@@ -368,14 +356,14 @@ class Builder:
     def facts(self, groups: int = 0) -> Facts:
         """Return what is known of the drafts that are built, of so many ``groups``."""
         name = self._tokeniser.name
-        tokens = say_count(self._counts["token"], "token")
+        tokens = counted(self._counts["token"], "token")
         notes = [
-            f"{say_count(self._counts[what], noun)} {text.format(name=name, tokens=tokens)}"
+            f"{counted(self._counts[what], noun)} {text.format(name=name, tokens=tokens)}"
             for what, (noun, text) in _SAID.items()
             if self._counts[what]
         ]
         if (built := self._counts["group"]) < groups:
-            notes = [f"of the {say_count(built, 'group')} looked at, {note}" for note in notes]
+            notes = [f"of the {counted(built, 'group')} looked at, {note}" for note in notes]
         if self._tokeniser.name == WORDS and not self._kept:
             notes.append(AS_WORDS)
         return replace(
@@ -505,7 +493,7 @@ class Builder:
 
     def _length(self, ids: Sequence[int], mask: Sequence[int] | None = None) -> int:
         """Return how many of the ids are the completion: without padding, and what follows its last turn's end."""
-        first, last = (list(runs_of_policy(mask or (1,) * len(ids))) or [(0, len(ids) - 1)])[-1]
+        first, last = (list(sampled_runs(mask or (1,) * len(ids))) or [(0, len(ids) - 1)])[-1]
         ends, pad = self._tokeniser.end_ids, self._tokeniser.pad
         count = next((i + 1 for i in range(first, last) if ids[i] in ends), len(ids))
         while count > 1 and (ids[count - 1] == pad or (count > last + 1 and ids[count - 1] in ends)):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -20,10 +21,12 @@ from typing import Any
 
 from workbench.assets import GSM8K
 from workbench.config import PromptSection, TaskSection
-from workbench.config.task import DRAWN, joined
-from workbench.data import calculator, chain_arithmetic
-from workbench.data.formats import recognise, stepwise_rows
-from workbench.data.kinds import (
+from workbench.config.task import DRAWN, joined, parse_filter
+from workbench.data import chain_arithmetic
+from workbench.data.conversations import is_conversation
+from workbench.data.formats import COLUMNS, LOOKED_AT, recognise
+from workbench.data.read import HUB, Lazy, Row, find_held_out, hub_rows, read_rows, row_of
+from workbench.data.rows import (
     MISSING,
     PROMPTS,
     READERS,
@@ -32,21 +35,19 @@ from workbench.data.kinds import (
     LabelledSteps,
     Pair,
     columns_of,
-    draw_rows,
-    fill_template,
     guess,
     kind_of,
+    no_column,
     prompt_of,
-    select_rows,
     value_at,
+    words_of,
 )
-from workbench.data.read import HUB, Lazy, Row, find_held_out, hub_rows, read_rows, row_of
-from workbench.errors import TaskError, did_you_mean, quote
+from workbench.errors import TaskError, cut, did_you_mean, shown
 from workbench.places import SHIPPED_ONLY, local_path
 from workbench.rewards import RewardConfig
 from workbench.rewards.answers import golds_of, read_number
 from workbench.rewards.builtin import BUILTINS
-from workbench.schema import EXTRACTED, Example, say_count
+from workbench.schema import EXTRACTED, Example, counted
 from workbench.steps import PRESETS, StepPattern
 
 
@@ -58,7 +59,7 @@ class Task:
     ``checker`` names the built-in outcome reward that compares with it. ``environment`` is the built-in one that
     answers its turns and ``policy`` the embedded one that was taught it, where there is one. ``kind`` is what its rows
     are; ``data`` holds the training rows of every kind it can give beside prompts, ``held_out_data`` the held-out
-    ones. Of a data file, ``layout`` is the one that was recognised (``formats.recognise``), with the column found to be
+    ones. Of a data file, ``layout`` is the format that was recognised (``data.formats``), with the column found to be
     the right answer, and ``skipped`` how many rows were left out, by the reason.
     """
 
@@ -185,8 +186,8 @@ def _calculator() -> Task:
     """Sums for a calculator, a call a line: by default a step is a turn."""
     return Task(
         name="calculator",
-        examples=Lazy(100_000, calculator.example),
-        held_out=Lazy(1_000, lambda i: calculator.example(i, held_out=True)),
+        examples=Lazy(100_000, chain_arithmetic.large_example),
+        held_out=Lazy(1_000, lambda i: chain_arithmetic.large_example(i, held_out=True)),
         pattern=StepPattern("", kind="turns"),
         rewards=(
             RewardConfig(name="call_needed", kind="step"),
@@ -282,33 +283,27 @@ def load_task(task: str | Path | TaskSection | Iterable[Mapping[str, Any]], **ho
         given = [row_of("rows", f"row {number}", row) for number, row in enumerate(task, 1)]
         if fault := next((row.fault for row in given if row.fault), None):
             raise TaskError(fault)
-        return _task(section.name, _expanded(given), [], section, section.name, lazy=False)
+        return _task(section.name, given, (), section, section.name)
     section = task if isinstance(task, TaskSection) else TaskSection.parse({"name": str(task), **how})
     name = section.name
     if name in TASKS:
         return _embedded(TASKS[name](), section)
     if os.environ.get(SHIPPED_ONLY):
         raise TaskError(
-            f"{quote(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
+            f"{shown(name)} does not come along, and no other data is read here; take one of {', '.join(TASKS)}"
         )
     if name.startswith(HUB):
-        splits = [rows or () for rows in hub_rows(name, section.split, section.held_out_split)]
-        if any(stepwise_rows(row.where, row.values) != [row.values] for row in splits[0][:1]):
-            splits = [_expanded(rows) for rows in splits]  # read now, as each of them becomes several
-        return _task(name, splits[0], splits[1], section, name, lazy=True)
-    path, kept = local_path(name), _KEPT.get({})
+        train, held_out = hub_rows(name, section.split, section.held_out_split)
+        return _task(name, train, held_out or (), section, name, lazy=True)
+    path, kept, key = local_path(name), _KEPT.get({}), section.model_dump_json()
     if path is None:
         raise TaskError(
-            f"no task or file called {quote(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
+            f"no task or file called {shown(name)}{did_you_mean(name, TASKS)}; tasks are {', '.join(TASKS)}, or give a "
             f"data file's path, or {HUB}OWNER/NAME for a data set of the Hub"
         )
-    key = section.model_dump_json()
-    if key in kept:
-        return kept[key]
-    train = _expanded(read_rows(path, section.split))
-    held_out = section.held_out_split or find_held_out(path, section.split)
-    measured = [] if held_out is None else _expanded(read_rows(path, held_out))
-    kept[key] = _task(str(path), train, measured, section, path.name, lazy=False)
+    if key not in kept:
+        train, split = read_rows(path, section.split), section.held_out_split or find_held_out(path, section.split)
+        kept[key] = _task(str(path), train, () if split is None else read_rows(path, split), section, path.name)
     return kept[key]
 
 
@@ -390,13 +385,21 @@ class Rows:
         return READERS[kind](row.where, row.values)
 
 
-def _expanded(rows: Sequence[Row]) -> list[Row]:
-    return [Row(row.where, values) for row in rows for values in stepwise_rows(row.where, row.values)]
-
+# --- rows as a section has them --------------------------------------------------------------------------------------
 
 _INSTEAD = {"prompt", "completion", "chosen", "rejected"}
-_LOOKED_AT = 64
-"""Rows of a file by which its columns are told."""
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+
+
+def task_rows(rows: Sequence[Row], lazy: bool = False) -> Sequence[Row]:
+    """Return rows with a task's columns, whatever their layout; those that become several are read at once."""
+
+    def become(row: Row) -> list[Row]:
+        return [replace(row, values=values) for values in recognise(row.values).task_rows(row.where, row.values)]
+
+    if lazy and len(rows) and not recognise(rows[0].values).labels_steps:
+        return Lazy(len(rows), lambda i: become(rows[i])[0])
+    return [made for row in rows for made in become(row)]
 
 
 def gold_columns(rows: Sequence[Row], section: TaskSection) -> list[str]:
@@ -404,40 +407,115 @@ def gold_columns(rows: Sequence[Row], section: TaskSection) -> list[str]:
 
     None beside the numbers of a countdown, whose target is not the answer.
     """
-    seen = [recognise(row.values)[1] for row in rows]
+    seen = [row.values for row in rows]
     is_known = "answer" in section.columns or any({"answer", "numbers", "nums"} & values.keys() for values in seen)
     return [] if is_known or kind_of(seen[0]) in ("pairs", "labelled_steps") else guess("answer", seen)
 
 
 def map_row(row: Row, section: TaskSection, gold: str = "") -> Row:
-    """Return a row with a task's columns: its layout is recognised, columns are made of others, the template is filled.
+    """Return a row of a task with the section's columns, and its template filled.
 
     ``gold`` is the column that was found to be the right answer. Raises TaskError, naming the row and what it has, for
     a column that is not there.
     """
-    layout, values = recognise(row.values)
-    has_prompt = section.prompt_template is not None or {*values, *section.columns} & {*PROMPTS, "messages"}
+    values, template = dict(row.values), section.prompt_template
+    has_prompt = template is not None or {*values, *section.columns} & {*PROMPTS, "messages"}
     if gold and has_prompt and (answer := value_at(row.values, gold)) is not MISSING:
         values["answer"] = answer
     values |= columns_of(row.where, row.values, section.columns, "task.columns")
-    if layout == "messages" or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
+    if template is not None:
+        values["prompt"] = fill_template(template, row.where, values)
+    messages = values.get("messages")
+    is_asked = "prompt" in values and is_conversation(messages) and messages[-1]["role"] != "assistant"
+    if is_asked or template is not None or (section.columns.keys() & _INSTEAD and "messages" not in section.columns):
         values.pop("messages", None)  # which would go before the others
-    if section.prompt_template is not None:
-        values["prompt"] = fill_template(section.prompt_template, row.where, values)
-        values.pop("messages", None)
     return replace(row, values=values)
 
 
+def select_rows(rows: Sequence[Row], section: TaskSection) -> tuple[Sequence[int], Counter[str]]:
+    """Return which of the mapped rows are taken, and how many are left out by which field.
+
+    A completion with the ``label`` false, as KTO's unpaired preferences have it, is no demonstration. All rows are
+    looked at where some may be left out. Raises TaskError for a filter on a column that no row has.
+    """
+    most = section.max_prompt_characters
+    is_judged = len(rows) > 0 and "completion" in rows[0].values and isinstance(rows[0].values.get("label"), bool)
+    if section.filter is None and most is None and not is_judged:
+        return range(len(rows)), Counter()
+    kept = range(len(rows)) if section.filter is None else _filtered(rows, section.filter)
+    good = [i for i in kept if not is_judged or rows[i].values.get("label") is not False]
+    indices = [i for i in good if most is None or len(words_of(prompt_of(rows[i].where, rows[i].values)[1])) <= most]
+    left = {"filter": (rows, kept), "label": (kept, good), "max_prompt_characters": (good, indices)}
+    return indices, Counter({field: len(a) - len(b) for field, (a, b) in left.items() if len(a) > len(b)})
+
+
+def _filtered(rows: Sequence[Row], text: str) -> Sequence[int]:
+    """Return which rows a filter takes; columns whose texts are all numbers are compared as numbers.
+
+    Raises TaskError for a filter that pandas does not read, or whose values it cannot compare.
+    """
+    import pandas as pd
+
+    try:
+        by = parse_filter(text)
+    except ValueError as error:
+        raise TaskError(f"task.filter: {error}") from error
+    values = {column: [value_at(row.values, column) for row in rows] for column in by.columns}
+    for column, found in values.items():
+        if rows and all(value is MISSING for value in found):
+            raise no_column("task.filter: no row has the column", column, rows[0].values)
+    frame = pd.DataFrame(
+        {f"c{n}": [None if value is MISSING else value for value in found] for n, found in enumerate(values.values())}
+    )
+    for name in frame.columns:
+        with suppress(ValueError, TypeError):
+            frame[name] = pd.to_numeric(frame[name])
+    try:
+        kept = frame.query(by.expression, engine="python", local_dict={}, global_dict={})
+        return [int(i) for i in kept.index]
+    except Exception as error:  # whatever pandas raises for values that an operator does not take
+        raise TaskError(f"task.filter does not fit the rows' values: {cut(str(error), 300)}") from error
+
+
+def draw_rows(indices: Sequence[int], count: int | None, seed: int | None, what: str) -> Sequence[int]:
+    """``count`` of the indices in a drawn order, the first ones without a seed; all in order without a count."""
+    if count is None:
+        return indices
+    if seed is None:
+        return indices[:count]
+    return random.Random(f"{what}/{seed}").sample(indices, min(count, len(indices)))
+
+
+def fill_template(template: str, where: str, values: dict[str, Any]) -> str:
+    """Return the template with columns in the place of their names in braces; ``{{`` is a brace, ``\\n`` a line's end.
+
+    ``{text:.40}`` is the column's first 40 characters. Raises TaskError for a name that is no column.
+    """
+
+    def column(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]
+        name, _, longest = match[1].strip().partition(":.")
+        value = value_at(values, name)
+        if value is MISSING:
+            raise no_column(f"task.prompt_template: {where} has no", name, values)
+        text = value or "" if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return text[: int(longest)] if longest.isdecimal() else text
+
+    return _FIELD.sub(column, template.replace("\\n", "\n"))
+
+
 def _task(
-    name: str, train: Sequence[Row], held_out: Sequence[Row], section: TaskSection, prefix: str, *, lazy: bool
+    name: str, train: Sequence[Row], held_out: Sequence[Row], section: TaskSection, prefix: str, *, lazy: bool = False
 ) -> Task:
+    format = recognise(train[0].values) if len(train) else COLUMNS
+    train = task_rows(train, lazy)
     if not len(train):
         raise TaskError(f"{name} has no rows")
-    skipped = Counter[str]()
-    splits = []
-    may_be_gold = gold_columns(train[: 1 if lazy else _LOOKED_AT], section)
+    skipped, splits = Counter[str](), []
+    may_be_gold = gold_columns(train[: 1 if lazy else LOOKED_AT], section)
     gold = may_be_gold[0] if len(may_be_gold) == 1 else ""
-    for rows in (train, held_out):
+    for rows in (train, task_rows(held_out, lazy)):
         made: Sequence[Row] = Lazy(len(rows), lambda i, rows=rows: map_row(rows[i], section, gold))  # type: ignore[misc]
         made = made if lazy else list(made)
         indices, left_out = select_rows(made, section)
@@ -447,32 +525,29 @@ def _task(
         reasons = " and ".join("a label of false" if reason == "label" else f"task.{reason}" for reason in skipped)
         raise TaskError(f"{reasons}: none of the {len(train):,} rows of {name} is left; allow more")
     training, measured = _split_rows(splits[0], splits[1], section)
-    examples: Sequence[Example] = Lazy(len(training), training.example)
-    held: Sequence[Example] = Lazy(len(measured), measured.example)
-    looked_at = [(rows[0],) if lazy and len(rows) else list(rows) for rows in (examples, held)]
+    made_rows = [Lazy[Example](len(rows), rows.example) for rows in (training, measured)]
+    looked_at = [rows[:1] if lazy else list(rows) for rows in made_rows]
+    examples, held = made_rows if lazy else looked_at
     golds = [[row.columns.get("answer") for row in rows] for rows in looked_at]
     is_countdown = all(isinstance(gold, dict) and {"target", "numbers"} <= gold.keys() for of in golds for gold in of)
     doubt = "" if gold or not may_be_gold else f"{' and '.join(may_be_gold)} may each be the right answer"
     unchecked = "" if is_countdown else doubt or next(filter(None, map(_unchecked, (training, measured), golds)), "")
-    if not lazy:
-        examples, held = looked_at
     checker = "math_equality" if "\\" in str(golds) else "answer_correctness"
-    if is_countdown:
-        checker = "countdown_equation"
     task = Task(
         name,
         examples,
         held,
-        rewards=() if unchecked else (RewardConfig(name=checker, kind="outcome"),),
         scheme="process" if unchecked else "outcome",
         max_completion_length=256,
         unchecked=unchecked,
-        checker=checker,
+        checker="countdown_equation" if is_countdown else checker,
     )
+    if not unchecked:
+        task = replace(task, rewards=(RewardConfig(name=task.checker, kind="outcome"),))
     is_plain = not unchecked and not is_countdown
     if is_plain and all(read_number(gold) for of in golds for answer in of for gold in golds_of(answer)):
         task = answers_in_numbers(name, examples, held, checker)
-    layout = ", ".join(filter(None, [recognise(train[0].values)[0], gold and f"answer={gold}"]))
+    layout = ", ".join(filter(None, [format.as_task and format.name, gold and f"answer={gold}"]))
     task = replace(task, layout=layout, skipped=dict(skipped), checker=section.checker or task.checker)
     kind = kind_of(training.row(0).values)
     if kind == "prompts":
@@ -515,60 +590,35 @@ def _unchecked(rows: Rows, golds: Sequence[Any]) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Preview:
-    """``rows`` are the first ones to train on: their ``prompt`` and what else their kind has, ``columns`` the others'
-    names and values. ``layout`` is the one that was recognised, ``skipped`` how many rows are left out, by field.
+def preview_of(task: Task, count: int = 5) -> dict[str, Any]:
+    """Return a task's first rows as a run takes them, how many there are of it, and that ``said`` in a line.
+
+    ``rows`` have their ``prompt`` and what else their kind has, ``columns`` the others' names and values; ``skipped``
+    is how many are left out, by field. Raises TaskError for a row that is not of its kind.
     """
-
-    name: str
-    kind: Kind
-    layout: str
-    training_rows: int
-    held_out_rows: int
-    skipped: Mapping[str, int]
-    unchecked: str
-    rows: tuple[Mapping[str, Any], ...]
-
-    @property
-    def said(self) -> str:
-        """Return how many rows there are, in a line."""
-        words = {"prompts": "prompt", "labelled_steps": "labelled answer"}
-        noun = words.get(self.kind, self.kind.removesuffix("s"))
-        parts = [f"{say_count(self.training_rows, noun)} to train on, {self.held_out_rows:,} held out"]
-        parts += [f"{count:,} left out by {field}" for field, count in self.skipped.items() if count]
-        parts += [f"read as {self.layout}"] if self.layout else []
-        if self.unchecked and self.kind == "prompts":
-            parts.append(f"{self.unchecked}: accuracy is not measured, and a reward must be chosen")
-        return "; ".join(parts)
-
-
-def preview_of(task: Task, count: int = 5) -> Preview:
-    """Return a task's first rows. Raises TaskError for a row that is not of its kind."""
-    rows = task.rows(task.kind)
-    return Preview(
-        task.name,
-        task.kind,
-        task.layout,
-        len(rows),
-        len(task.rows(task.kind, held_out=True)),
-        dict(task.skipped),
-        task.unchecked,
-        tuple(_describe_row(task, rows[i], i) for i in range(min(count, len(rows)))),
-    )
-
-
-def _describe_row(task: Task, row: Any, i: int) -> Mapping[str, Any]:
-    example = task[i]
-    fields = {} if isinstance(row, Example) else asdict(row)
-    fields.pop("prompt", None)
-    columns = {name: value for name, value in example.columns.items() if name not in fields}
-    answer = {"answer": columns.pop("answer")} if "answer" in columns else {}
+    rows, held_out = task.rows(task.kind), len(task.rows(task.kind, held_out=True))
+    noun = {"prompts": "prompt", "labelled_steps": "labelled answer"}.get(task.kind, task.kind.removesuffix("s"))
+    parts = [f"{counted(len(rows), noun)} to train on, {held_out:,} held out"]
+    parts += [f"{count:,} left out by {field}" for field, count in task.skipped.items() if count]
+    parts += [f"read as {task.layout}"] if task.layout else []
+    if task.unchecked and task.kind == "prompts":
+        parts.append(f"{task.unchecked}: accuracy is not measured, and a reward must be chosen")
+    first = []
+    for example, row in zip(task.examples[:count], rows[:count], strict=True):
+        own = {} if isinstance(row, Example) else asdict(row)
+        rest = {name: value for name, value in example.columns.items() if name not in own}
+        answer = {"answer": rest.pop("answer")} if "answer" in rest else {}
+        first.append({"prompt": row.prompt, **own, **answer, "columns": rest})
     return {
-        "prompt": example.prompt if isinstance(row, Example) else row.prompt,
-        **fields,
-        **answer,
-        "columns": columns,
+        "name": task.name,
+        "kind": task.kind,
+        "layout": task.layout,
+        "training_rows": len(rows),
+        "held_out_rows": held_out,
+        "skipped": dict(task.skipped),
+        "unchecked": task.unchecked,
+        "rows": first,
+        "said": "; ".join(parts),
     }
 
 

@@ -151,9 +151,7 @@ def judge(
         ids, cuts = completion_ids[i], step_ends[i]
         if min(ids, default=0) < 0:  # a probe's edit, which nobody sampled
             ids, cuts = _tokenized(tokenizer, completion, steps[i])
-        so_far = ["", *accumulate(_decode_tokens(policy, ids, steps[i], i))]
-        reasoning, stated = reasoning_and_answer(so_far[-1])
-        most = len(ids) if stated is None else bisect_right(so_far, len(reasoning), key=len) - 1
+        so_far, most = _read_tokens(policy, ids, steps[i], i)
         prompt_ids = encode_prompt(tokenizer, prompt, template_kwargs)
         opened = thinking_open(tokenizer, prompt, template_kwargs)
         targets = _Targets(how, prompt, {name: values[i] for name, values in columns.items()}, pattern)
@@ -193,17 +191,20 @@ def _tokenized(tokenizer: Any, completion: Any, steps: Sequence[str]) -> tuple[l
     return ids, ends
 
 
-def _decode_tokens(policy: Policy, ids: Sequence[int], steps: Sequence[str], number: int) -> list[str]:
-    """Return the tokens' texts. Raises RewardError for ids that another tokenizer has made."""
+def _read_tokens(policy: Policy, ids: Sequence[int], steps: Sequence[str], number: int) -> tuple[list[str], int]:
+    """Return the text up to each token, from none on, and how many tokens stand before the final answer.
+
+    Raises RewardError for ids that another tokenizer has made.
+    """
     known = policy.model.get_input_embeddings().weight.shape[0]
-    written = token_texts(policy.tokenizer, ids) if max(ids, default=0) < known else []
-    whole = "".join(written)
-    if not all(step in whole for step in steps):
+    so_far = ["", *accumulate(token_texts(policy.tokenizer, ids) if max(ids, default=0) < known else [])]
+    if not all(step in so_far[-1] for step in steps):
         raise RewardError(
             f"rollout {number + 1} was sampled with another tokenizer than that of {policy.name!r}; beliefs and "
             "importances are read off the sampled ids, so ask a policy with the tokenizer that sampled them"
         )
-    return written
+    reasoning, stated = reasoning_and_answer(so_far[-1])
+    return so_far, len(ids) if stated is None else bisect_right(so_far, len(reasoning), key=len) - 1
 
 
 def _belief(how: BeliefConfig, logs: Sequence[float]) -> float:
@@ -264,34 +265,14 @@ def _tail(tokenizer: Any, cut: int, before: str, introduction: str, target: str)
 def log_probabilities(
     model: Any, rows: Sequence[Sequence[int]], tails: Sequence[Sequence[Tail]]
 ) -> list[list[list[float]]]:
-    """Return the natural-log probability of each judged token of every row's tails, given all ids before it.
-
-    A tail behind the same ids as one before it is computed once: a group's rows begin alike.
-    """
-    known: dict[tuple[int, ...], int] = {}
-    places: list[list[int]] = []
-    short: list[Sequence[int]] = []
-    fresh: list[list[Tail]] = []
-    for row, own in zip(rows, tails, strict=True):
-        new: list[Tail] = []
-        places.append([])
-        for tail in own:
-            key = (*row[: tail.cut], -1, tail.first, *tail.ids)
-            if key not in known:
-                known[key] = len(known)
-                new.append(tail)
-            places[-1].append(known[key])
-        if new:
-            short.append(row[: max(tail.cut for tail in new)])
-            fresh.append(new)
+    """Return the natural-log probability of each judged token of every row's tails, given all ids before it."""
+    short = [row[: max((tail.cut for tail in own), default=0)] for row, own in zip(rows, tails, strict=True)]
     was_training = model.training
     model.eval()
     try:
-        found = (_packed if heeds_masks(model) else _row_by_row)(model, short, fresh)
+        return (_packed if heeds_masks(model) else _row_by_row)(model, short, tails)
     finally:
         model.train(was_training)
-    each = [logs for own_logs in found for logs in own_logs]
-    return [[each[place] for place in own] for own in places]
 
 
 def heeds_masks(model: Any) -> bool:
@@ -427,9 +408,7 @@ def find_importances(
     found, asked = list(rollouts), list[tuple[int, int, list[int], Tail]]()  # number, prompt's length, ids, tail
     for i, (prompt, rollout) in enumerate(zip(prompts, rollouts, strict=True)):
         ids = rollout.token_ids
-        so_far = ["", *accumulate(_decode_tokens(policy, ids, [rollout.text], i))]
-        reasoning, stated = reasoning_and_answer(so_far[-1])
-        after = len(ids) if stated is None else bisect_right(so_far, len(reasoning), key=len) - 1
+        so_far, after = _read_tokens(policy, ids, [rollout.text], i)
         while after and ids[after - 1] in ends:
             after -= 1
         prompt_ids = encode_prompt(tokenizer, prompt, template_kwargs)

@@ -48,6 +48,14 @@ class PolicyStatus:
     decoding: str = ""
 
 
+_WORK = {
+    "load": "loads a policy",
+    "sample": "samples",
+    "values": "estimates the values of steps",
+    "reference": "compares with a reference policy",
+    "importances": "finds the tokens that matter for the answer",
+    "belief": "asks a policy for its belief in the answer",
+}
 _OF_LOADED = ("device", "parameters", "vocabulary", "decoding")
 """Fields of a status that the worker tells of the policy that it has."""
 
@@ -70,14 +78,10 @@ class ModelWorker:
 
     def warm(self, policy: str = "tiny", adapter: str | None = None) -> PolicyStatus:
         """Load a policy now, so that the first sampling need not wait for it. A failure is in the status returned."""
-        with self._turn:
-            self._set(PolicyStatus("loading", policy))
-            try:
-                reply = self._call({"load": {"policy": policy, "adapter": adapter}})
-            except WorkbenchError as error:
-                self._set(PolicyStatus("failed", policy, message=str(error)))
-            else:
-                self._set(PolicyStatus("ready", policy, **{name: reply[name] for name in _OF_LOADED}))
+        try:
+            self._in_turn("load", {"policy": policy, "adapter": adapter}, None, None)
+        except WorkbenchError as error:
+            self._set(PolicyStatus("failed", policy, message=str(error)))
         return self.status()
 
     def sample(
@@ -220,16 +224,10 @@ class ModelWorker:
         loading = request.get("loading") or {}
         named = (request["policy"], *loading.get("merge", ()), *filter(None, [request["adapter"]]))
         check_there(*map(self._path_of, named))
-        work = {
-            "values": "estimates the values of steps",
-            "reference": "compares with a reference policy",
-            "importances": "finds the tokens that matter for the answer",
-            "belief": "asks a policy for its belief in the answer",
-        }.get(what)
-        if work is None:
+        work = _WORK[what]
+        if what == "sample":
             sampling = request["sampling"]
-            answers, most = sampling["num_generations"], sampling["max_completion_length"]
-            work = f"samples {answers} answers of up to {most:,} tokens"
+            work += f" {sampling['num_generations']} answers of up to {sampling['max_completion_length']:,} tokens"
         if not self._await_turn(work, on_event, cancelled):
             return None
         try:

@@ -56,7 +56,6 @@ def step_values(
     k: int = 8,
     seed: int = 0,
     *,
-    max_completion_length: int | None = None,
     sampling: SamplingConfig | None = None,
     threshold: float = 0.5,
     on_progress: OnProgress | None = None,
@@ -67,8 +66,8 @@ def step_values(
     Args:
         outcome_reward: what a whole completion is worth; the group's columns are passed to it.
         k: continuations of each step.
-        max_completion_length: tokens of a completion, prefix and continuation together; by default the group's own.
-        sampling: temperature and the like; by default the group's own.
+        sampling: temperature and the like, and the tokens of prefix and continuation together; by default the group's
+            own.
         threshold: outcomes over it are successes.
 
     Raises:
@@ -81,7 +80,7 @@ def step_values(
         raise ConfigError(
             f"give k of at least 1 (got {k}) and an outcome reward (got {reward.name!r}, of kind {reward.kind})"
         )
-    how = _sampling(group, sampling, max_completion_length)
+    how = sampling or _sampling_of(group)
     count = len(group.rollouts)
     step_ends = score_group(group, pattern, []).step_ends
     sampled = sample_from_steps(
@@ -98,10 +97,17 @@ def step_values(
     )
     if sampled is None:
         return None
-    prompts, columns = [group.prompt] * count, [group.columns] * count
-    read = partial(answer_texts, pattern=pattern)
-    opened = [group.thinking_open] * count
-    scored = outcomes_of(policy, reward, prompts, columns, group.rollouts, step_ends, sampled, read=read, opened=opened)
+    scored = outcomes_of(
+        policy,
+        reward,
+        [group.prompt] * count,
+        [group.columns] * count,
+        group.rollouts,
+        step_ends,
+        sampled,
+        read=partial(answer_texts, pattern=pattern),
+        opened=[group.thinking_open] * count,
+    )
     known = [outcomes.whole for outcomes in scored if outcomes.whole is not None]
     rows = {id(row): row for rows in sampled.values() for row in rows}.values()  # equal prefixes share theirs
     return StepValues(
@@ -278,12 +284,10 @@ def _jagged(
     return {name: tuple(rows) for name, rows in parts.items()}
 
 
-def _sampling(group: Group, sampling: SamplingConfig | None, length: int | None) -> SamplingConfig:
-    if sampling is None:
-        sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
-        longest = max(map(len, group.rollouts), default=1)
-        sampling = SamplingConfig.model_validate({"max_completion_length": max(longest, 128), **sampled_with})
-    return sampling if length is None else sampling.model_copy(update={"max_completion_length": length})
+def _sampling_of(group: Group) -> SamplingConfig:
+    sampled_with = {name: group.sampling[name] for name in SamplingConfig.model_fields if name in group.sampling}
+    longest = max(map(len, group.rollouts), default=1)
+    return SamplingConfig.model_validate({"max_completion_length": max(longest, 128), **sampled_with})
 
 
 # --- as the step reward of a training run -------------------------------------------------------------------------

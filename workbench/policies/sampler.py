@@ -67,7 +67,7 @@ class Sampled:
     turns: list[Turn] = field(default_factory=list)
 
     @property
-    def policy_length(self) -> int:
+    def sampled_length(self) -> int:
         """Number of tokens that the policy sampled."""
         return sum(self.mask) if self.mask else len(self.token_ids)
 

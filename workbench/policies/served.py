@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from anyio.from_thread import start_blocking_portal
@@ -31,7 +31,7 @@ from anyio.from_thread import start_blocking_portal
 from workbench.config import EngineSection, SamplingConfig
 from workbench.errors import EngineError, cut, did_you_mean
 from workbench.models.find import Served
-from workbench.schema import say_count
+from workbench.schema import counted
 from workbench.steps import token_texts
 
 T = TypeVar("T")
@@ -56,27 +56,7 @@ class Answer:
     stop: str | None = None
 
 
-class Server(Protocol):
-    """What samples a policy elsewhere. ``note`` is what was not told of the last answers, "" for nothing."""
-
-    where: str
-    note: str
-
-    def sample(
-        self,
-        asked: Asked,
-        sampling: SamplingConfig,
-        ends: Sequence[int],
-        on_tokens: OnTokens | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> list[list[Answer]]:
-        """Return the completions of each group; empty ones once ``cancelled``. ``ends`` are end-of-sequence ids.
-
-        ``on_tokens`` gets (row, id) as they come, and nothing now and then. Raises EngineError.
-        """
-
-
-def connect(there: Served, tokenizer: Any) -> Server:
+def connect(there: Served, tokenizer: Any) -> Tinker | Endpoint:
     """Return the client of a policy's server. Raises EngineError where it does not answer or has no such model."""
     if not there.is_tinker:
         return Endpoint(there, tokenizer)
@@ -107,6 +87,28 @@ def _looking(
         return cancelled is not None and cancelled()
 
     return look
+
+
+_V1 = "its address often ends in /v1"
+
+
+def _ask_models(url: str, headers: Mapping[str, str], named: str, key: str, advice: str) -> list[Mapping[str, Any]]:
+    """Return the models that a server lists under a name. Raises EngineError where it does not answer so."""
+    try:
+        with _client(httpx.Client, headers=headers, timeout=10.0) as client:
+            answer = client.get(url)
+        if answer.is_error:
+            raise _refused(answer, key, advice)
+        return [dict(each) for each in answer.json()[named]]
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise EngineError(f"nothing answers at {url} ({error}); start the server first") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise EngineError(f"{url} lists no models as its protocol has it; {advice}") from error
+
+
+def _refused(answer: httpx.Response, key: str, advice: str) -> EngineError:
+    advice = f"set {key} to its key" if answer.status_code in (401, 403) else advice
+    return EngineError(f"{answer.url} answers {answer.status_code}: {cut(answer.text, 300)}; {advice}")
 
 
 # -- the Tinker protocol -----------------------------------------------------------------------------------------------
@@ -171,7 +173,11 @@ class Tinker:
         on_tokens: OnTokens | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[list[Answer]]:
-        """As ``Server``; the protocol tells tokens when all are there."""
+        """Return the completions of each group; empty ones once ``cancelled``. ``ends`` are end-of-sequence ids.
+
+        ``on_tokens`` gets (row, id) as they come, and nothing now and then: the protocol tells tokens when all are
+        there. Raises EngineError.
+        """
         _refuse(shaping(sampling) & {"min_p", "repetition_penalty"}, "the Tinker protocol")
         sampler = self.sampler
         how: dict[str, Any] = {"max_tokens": sampling.max_completion_length, "stop": sampling.stop or list(ends)}
@@ -200,18 +206,12 @@ def check_connection(section: EngineSection, model: str) -> str:
     Raises EngineError, beginning with the field to put right.
     """
     where, key = section.url or HOSTED, key_of(section)
+    url, headers = f"{where}/api/v1/get_server_capabilities", {"X-API-Key": key}
     try:
-        with _client(httpx.Client, headers={"X-API-Key": key}, timeout=10.0) as client:
-            answer = client.get(f"{where}/api/v1/get_server_capabilities")
-        answer.raise_for_status()
-        models = [str(each["model_name"]) for each in answer.json()["supported_models"]]
-    except httpx.HTTPStatusError as error:
-        advice = f"set {section.key_env} to its key" if answer.status_code in (401, 403) else "is it a Tinker server?"
-        raise EngineError(f"engine.url: {where} answers {answer.status_code}; {advice}") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise EngineError(f"engine.url: nothing answers at {where} ({error}); start the server first") from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise EngineError(f"engine.url: {where} does not speak the Tinker protocol; give its address") from error
+        listed = _ask_models(url, headers, "supported_models", section.key_env, "is it a Tinker server?")
+    except EngineError as error:
+        raise EngineError(f"engine.url: {error}") from error
+    models = [str(each.get("model_name")) for each in listed]
     if model not in models:
         has = cut(", ".join(models), 300)
         raise EngineError(f"engine.base_model: {where} has no {model!r}{did_you_mean(model, models)}; it has {has}")
@@ -231,25 +231,12 @@ class Endpoint:
         self.where, self._model, self._tokenizer, self.note = str(there.url), there.model, tokenizer, ""
         key = os.environ.get(ENDPOINT_KEY, "").strip()
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        try:
-            with _client(httpx.Client, headers=self._headers, timeout=10.0) as client:
-                answer = client.get(f"{self.where}/models")
-            if answer.is_error:
-                raise self._refused(answer)
-            listed = {str(each["id"]): str(each.get("owned_by")) for each in answer.json()["data"]}
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise EngineError(f"nothing answers at {self.where} ({error}); start the server first") from error
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise EngineError(f"{self.where} lists no models as OpenAI's API does; it often ends in /v1") from error
+        models = _ask_models(f"{self.where}/models", self._headers, "data", ENDPOINT_KEY, _V1)
+        listed = {str(each.get("id")): str(each.get("owned_by")) for each in models}
         if there.model not in listed:
             near, has = did_you_mean(there.model, listed), cut(", ".join(listed), 300)
             raise EngineError(f"{self.where} serves no {there.model!r}{near}; it has {has}")
         self._has_all = listed[there.model] in ("vllm", "sglang")  # settings that OpenAI's API does not have
-
-    def _refused(self, answer: httpx.Response) -> EngineError:
-        key = f"; set {ENDPOINT_KEY} to its key"
-        advice = {401: key, 403: key, 404: "; its address often ends in /v1"}.get(answer.status_code, "")
-        return EngineError(f"{self.where} answers {answer.status_code}: {cut(answer.text, 300)}{advice}")
 
     def sample(
         self,
@@ -259,7 +246,7 @@ class Endpoint:
         on_tokens: OnTokens | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[list[Answer]]:
-        """As ``Server``; each completion is a request, whose tokens come as they are sampled."""
+        """As ``Tinker.sample``; each completion is a request, whose tokens come as they are sampled."""
         if not self._has_all:
             _refuse(shaping(sampling) & {"top_k", "min_p", "repetition_penalty"}, f"the API of {self.where}")
         body = self._body(sampling, ends)
@@ -285,7 +272,7 @@ class Endpoint:
             said = []
         except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
             raise EngineError(f"{self.where} broke off: {cut(str(error) or type(error).__name__, 300)}") from error
-        of = f"of {say_count(len(said), 'completion')}"
+        of = f"of {counted(len(said), 'completion')}"
         self.note = "; ".join(f"{note} ({said.count(note)} {of})" for note in sorted({*said} - {""}))
         left = iter(answers)
         return [[next(left) for _ in range(count)] for _, count, _ in asked]
@@ -317,7 +304,7 @@ class Endpoint:
         async with client.stream("POST", f"{self.where}/completions", json=body) as response:
             if response.is_error:
                 await response.aread()
-                raise self._refused(response)
+                raise _refused(response, ENDPOINT_KEY, _V1)
             async for line in response.aiter_lines():
                 if not line.startswith("data:") or line.endswith("[DONE]"):
                     continue
@@ -372,3 +359,7 @@ def _refuse(names: set[str], who: str) -> None:
     """Raise EngineError for settings of sampling that a server does not know, and would ignore."""
     if names:
         raise EngineError(f"method.sampling.{min(names)}: {who} has no such setting; leave it at its default")
+
+
+Server = Tinker | Endpoint
+"""What samples a policy elsewhere. ``note`` is what was not told of the last answers, "" for nothing."""

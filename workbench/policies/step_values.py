@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from workbench.config import LabelFormat
+from workbench.config.task import joined
 from workbench.data.made import Made
 from workbench.rewards import Reward, score_group, split_group
 from workbench.schema import Group, ScoredGroup
@@ -78,12 +79,10 @@ class StepValues:
 
     def as_reward(self, what: What = "value", weight: float = 1.0) -> Reward:
         """These as a step reward of their own group, cut as it was: ``score_group`` takes it beside any others."""
-        values = {"value": lambda: [*map(list, self.values)], "progress": self.progress, "watermark": self.watermark}[
-            what
-        ]()
+        all_values = {"value": [*map(list, self.values)], "progress": self.progress(), "watermark": self.watermark()}
 
         def looked_up(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[float | None]]:
-            return values
+            return all_values[what]
 
         name = NAMES[what] if self.k else NAMES[what].replace("monte_carlo", "belief")
         return Reward(name, "step", looked_up, weight, judges_all=self.k > 0)
@@ -161,31 +160,21 @@ def label_rows(
     """Return the group's completions as rows of process-supervision data, a step's label from its value.
 
     ``trl`` is TRL's stepwise supervision (``prompt``, ``completions``, ``labels``: true or false, and with soft
-    estimation the share of continuations that succeeded); ``math-shepherd`` the data set peiyi9979/Math-Shepherd
-    (``input`` with ки after each step, ``label`` with + or - in its place); ``processbench`` Qwen/ProcessBench
-    (``problem``, ``steps``, ``label`` the first wrong step or -1). A completion with an unscored step gives no row.
-    ``step_texts`` are the completions' steps where they are cut already.
+    estimation the share of continuations that succeeded); ``processbench`` Qwen/ProcessBench (``problem``, ``steps``,
+    ``label`` the first wrong step or -1). A completion with an unscored step gives no row. ``step_texts`` are the
+    completions' steps where they are cut already.
     """
-    prompt = group.prompt if isinstance(group.prompt, str) else "\n\n".join(m["content"] for m in group.prompt)
-    rows = list[dict[str, Any]]()
-    cut_already = values.step_texts(group) if step_texts is None else step_texts
+    prompt, rows = joined(group.prompt), list[dict[str, Any]]()
     soft = form == "trl" and estimation == "soft"
     labelled: Sequence[Sequence[float | None]] = values.shares() if soft else values.labels(estimation, cut)
-    for texts, labels in zip(cut_already, labelled, strict=True):
-        known = [label for label in labels if label is not None]
-        if len(known) < len(labels):
-            continue
+    for texts, labels in zip(step_texts or values.step_texts(group), labelled, strict=True):
         steps = [text.strip() for text in texts]
-        marks = (["ки"] * len(steps), ["+" if good else "-" for good in known])
-        shepherd = ("\n".join(f"{step} {sign}" for step, sign in zip(steps, row, strict=True)) for row in marks)
+        if None in labels:
+            continue
         if form == "trl":
-            rows.append({"prompt": prompt, "completions": steps, "labels": known})
-        elif form == "math-shepherd":
-            rows.append(
-                {name: f"{prompt.strip()} {text}" for name, text in zip(("input", "label"), shepherd, strict=True)}
-            )
+            rows.append({"prompt": prompt, "completions": steps, "labels": list(labels)})
         else:
-            first = known.index(False) if False in known else -1
+            first = labels.index(False) if False in labels else -1
             rows.append({"problem": prompt.strip(), "steps": steps, "label": first})
     return rows
 

@@ -101,13 +101,13 @@ def handle(request: dict[str, Any], emit: Emitter, cache: PolicyCache, models: L
             "vocabulary": policy.model.get_input_embeddings().weight.shape[0],
             "decoding": decoding_of(policy.model) if policy.server is None else "server",
         }
-    except WorkbenchError as error:
-        if is_out_of_memory(error):
-            give_memory_back(error)
-        raise
     except Exception as error:  # a model's own code: its user needs a sentence, its traceback goes to the log
-        if is_out_of_memory(error):
+        full = is_out_of_memory(error)
+        if full:
             give_memory_back(error)
+        if isinstance(error, WorkbenchError):
+            raise
+        if full:
             first = (str(error).splitlines() or ["no more is said"])[0]
             raise PolicyError(f"out of memory ({first}); use fewer generations or a shorter completion") from None
         traceback.print_exc()

@@ -37,7 +37,7 @@ from workbench.config import JudgeConfig
 from workbench.errors import REDACTED, RewardError, redact
 from workbench.places import default_workspace
 from workbench.rewards.protocol import Score, results
-from workbench.schema import Prompt, RewardKind, prompt_text, say_count
+from workbench.schema import Prompt, RewardKind, counted, prompt_text
 
 if TYPE_CHECKING:
     import httpx
@@ -455,7 +455,7 @@ def read_steps(text: str, count: int, lowest: float, highest: float) -> list[Ver
         loose = [value for value in values if isinstance(value, Mapping) and _number(value) is not None]
         entries = _by_step(loose, count) or entries  # objects of a list that was cut short, or never one
     if not entries:
-        raise UnreadableError(f"has no JSON with the scores of {say_count(count, 'step')} in it")
+        raise UnreadableError(f"has no JSON with the scores of {counted(count, 'step')} in it")
     verdicts = [_verdict(entries[k], lowest, highest) if k in entries else Verdict(None) for k in range(count)]
     outside = [verdict.reason for verdict in verdicts if verdict.reason.startswith(_OUTSIDE)]
     if len(outside) == len(entries):

@@ -22,7 +22,7 @@ import torch
 
 from workbench.checks.difficulty import auc, calibration_error
 from workbench.checks.reward_check import Chain, first_error
-from workbench.data.kinds import LabelledSteps, first_wrong, is_right
+from workbench.data.rows import LabelledSteps, first_wrong, is_right
 from workbench.rewards.models.formats import Format, Reading, question_of, read_steps
 from workbench.rewards.models.model import REFERENCE, StepHead, step_batch
 from workbench.schema import Step, TokenMeasure

@@ -16,7 +16,7 @@ import { answerOf, follow, link, rootOf, whileVisible } from "./widget.js";
 const STAYS = { __type__: "update" }; // what Gradio takes for: leave this output as it is
 const PATIENCE = 500; // milliseconds after which what runs is said
 const VALUES = "monte_carlo";
-const FORMATS = /** @type {const} */ (["trl", "math-shepherd", "processbench"]);
+const FORMATS = /** @type {const} */ (["trl", "processbench"]);
 const GOOD = /** @type {const} */ ([["any succeeds", "hard"], ["most succeed", "soft"]]);
 
 /** @type {RewardList} The page's one list. */

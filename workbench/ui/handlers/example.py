@@ -22,7 +22,7 @@ from workbench.assets import FIRST_GROUP
 from workbench.config import PromptSection, TaskSection
 from workbench.data import HUB, TASKS, Task, load_task, preview_of
 from workbench.data.conversations import is_messages
-from workbench.data.records import prompt_text as checked_prompt
+from workbench.data.rows import prompt_text as checked_prompt
 from workbench.errors import (
     ChildDied,
     ConfigError,
@@ -37,7 +37,7 @@ from workbench.places import is_of_run, local_path
 from workbench.policies.client import PolicyStatus
 from workbench.policies.prompts import find_chat_template
 from workbench.rewards import split_group
-from workbench.schema import Example, Group, Prompt, say_count
+from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.fields import label_of, task_form, with_path
@@ -290,7 +290,7 @@ def _counts(splits: Sequence[Split], each: str = "") -> str:
     """ "6 steps", "4 to 7 steps", and in how many answers if not in all."""
     counts = [len(cut.steps) for cut in splits if cut.matched]
     least, most = min(counts), max(counts)
-    steps = say_count(most, "step") if least == most else f"{least} to {say_count(most, 'step')}"
+    steps = counted(most, "step") if least == most else f"{least} to {counted(most, 'step')}"
     return f"{steps}{each}" + (f" in {len(counts)} of {len(splits)}" if len(counts) < len(splits) else "")
 
 
@@ -314,11 +314,11 @@ def preview(draft: PageState) -> str:
     except WorkbenchError as error:
         return refused(error)
     rows: list[Pairs] = []
-    for row in found.rows:
+    for row in found["rows"]:
         texts = {name: value if isinstance(value, str) else encode(value).decode() for name, value in row.items()}
         columns = [(name, cut(text, LONGEST)) for name, text in texts.items() if name != "columns"]
         rows.append([*columns, ("other columns", cut(", ".join(row["columns"]) or "none", LONGEST))])
-    return to_json(RowsPayload(text=found.said, level="info", rows=rows))
+    return to_json(RowsPayload(text=found["said"], level="info", rows=rows))
 
 
 def refused(error: WorkbenchError) -> str:

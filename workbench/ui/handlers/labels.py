@@ -1,6 +1,6 @@
 """Labels by hand of the steps on screen, on Inspect and on Train.
 
-What arrives to label a step is the browser's and is not trusted; ``data.hand_labels`` checks it.
+What arrives to label a step is the browser's and is not trusted; ``data.labelled`` checks it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import validate_call
 
-from workbench.data.hand_labels import HandLabelled, HandLabels, Label
+from workbench.data.labelled import HandLabelled, HandLabels, Label, LabelLayout
 from workbench.errors import WorkbenchError
 from workbench.ui.payloads import HandLabelsPayload, LabelsFile
 
@@ -38,7 +38,7 @@ def mark_step(
 
 
 @validate_call
-def labels_file(workspace: Path, layout: str) -> LabelsFile:
+def labels_file(workspace: Path, layout: LabelLayout) -> LabelsFile:
     """All labelled completions in one of the layouts, for the page's script to save."""
     return {"name": f"hand-labels-{layout}.jsonl", "text": HandLabels(workspace).text(layout)}
 

@@ -27,7 +27,7 @@ from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.source import reward_in_file, saved_rewards
 from workbench.rundir.finding import checkpoint_or
 from workbench.runs import find_checkpoint, list_runs, open_run
-from workbench.schema import Group, say_count
+from workbench.schema import Group, counted
 from workbench.steps import step_texts
 from workbench.ui.handlers.fields import help_of, label_of
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
@@ -347,7 +347,7 @@ def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, t
     weight = {} if before is None else {"weight": before.weight}
     row = RewardRow(set_fields(config) | weight, in_run=bool(values.get("in_run")), estimated=estimated)
     services.estimates[row.key] = estimated
-    said = Note(f"{say_count(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
+    said = Note(f"{counted(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
     yield View(said, made=(row, "" if before is None else before.key))
 
 
@@ -391,7 +391,7 @@ def values_facts(row: RewardRow) -> list[tuple[str, str]]:
         values = row.estimated.values
         known = [error for errors in values.errors for error in errors if error is not None]
         spread = f", standard error {sum(known) / len(known):.2f} on average" if known else ""
-        facts.append(("estimated", f"{say_count(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"))
+        facts.append(("estimated", f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"))
     else:
         facts.append(("estimated", "not yet"))
     facts.append(("in a run", "estimated anew at each step of training" if row.for_run else "left out"))

@@ -16,7 +16,7 @@ from workbench.policies.served import check_connection
 from workbench.runs import default_workspace, open_run
 from workbench.runs.check import with_absolute_paths
 from workbench.runs.differences import differences
-from workbench.schema import say_count
+from workbench.schema import counted
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.fields import summary, takes
@@ -111,7 +111,7 @@ def _apart(config: RunConfig, other: RunConfig) -> str:
     named = [(row["field"].rpartition(".")[2].replace("_", " "), *row["values"]) for row in rows]
     parts = [f"{name} {then}, not {before}" for name, then, before in named]
     said = [cut(part, LONGEST_APART) for part in parts[:MOST_APART]]
-    said += [f"{say_count(len(parts) - MOST_APART, 'setting')} more"] if len(parts) > MOST_APART else []
+    said += [f"{counted(len(parts) - MOST_APART, 'setting')} more"] if len(parts) > MOST_APART else []
     return "; ".join(said)
 
 

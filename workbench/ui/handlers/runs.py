@@ -35,7 +35,7 @@ from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.sharing import take_over
 from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, overlay_charts
 from workbench.views.export import chart_csv, csv_text
-from workbench.views.log import Figures, figures, open_log
+from workbench.views.log import Figures, figures, kept
 
 LISTED_RUNS = 500
 COMPARED_RUNS = 24
@@ -225,9 +225,9 @@ def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[Chart]:
 
 def _columns(run: Run, config: RunConfig) -> Columns:
     """What its curves are drawn of, and what they may be drawn over beside steps: time, and completions sampled."""
-    with open_log(run) as known:
+    with kept(run) as known:
         clock, seconds = known.columns[SECONDS]
-        columns = {name: (steps[:], values[:]) for name, (steps, values) in known.curve_columns().items()}
+        columns = {name: (steps[:], values[:]) for name, (steps, values) in known.drawn().items()}
         steps = sorted({step for logged, _ in columns.values() for step in logged})
         first = {SECONDS: (clock[:], seconds[:])} if clock else {}
     if run.method.has_rollouts:

@@ -15,7 +15,7 @@ from workbench.assets import BLAME
 from workbench.checks import Finding, preflight_of
 from workbench.config import PromptSection
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
-from workbench.data.hand_labels import HandLabels
+from workbench.data.labelled import HandLabels
 from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, RewardTimeout, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, RewardConfig, Sandbox, score_split, split_group

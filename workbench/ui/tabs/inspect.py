@@ -17,7 +17,7 @@ from pydantic import validate_call
 
 from workbench.config import Leaf
 from workbench.data import HUB, TASKS
-from workbench.data.hand_labels import HandLabels
+from workbench.data.labelled import HandLabels
 from workbench.errors import WorkbenchError
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers

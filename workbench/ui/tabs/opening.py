@@ -11,7 +11,7 @@ import gradio as gr
 
 from workbench.assets import recipes
 from workbench.data import LABELLED, Imported
-from workbench.data.opening import ROLES, Look
+from workbench.data.formats import ROLES, Look
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.rewards.others import Role
 from workbench.ui.handlers import checks as checking

@@ -1,5 +1,5 @@
-"""Readers of what other tools write of their rollouts: verl, Agent-R1, prime-rl, verifiers, OpenRLHF, lm-eval,
-conversations, NeMo-RL, NeMo Gym, torchtitan, ART and miles.
+"""Readers of logs of rollouts: this workbench's groups, TRL, ms-swift, verl, Agent-R1, prime-rl, verifiers, OpenRLHF,
+lm-eval, conversations, NeMo-RL, NeMo Gym, torchtitan, ART and miles; and how logged advantages follow from rewards.
 
 Most were checked against the code that writes it: verl's ``RayPPOTrainer._write_generations``, prime-rl's
 ``TokenExporter``, verifiers' ``state_to_output``, OpenRLHF's ``cli/batch_inference.py``, lm-eval's
@@ -11,31 +11,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
+from workbench.credit import assign_credit
 from workbench.data.conversations import (
     Conversation,
     conversation_of,
+    conversation_turns,
     is_conversation,
     is_messages,
     messages_of_items,
     notes_of,
     read_messages,
     role_of,
-    sharegpt_messages,
     text_of,
     texts_only,
     uses_tools,
-    with_system,
 )
-from workbench.data.records import (
+from workbench.data.rows import (
     IDS,
+    LIST,
     MASK,
     MAYBE_NUMBERS,
     NUMBERS,
@@ -46,14 +47,59 @@ from workbench.data.records import (
     is_finished,
     is_number,
     logged_advantage,
+    prompt_text,
     read_row,
+    without,
 )
 from workbench.errors import TaskError
-from workbench.schema import ASSISTANT, TOOL, Prompt, Turn
+from workbench.schema import ASSISTANT, TOOL, Prompt, Rollout, Turn
 
 _TOOLS_ANSWER = re.compile(
     r"(\n?(?:user|tool)(?:\s*<tool_response>.*?</tool_response>)+\n*(?:assistant\n)?)", re.DOTALL
 )
+
+
+_OF_ROLLOUT = {field.name for field in fields(Rollout)}
+
+
+def read_group(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A group as this workbench prints it, whose tokens' texts are kept as they are, or a list of plain completions."""
+    prompt = prompt_text(where, values.get("prompt"))
+    policy, sampling = str(values.get("policy") or ""), values.get("sampling")
+    sampling = sampling if isinstance(sampling, dict) else {}
+    records: list[Record] = []
+    for number, rollout in enumerate(values["rollouts"], start=1):
+        at = f"{where}: rollout {number}"
+        try:
+            columns = {**(values.get("columns") or {}), **(rollout.get("columns") or {})}
+            if "texts" in rollout:
+                columns = {name: value for name, value in rollout.items() if name not in _OF_ROLLOUT} | columns
+                each_token(at, "mask", rollout.get("mask"), MASK, len(rollout["texts"]))
+                kept = Rollout.from_json({"finished": False, **rollout, "columns": columns})
+                record = Record(where, prompt, rollout=kept, columns=columns)
+            else:
+                row = {name: value for name, value in rollout.items() if name != "columns"} | {"prompt": prompt}
+                record = read_row(at, row)
+                record = replace(record, where=where, columns=columns | record.columns)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            needs = "it is an object with a 'completion', or with 'token_ids' and 'texts', one text an id"
+            raise TaskError(f"{at}: {error}; {needs}; and 'columns' are named values") from error
+        records.append(replace(record, series=where, policy=policy, sampling=sampling))
+    return records
+
+
+def read_trl(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """TRL's log: a reward that scored nothing is NaN there, ``None`` here. ``with_rewards`` adds ``reward``."""
+    return [read_row(where, values, series=values["step"], training_step="step", logged_advantage="advantage")]
+
+
+def read_swift(where: str, values: Mapping[str, Any]) -> list[Record]:
+    """A line is a table: each column is a list with an entry a completion. Else as TRL's log."""
+    rest = dict(values)
+    rest["step"], rest["advantage"] = rest.pop("step", None) or rest.pop("gen_step"), rest.pop("advantages")
+    names = ["logged_entropy" if name == "entropy" else name for name in rest]
+    rows = zip(*(check_value(where, name, column, LIST) for name, column in rest.items()), strict=True)
+    return [record for row in rows for record in read_trl(where, dict(zip(names, row, strict=True)))]
 
 
 def read_verl(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -86,49 +132,58 @@ def read_agent_r1(where: str, values: Mapping[str, Any]) -> list[Record]:
 
     ``step_scores`` are what the steps were given; ``score`` is their sum.
     """
-    rest = dict(values)
-    steps = rest.pop("steps")
+    steps = values["steps"]
     pieces = [(ASSISTANT, steps[0]["output"])]
     for before, step in pairwise(steps):
         said = before["input"] + before["output"]
         if not step["input"].startswith(said):
             raise TaskError(f"{where}: the 'input' of a step does not go on from the step before; leave the row out")
         pieces += [(TOOL, step["input"][len(said) :]), (ASSISTANT, step["output"])]
-    rest |= {"input": steps[0]["input"], "output": "".join(text for _, text in pieces)}
-    [record] = read_verl(where, rest | {"step_scores": [step.get("score") for step in steps]})
+    joined = {"input": steps[0]["input"], "output": "".join(text for _, text in pieces)}
+    scores = {"step_scores": [step.get("score") for step in steps]}
+    [record] = read_verl(where, without(values, "steps") | joined | scores)
     return [replace(record, pieces=tuple(pieces), notes=())]
 
 
 def read_nemo_gym(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A rollout of NeMo Gym: what OpenAI's Responses were asked, and what came of it."""
-    rest = dict(values)
-    asked, response = rest.pop("responses_create_params"), rest.pop("response")
-    prompt = asked["input"] if isinstance(asked["input"], str) else messages_of_items(asked["input"])
-    rest |= {"prompt": prompt, "completion": messages_of_items(response["output"]), "tools": asked.get("tools")}
-    rest["finished"] = response.get("status") != "incomplete"
-    return [read_row(where, rest, series=values.get("_ng_task_index"))]
+    asked, response = values["responses_create_params"], values["response"]
+    row = {
+        **without(values, "responses_create_params", "response"),
+        "prompt": asked["input"] if isinstance(asked["input"], str) else messages_of_items(asked["input"]),
+        "completion": messages_of_items(response["output"]),
+        "tools": asked.get("tools"),
+        "finished": response.get("status") != "incomplete",
+    }
+    return [read_row(where, row, series=values.get("_ng_task_index"))]
 
 
 def read_torchtitan(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A rollout of torchtitan's reinforcement learning: the first prompt, and each turn with what it was answered."""
-    rest = dict(values)
-    turns = rest.pop("turns")
-    said = [message for turn in turns for message in (turn["completion_message"], *turn["env_messages"])]
-    rest |= {"prompt": turns[0]["prompt_messages"], "completion": said, "finished": rest.get("status") == "completed"}
-    return [read_row(where, rest, series=rest.get("group_id"), logged_advantage="advantage")]
+    turns = values["turns"]
+    row = {
+        **without(values, "turns"),
+        "prompt": turns[0]["prompt_messages"],
+        "completion": [message for turn in turns for message in (turn["completion_message"], *turn["env_messages"])],
+        "finished": values.get("status") == "completed",
+    }
+    return [read_row(where, row, series=values.get("group_id"), logged_advantage="advantage")]
 
 
 def read_art(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A group of ART's trajectories: messages, where the policy sampled them within the ``choices`` of a response."""
     records = []
     for number, trajectory in enumerate(values["trajectories"], start=1):
-        rest = dict(trajectory)
-        said = rest.pop("messages_and_choices")
+        said = trajectory["messages_and_choices"]
         messages, ends = [one.get("message", one) for one in said], [one.get("finish_reason") for one in said]
         first = next((i for i, end in enumerate(ends) if end is not None), len(ends))
-        rest |= {"prompt": messages[:first], "completion": messages[first:]}
-        rest["finished"] = list(filter(None, ends))[-1:] != ["length"]
-        records.append(read_row(f"{where}: trajectory {number}", rest, series=where))
+        row = {
+            **without(trajectory, "messages_and_choices"),
+            "prompt": messages[:first],
+            "completion": messages[first:],
+            "finished": list(filter(None, ends))[-1:] != ["length"],
+        }
+        records.append(read_row(f"{where}: trajectory {number}", row, series=where))
     return records
 
 
@@ -145,8 +200,7 @@ def read_verifiers(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of ``results.jsonl``: messages, or text. A rollout that failed before it said anything gives none."""
     if values["prompt"] is None or not values["completion"]:
         return []
-    rest = {name: value for name, value in values.items() if name not in _OF_VERIFIERS}
-    return [read_row(where, rest, tools="tool_defs")]
+    return [read_row(where, without(values, *_OF_VERIFIERS), tools="tool_defs")]
 
 
 def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -156,7 +210,7 @@ def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
     """
     name = "messages" if is_messages(values.get("messages")) else "conversations"
     messages = read_messages(where, name, conversation_turns(values) or [])
-    rest = {column: value for column, value in values.items() if column not in (name, "system")}
+    rest = without(values, name, "system")
     check_value(where, "reward", rest.get("reward"), REWARD)
     if uses_tools(messages):
         conversation = conversation_of(where, name, [], messages, rest.pop("tools", None))
@@ -172,16 +226,11 @@ def read_conversation(where: str, values: Mapping[str, Any]) -> list[Record]:
     return [replace(record, finished=is_finished(rest), columns=rest)]
 
 
-def conversation_turns(values: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    messages = values.get("messages")
-    return with_system(messages, values) if is_messages(messages) else sharegpt_messages(values)
-
-
 def read_prime_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """Read a sequence of ``token_exports``."""
     record = _whole_sequence(where, values, "loss_mask", "inference_logprobs")
-    names = {"training_step": "step", "env_name": "env_name"}
-    known = {name: values[called] for name, called in names.items() if values.get(called) is not None}
+    said = {"training_step": values.get("step"), "env_name": values.get("env_name")}
+    known = {name: value for name, value in said.items() if value is not None}
     return [replace(record, series=f"step {values.get('step')}", columns=known | record.columns)]
 
 
@@ -216,10 +265,10 @@ def _whole_sequence(
 def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A line of NeMo-RL's ``train_data_step*.jsonl``: ids of prompt and completion, padded behind ``input_lengths``."""
     used = ("token_ids", "token_loss_mask", "generation_logprobs", "advantages", "prev_logprobs", "content")
-    rest = {name: value for name, value in values.items() if name not in used}
-    rest["reward"] = check_value(where, "rewards", rest.pop("rewards", None), REWARD)
-    record = _whole_sequence(where, values, "token_loss_mask", "generation_logprobs", rest.pop("input_lengths", None))
-    record = replace(record, columns=rest | record.columns)
+    rest = without(values, *used, "rewards", "input_lengths")
+    reward = check_value(where, "rewards", values.get("rewards"), REWARD)
+    record = _whole_sequence(where, values, "token_loss_mask", "generation_logprobs", values.get("input_lengths"))
+    record = replace(record, columns=rest | {"reward": reward} | record.columns)
     texts = values["content"]
     if isinstance(texts, list) and len(texts) == 2 and all(isinstance(text, str) for text in texts):
         record = replace(record, prompt=texts[0], completion=texts[1], prompt_ids=None)
@@ -228,14 +277,17 @@ def read_nemo_rl(where: str, values: Mapping[str, Any]) -> list[Record]:
 
 def read_miles(where: str, values: Mapping[str, Any]) -> list[Record]:
     """A ``Sample`` of slime or miles: the last ``response_length`` of its ``tokens`` are the completion."""
-    rest = {name: value for name, value in values.items() if name not in ("index", "group_index", "response_length")}
     ids, length = check_value(where, "tokens", values["tokens"], IDS), values["response_length"]
     if type(length) is not int or not 0 < length <= len(ids):
         raise TaskError(f"{where}: 'response_length' is {length!r}; give a number of the {len(ids)} tokens")
-    rest |= {"tokens": ids[-length:], "finished": rest.pop("status", None) == "completed"}
-    rest["rollout_log_probs"] = rest.get("rollout_log_probs") or None
+    row = {
+        **without(values, "index", "group_index", "response_length", "status"),
+        "tokens": ids[-length:],
+        "finished": values.get("status") == "completed",
+        "rollout_log_probs": values.get("rollout_log_probs") or None,
+    }
     names = {"completion": "response", "token_ids": "tokens", "mask": "loss_mask", "logprobs": "rollout_log_probs"}
-    return [read_row(where, rest, series=f"group {values.get('group_index')}", answer="label", **names)]
+    return [read_row(where, row, series=f"group {values.get('group_index')}", answer="label", **names)]
 
 
 def read_lm_eval(where: str, values: Mapping[str, Any]) -> list[Record]:
@@ -376,6 +428,8 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
     return columns | {name: value for name, value in known.items() if value is not None}
 
 
+# --- rewards and advantages ------------------------------------------------------------------------------------------
+
 _AGREES = 0.99
 """Least mean correlation of the sum with the logged advantage that counts as the same."""
 _BESIDE = ("logged_advantage", "training_step", "logged_entropy")
@@ -384,6 +438,8 @@ _BESIDE = ("logged_advantage", "training_step", "logged_entropy")
 def with_rewards(records: Sequence[Record]) -> tuple[list[Record], Sequence[str], str]:
     """Return the records with ``reward``, the sum of their reward columns that have a value, those columns, and a note
     about them."""
+    import pandas as pd
+
     names = [name for name in dict.fromkeys(n for record in records for n in record.columns) if name not in _BESIDE]
     values = {name: [record.columns.get(name) for record in records] for name in names}
     numeric = [
@@ -394,18 +450,15 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], Sequence[str]
     if not numeric:
         return list(records), (), "no column of numbers can be a reward; 'reward' is not set"
     whole = {name for name in numeric if not any(isinstance(value, float) for value in values[name])}
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record.series + json.dumps(record.prompt), []).append(record)
+    scores = pd.DataFrame({name: values[name] for name in numeric}, dtype=float)
+    logged = [record.columns.get("logged_advantage") for record in records]
+    advantages = pd.Series([value if is_number(value) else None for value in logged], dtype=float)
+    of_prompt = pd.Series([record.series + json.dumps(record.prompt) for record in records])
     agreement = {}  # of the first so many: the mean correlation of their sum with the advantage, in groups with one
     for count in range(1, len(numeric) + 1):
-        pairs = [
-            [(_sum(record, numeric[:count]), record.columns["logged_advantage"]) for record in group]
-            for group in groups.values()
-        ]
-        known = [[pair for pair in of if pair[0] is not None and is_number(pair[1])] for of in pairs]
-        found = [_correlation(*zip(*of, strict=True)) for of in known if len(of) > 1]
-        agreement[count] = sum(found) / len(found) if found else 1.0
+        known = pd.DataFrame({"sum": scores.iloc[:, :count].sum(axis=1, min_count=1), "advantage": advantages}).dropna()
+        groups = [group for _, group in known.groupby(of_prompt) if len(group) > 1]
+        agreement[count] = float(np.mean([_correlate(group["sum"], group["advantage"]) for group in groups] or [1.0]))
     best = max(agreement.values())
     as_good = [count for count, found in agreement.items() if found >= best - (1 - _AGREES)]
     rewards = numeric[: max(as_good, key=lambda count: (whole.isdisjoint(numeric[:count]), count))]
@@ -413,26 +466,66 @@ def with_rewards(records: Sequence[Record]) -> tuple[list[Record], Sequence[str]
     unlike = "but the logged advantages are not of this sum: they may have weights, which the file does not hold"
     agrees = "which the logged advantages agree with" if agreement[len(rewards)] >= _AGREES else unlike
     unsummed = f"; taken for no reward: {', '.join(others)}" if others else ""
-    said = f"reward is the sum of {', '.join(rewards)}, {agrees}{unsummed}"
     summed = []
     for record in records:
-        logged = {"logged_reward": record.columns["reward"]} if "reward" in record.columns else {}  # a function's name
-        summed.append(replace(record, columns={**record.columns, **logged, "reward": _sum(record, rewards)}))
-    return summed, rewards, said
+        own = {"logged_reward": record.columns["reward"]} if "reward" in record.columns else {}  # a function's name
+        known_scores = [record.columns[name] for name in rewards if record.columns.get(name) is not None]
+        reward = sum(known_scores) if known_scores else None
+        summed.append(replace(record, columns={**record.columns, **own, "reward": reward}))
+    return summed, rewards, f"reward is the sum of {', '.join(rewards)}, {agrees}{unsummed}"
 
 
-def _sum(record: Record, rewards: Sequence[str]) -> float | None:
-    scores = [record.columns[name] for name in rewards if record.columns.get(name) is not None]
-    return sum(scores) if scores else None
-
-
-def _correlation(sums: Sequence[Any], advantages: Sequence[Any]) -> float:
+def _correlate(sums: Any, advantages: Any) -> float:
     """Return Pearson's correlation; 1 where neither varies, 0 where one does.
 
     What rounding leaves (of a float32, divided by TRL's 1e-4) is no variance.
     """
-    x, y = (np.subtract(values, np.mean(values)) for values in (sums, advantages))
+    x, y = (np.subtract(values, np.mean(values)) for values in (sums.to_numpy(), advantages.to_numpy()))
     x, y = (values * (np.abs(values).max() > 1e-3) for values in (x, y))
     if not x.any() or not y.any():
         return float(x.any() == y.any())
     return float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
+
+
+OUTCOMES: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("`outcome` ÷ std", {"scale": True}),
+    ("`outcome`, not ÷ std", {"scale": False}),
+    ("`outcome`, each against the others (RLOO)", {"normalise": "leave_one_out", "scale": False}),
+)
+"""How trainers make advantages of outcome rewards: in words, and as options of the scheme."""
+SAME = 0.01
+"""Largest difference of advantages that are the same; logs are rounded."""
+
+
+@dataclass(frozen=True)
+class LoggedAdvantages:
+    """The way in which a file's own advantages follow from its rewards, and how far they are off at most."""
+
+    said: str
+    options: Mapping[str, Any]
+    within: float
+
+
+def recognise_advantages(groups: Iterable[Any]) -> LoggedAdvantages | None:
+    """Find out how the advantages that a file logged were made of its rewards. None where that is not known.
+
+    ``groups`` have ``rollouts`` with ``columns``: groups, or those that are not tokenised yet.
+    """
+    columns = [[rollout.columns for rollout in group.rollouts] for group in groups]
+    logged = [
+        (rewards, advantages)
+        for rows in columns
+        if (rewards := [row.get("reward") for row in rows])
+        and all(map(is_number, advantages := [row.get("logged_advantage") for row in rows]))
+        and len([reward for reward in rewards if reward is not None]) > 1
+    ]
+    found = []
+    for said, options in OUTCOMES:
+        off = 0.0
+        for rewards, advantages in logged:
+            steps: list[list[Any]] = [[]] * len(rewards)
+            ours = assign_credit(steps, steps, [1] * len(rewards), "outcome", outcome_rewards=rewards, **options)
+            off = max(off, *(abs(a - b) for a, b in zip(ours[:, 0].tolist(), advantages, strict=True)))
+        found.append(LoggedAdvantages(said, options, off))
+    best = min(found, key=lambda way: way.within)
+    return best if logged and best.within <= SAME else None
