@@ -94,8 +94,8 @@ notebooks: .venv/test
 
 screenshots: .venv/test browser
 	PYTHONPATH=$(CURDIR) $(BIN)/python docs/screenshots.py build/screenshots --steps 60
-	cp build/screenshots/inspect-1280-light.png assets/inspect.png
-	cp build/screenshots/train-top-1280-light.png assets/train.png
+	cp build/screenshots/inspect-1366-light.png assets/inspect.png
+	cp build/screenshots/train-top-1366-light.png assets/train.png
 
 # What a Space of Hugging Face is made of: the files of the last commit, with the header that Spaces read in the README.
 space:

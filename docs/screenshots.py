@@ -1,6 +1,6 @@
 """Pictures of the page: ``make screenshots``, or ``PYTHONPATH=. python docs/screenshots.py [FOLDER] [--only NAME …]``.
 
-Views and states in light and dark, 1440, 1280 and 390 px wide, as PNG files named after view, width and theme. A step
+Views and states in light and dark, 1920, 1440, 1366 and 390 px wide, as PNG files named after view, width and theme. A step
 of a view is a selector that is clicked, a selector and a text that is filled in, a function of the page, or, after
 ``see``, what has to be seen before the next one. The live run is started for its pictures.
 """
@@ -24,7 +24,7 @@ from tests.credits import worked_credit
 from tests.stored_runs import learning, store
 from tests.watched import before_and_now
 
-SIZES = ((1440, 900), (1280, 860), (390, 844))
+SIZES = ((1440, 900), (1366, 768), (1920, 1080), (390, 844))
 Step = str | tuple[str, str] | Callable[[Page], object]
 
 

@@ -197,10 +197,10 @@ def the_cards_are_walked_with_the_pin(page: Page) -> None:
     assert page.evaluate(here) == ["1", "1"]
     page.keyboard.press("Enter")
     # Row 2 of the worked numbers: −0.8431 for its wrong step.
-    expect(page.locator(".details .parts tfoot td")).to_have_text("−0.84")
+    expect(page.locator(".details .parts tfoot td")).to_have_text("−0.843")
     page.keyboard.press("ArrowUp")
     expect(page.locator(".details .where")).to_contain_text("rollout 2 · step 1 · token 4")
-    expect(page.locator(".details .parts tfoot td")).to_have_text("+0.21")  # 1.0539 − 0.8431
+    expect(page.locator(".details .parts tfoot td")).to_have_text("+0.211")  # 1.0539 − 0.8431
     assert page.evaluate(here) == ["1", "0"]
     page.keyboard.press("Escape")
     expect(page.locator(".details .where")).to_have_count(0)

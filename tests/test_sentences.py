@@ -247,8 +247,8 @@ def test_half_a_percent_goes_up_on_the_page_and_in_its_charts():
 def test_facts_say_what_can_be_done_about_them():
     facts = group_facts(group(*SURPRISING[:2], SURPRISING[0]), ("outcome", 0.25))
     assert [(str(fact.said), str(fact.detail), fact.action) for fact in facts] == [
-        ("4 of 6 steps are right", "most errors in steps 1 and 2", "statistics"),
-        ("Final answer not counted", "an answer step still counts", "count"),
+        ("4 of 6 steps are right", "", "statistics"),
+        ("Final answer not counted", "except as a step", "count"),
         ("25 % of tokens change sign", "under `outcome`", "compare"),
     ]
     assert group_facts(group(*SURPRISING, outcome_weight=2.0))[1].action == "leave-out"

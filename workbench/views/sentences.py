@@ -49,6 +49,8 @@ LONGEST = 36
 TROUBLED, LOOPS = 0.5, 0.5
 """Answers that are empty, loop or never end are said from this share of a group on; an answer loops where more than
 this share of its runs of four words was there before."""
+WORTH_NAMING = 3
+"""Errors in steps of one number; fewer may well be chance."""
 AS_LOGGED = 0.01
 """Advantages that a file logged are "these" where they differ by no more; logs are rounded."""
 
@@ -425,7 +427,7 @@ def group_facts(credit: Credit, flipped: tuple[str, float] | None = None, *, com
         facts.append(
             Fact(
                 Sentence("Final answer **not counted**"),
-                Sentence("an answer step still counts"),
+                Sentence("except as a step"),
                 "count",
                 "Count it too",
             )
@@ -475,7 +477,7 @@ def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
         wrong = Counter(k for i in group.everyone for k in group.steps_that(right=False, of=i))
         most = max(wrong.values(), default=0)
         worst = sorted(k for k, count in wrong.items() if count == most)
-        detail = f"most errors in {names('step', worst)}" if worst and len(worst) <= NAMED else ""
+        detail = f"most errors in {names('step', worst)}" if most >= WORTH_NAMING and len(worst) <= NAMED else ""
         if labelled := len(known_values(credit.in_loss.labels)):
             detail = f"{number(labelled)} by your label{'s' * (labelled > 1)}"
     elif scores:
@@ -485,7 +487,7 @@ def _fact_of_steps(credit: Credit, group: _Group) -> Fact:
         said, detail = "no step is scored", ""
     if unmatched:
         detail = f"no step found in {unmatched} of {len(group.everyone)} answers"
-    return Fact(sentence(said), Sentence(detail), "statistics", "Statistics")
+    return Fact(sentence(said), Sentence(detail), "statistics", "Reward statistics")
 
 
 def about_comparison(scheme: str, flipped: Sequence[int], tokens: int, correlation: float | None) -> Sentence:

@@ -148,13 +148,13 @@ function partsTable(data, rollout, why, t) {
       ),
       term.step === null ? null : el("td", { class: "of" }, stepTextOf(rollout, term.step)),
       el("td", {}, term.reward === null ? "" : score(term.reward)),
-      el("td", {}, signed(term.value, 2)),
+      el("td", {}, signed(term.value, 3)),
     )
   );
   if (terms.length > MOST_PARTS) {
     const rest = terms.slice(MOST_PARTS).reduce((sum, { value }) => sum + value, 0);
     const name = `${terms.length - MOST_PARTS} more`;
-    rows.push(el("tr", {}, el("th", { scope: "row", colspan: 3 }, name), el("td", {}, signed(rest, 2))));
+    rows.push(el("tr", {}, el("th", { scope: "row", colspan: 3 }, name), el("td", {}, signed(rest, 3))));
   }
   const advantage = rollout.advantages?.[t] ?? 0;
   const limit = Math.max(
@@ -179,7 +179,7 @@ function partsTable(data, rollout, why, t) {
         "tr",
         {},
         el("th", { scope: "row", colspan: 3 }, terms.length ? "advantage" : "nothing is added to this token"),
-        el("td", {}, el("span", { class: colour }, signed(advantage, 2))),
+        el("td", {}, el("span", { class: colour }, signed(advantage, 3))),
       ),
     ),
   );
@@ -199,9 +199,9 @@ function poolSaid(rollout, why) {
   const [first] = terms;
   const isOne = terms.every(({ mean, std, factor }) => mean === first.mean && std === first.std && factor === 1);
   if (!first || !isOne || terms.some(({ raw, reward }) => reward === null || Math.abs(raw - reward) > SAME)) return [];
-  const divided = first.std === null ? "" : ` ÷ ${number(first.std, 2)}`;
+  const divided = first.std === null ? "" : ` ÷ ${number(first.std, 3)}`;
   const [open, close] = divided ? ["(", ")"] : ["", ""];
-  const less = `${first.mean !== null && first.mean < 0 ? "+" : "−"} ${number(Math.abs(first.mean ?? 0), 2)}`;
+  const less = `${first.mean !== null && first.mean < 0 ? "+" : "−"} ${number(Math.abs(first.mean ?? 0), 3)}`;
   return [
     el(
       "p",

@@ -373,10 +373,11 @@ class Train {
     this.waiting.hidden = news.final || !this.rollouts.node.hidden || !this.curves.isEmpty;
   }
 
-  /** @param {News} news Says that a run that was followed is over, on whatever tab somebody is. */
+  /** @param {News} news Says that a run that was followed is over, in the header too if another tab is shown. */
   tellEnd({ name, state, step }) {
     const said = `${name} ${ENDS[state] ?? "has ended"} at step ${step}`;
     say(this.head.message, `${said}.`);
+    if (this.element.offsetParent) return;
     tabs.tell(said, () => {
       document.getElementById(TAB)?.click();
       this.pick(name);
