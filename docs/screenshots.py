@@ -1,8 +1,8 @@
 """Pictures of the page: ``make screenshots``, or ``PYTHONPATH=. python docs/screenshots.py [FOLDER] [--only NAME …]``.
 
-Views and states in light and dark, 1920, 1440, 1366 and 390 px wide, as PNG files named after view, width and theme. A step
-of a view is a selector that is clicked, a selector and a text that is filled in, a function of the page, or, after
-``see``, what has to be seen before the next one. The live run is started for its pictures.
+Views and states in light and dark, 1920, 1440, 1366 and 390 px wide, as PNG files named after view, width and theme. A
+step of a view is a selector that is clicked, a selector and a text that is filled in, a function of the page, or,
+after ``see``, what has to be seen before the next one. The live run is started for its pictures.
 """
 
 from __future__ import annotations
