@@ -9,9 +9,10 @@ Deno.test("columns come packed", () => {
 });
 
 Deno.test("a value has the digits that are read", () => {
-  equal([valueText(0), valueText(13.75), valueText(-0.25), valueText(1234.5), valueText(0.0002)], [
+  equal([valueText(0), valueText(13.75), valueText(70), valueText(-0.25), valueText(1234.5), valueText(0.0002)], [
     "0",
     "13.75",
+    "70",
     "\u22120.250",
     "1235",
     "2.0e\u22124",

@@ -75,7 +75,7 @@ export const numbers = (text) =>
 export function valueText(value, share = false) {
   const size = Math.abs(value);
   if (share) return percent(value, size && size < 0.1 ? 1 : 0);
-  const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3;
+  const digits = size >= 1000 || (size >= 10 && Number.isInteger(value)) ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3;
   const text = size && size < 0.001 ? value.toExponential(1) : size ? value.toFixed(digits) : "0";
   return text.replaceAll("-", MINUS);
 }
