@@ -31,7 +31,7 @@ from workbench.credit import credit_group
 from workbench.data import load_task
 from workbench.errors import ChildDied, WorkbenchError
 from workbench.rewards import score_group
-from workbench.schema import Example, Group, Rollout
+from workbench.schema import Group, Rollout
 from workbench.ui.handlers.session import GroupStore
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, to_json
 
@@ -43,6 +43,7 @@ DRAWING_AIM = 1.5
 TASK_AIM = 0.05
 LOAD_AIM = 0.8
 LOADS = 3
+START, STEP_TOKENS = 7, 12
 LOAD_SETTLED = 2.0
 KEYSTROKES = 20
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -68,15 +69,14 @@ WATCH = """() => {
 
 def measure(repeat: int) -> list[Measure]:
     """Raises WorkbenchError where Playwright or a browser is missing."""
-    example = load_task("chain-arithmetic")[0]
     with tempfile.TemporaryDirectory() as folder:
-        typed = GroupStore(Path(folder)).keep(made_up_group(example, 8, 256)).stem
+        typed = GroupStore(Path(folder)).keep(made_up_group(8, 256)).stem
         with served(Path(folder)) as link, chromium_page(f"{link}&saved={typed}") as page:
             page.wait_for_selector("#heatmap .rollout .chip", timeout=120_000)
             page.wait_for_function("document.querySelector('#policy-status').textContent.includes('parameters')")
             page.evaluate(WATCH)
             keystroke = _keystrokes(page, KEYSTROKES * repeat)
-            drawing = [page.evaluate("bench.draw", _large_drawing(example)) / 1000 for _ in range(max(3, repeat))]
+            drawing = [page.evaluate("bench.draw", _large_drawing()) / 1000 for _ in range(max(3, repeat))]
         with served(Path(folder)) as link:
             tasks = longest_tasks(Path(folder), lambda more: chromium_page(link + more), repeat)
             loads = _loads(link, LOADS * repeat)
@@ -92,29 +92,32 @@ def measure(repeat: int) -> list[Measure]:
     ]
 
 
-def made_up_group(example: Example, size: int, length: int) -> Group:
-    """Rollouts of just so many tokens that look like worked answers: a step every dozen tokens, some of them wrong."""
+def made_up_group(size: int, length: int) -> Group:
+    """Rollouts of just so many tokens that work out one long chain: a step every dozen tokens, a fifth wrong."""
     chance = random.Random(0)
+    operations = [["+", str(chance.randrange(1, 9))] for _ in range(length // STEP_TOKENS)]
     rollouts: list[Rollout] = []
     for _ in range(size):
         texts: list[str] = []
-        value = 7
-        while len(texts) < length - 3:
-            added = chance.randrange(1, 9)
-            shown = value + added + (chance.random() < 0.2)
-            number = sum(text == "Step" for text in texts) + 1
-            texts += ["Step", " ", str(number), ":", " ", str(value), " +", " ", str(added), " =", f" {shown}", "\n"]
+        value = START
+        for number, (_, added) in enumerate(operations[: (length - 3) // STEP_TOKENS], 1):
+            shown = value + int(added) + (chance.random() < 0.2)
+            texts += ["Step", " ", str(number), ":", " ", str(value), " +", " ", added, " =", f" {shown}", "\n"]
             value = shown
-        texts = [*texts[: length - 3], "\n", f"Answer: {value}", "<|end|>"]
+        texts += [" "] * (length - 3 - len(texts))
+        texts = [*texts, "\n", f"Answer: {value}", "<|end|>"]
         logprobs = tuple(-chance.random() for _ in texts)
         ids = range(len(rollouts), len(rollouts) + len(texts))  # of each its own: equal answers are drawn once
         rollouts.append(Rollout(tuple(ids), tuple(texts), True, logprobs, logprobs))
-    return Group(example.prompt, tuple(rollouts), example.columns, "made up")
+    answer = START + sum(int(added) for _, added in operations)
+    columns = {"start": START, "operations": operations, "answer": str(answer)}
+    prompt = f"Start with {START}, {', '.join(f'add {added}' for _, added in operations)}.\n"
+    return Group(prompt, tuple(rollouts), columns, "made up")
 
 
-def _large_drawing(example: Example) -> str:
+def _large_drawing() -> str:
     task = load_task("chain-arithmetic")
-    scored = score_group(made_up_group(example, 16, 4096), task.pattern, ["step_correctness", "answer_correctness"])
+    scored = score_group(made_up_group(16, 4096), task.pattern, ["step_correctness", "answer_correctness"])
     return to_json(credit_payload(credit_group(scored), explain_at_most=EXPLAINED_AT_ONCE))
 
 
