@@ -99,7 +99,8 @@ def estimated(draft: PageState, services: Services, watched: str = "") -> list[t
     with suppress(WorkbenchError):  # it may be gone
         if watched:
             apart = _apart(config, open_run(watched, services.workspace).config())
-            takes.append(("differs", f"from the run shown: {apart}" if apart else "in nothing: it would be the run shown again"))
+            same = "in nothing: it would be the run shown again"
+            takes.append(("differs", f"from the run shown: {apart}" if apart else same))
     return takes
 
 
