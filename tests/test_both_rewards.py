@@ -13,7 +13,6 @@ from workbench.credit import compare_credits, credit_group
 from workbench.rewards import Reward, score_both, score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import StepPattern
-from workbench.views.heatmap import credit_payload
 
 PATTERN = StepPattern("S")
 GROUP = Group(
@@ -52,9 +51,6 @@ def test_a_function_of_both_lists_is_called_once_and_weighed_twice() -> None:
     assert compared.names == ("step on length", "step on length × -0.5, first × 3")
     # Means 3.2 and -0.4: the steps of length 2, 4 and 5 change sides, that of length 3 is below both.
     assert compared.flipped_share == pytest.approx(0.8)
-    payload = credit_payload(credit_group(a, "step"), other=credit_group(b, "step"))
-    assert payload["other"]["names"] == list(compared.names)
-    assert payload["rollouts"][1]["twin"]["steps"][1]["reward"] == -2.5
 
 
 # ── on the command line ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,5 +64,4 @@ def test_the_command_compares_with_a_files_rewards(tmp_path: Path, capsys: pytes
     data = json.loads(capsys.readouterr().out)
     assert data["compared"]["correlation"] == pytest.approx(-1)
     assert data["compared"]["names"][1] == "process on step_correctness × -1"
-    assert (data["credit"]["scheme"], data["other"]["scheme"]) == ("process", "process")
     assert r"process on step_correctness \u00d7 -1" in (tmp_path / "two.html").read_text()

@@ -103,7 +103,7 @@ def the_clinic_names_a_fault_of_ones_own_reward(page: Page) -> None:
     close_editor(page)
     page.locator("#clinic").click()
     clinic = page.locator("#clinic-found")
-    expect(clinic.locator("li.check").filter(has_text="thousands comma").first).to_contain_text("it took '1,206'")
+    expect(clinic.locator("li.check").filter(has_text="thousands comma").first).to_be_visible()
     expect(clinic.locator("tr").filter(has_text="near miss").locator("td")).to_have_text(["–", "0", "0", "0"])
     expect(clinic.locator("tr").filter(has_text="perfect").locator("td")).to_have_text(["–", "1", "1", "2"])
     page.locator("#reward-remove-2").click()

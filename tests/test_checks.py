@@ -16,11 +16,10 @@ from workbench.credit import SCHEMES, assign_credit, credit_groups
 from workbench.errors import CreditError
 from workbench.rewards import Reward, load_reward, score_group
 from workbench.schema import Group, Rollout
-from workbench.steps import StepPattern, split_preview, split_steps
+from workbench.steps import StepPattern, split_preview
 
 STARTS = StepPattern(r"(?m)^Step \d+:", kind="starts")
 ENDS = StepPattern(r"\n", kind="ends")
-NUMBERS = re.compile(r"\d+")
 IS = StepPattern(r"<s>.*?</s>", kind="is")
 
 
@@ -52,76 +51,49 @@ def test_splicing_keeps_every_token_it_does_not_touch():
     assert with_tool.mask == (1, 1, 1, 1, 0, 1)
 
 
-def test_the_last_step_is_said_twice_where_nothing_separates_it():
-    edited = EDITS["repeat a step"].apply(target(rollout("no", "\n", "a = b"), ENDS))
-    assert edited.text == "no\na = b\na = b"
-
-
 WORKED = {
     "starts": (
         rollout("Step 1:", " a =", " b c", " d", "\n", "Step 2:", " no"),
         STARTS,
         {
-            "split a step": "Step 1:\nStep 1:  a",  # at the first of the step's spaces
-            "merge two steps": "Step 1: a = b c d\n no",
+            "split a step": "Step 1: a\nStep 1: =\nStep 1: b\nStep 1: c d\nStep 2: no",
             "repeat a step": "Step 1: a = b c d\nStep 1: a = b c d\nStep 2: no",
             "pad with filler": f"Step 1: a = b c d{FILLER}\nStep 2: no",
-            "repeat the answer": "Step 1: a = b c d\nStep 2: no\nStep 2: no",
             "drop the separators": " a = b c d\n no",
             "append an empty step": "Step 1: a = b c d\nStep 2: no\nStep 1:",
-            "copy the prompt's numbers": "Step 1: a = b c d 3 4\nStep 2: no",
         },
     ),
     "ends": (
         rollout("a =", " b c", " d\n", "no\n"),
         ENDS,
         {
-            "merge two steps": "a = b c d no\n",
+            "split a step": "a =\nb\nc\nd\nno\n",
             "repeat a step": "a = b c d\na = b c d\nno\n",
             "pad with filler": f"a = b c d{FILLER}\nno\n",
-            "repeat the answer": "a = b c d\nno\n\nno\n",
             "drop the separators": "a = b c d no ",
             "append an empty step": "a = b c d\nno\n.\n",
-            "copy the prompt's numbers": "a = b c d 3 4\nno\n",
         },
     ),
     "is": (
         rollout("<s>a =", " b c", " d</s>", " x ", "<s>no</s>"),
         IS,
         {
-            "merge two steps": "<s>a = b c d x no</s>",
+            "split a step": "<s>a =</s>\n<s>b</s>\n<s>c</s>\n<s>d</s> x <s>no</s>",
             "repeat a step": "<s>a = b c d</s>\n<s>a = b c d</s> x <s>no</s>",
             "pad with filler": f"<s>a = b c d{FILLER}</s> x <s>no</s>",
-            "repeat the answer": "<s>a = b c d</s> x <s>no</s>\n<s>no</s>",
             "append an empty step": "<s>a = b c d</s> x <s>no</s>\n<s> </s>",
             "drop the separators": " a = b c d  x  no ",
-            "copy the prompt's numbers": "<s>a = b c d 3 4</s> x <s>no</s>",
         },
     ),
+    "no end": (rollout("no", "\n", "a = b"), ENDS, {"repeat a step": "no\na = b\na = b"}),
 }
-CASES = [(kind, name) for kind, (_, _, edits) in WORKED.items() for name in edits if name != "split a step"]
+CASES = [(kind, name) for kind, (_, _, edits) in WORKED.items() for name in edits]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_what_each_edit_writes(kind, name):
     one, pattern, expected = WORKED[kind]
     assert EDITS[name].apply(target(one, pattern)).text == expected[name]
-
-
-@pytest.mark.parametrize("kind", WORKED)
-def test_splitting_a_step_changes_no_word(kind):
-    one, pattern, _ = WORKED[kind]
-    edited = EDITS["split a step"].apply(target(one, pattern))
-    before, after = split_steps(one.text, pattern), split_steps(edited.text, pattern)
-    assert len(after) > len(before)
-    marks = "<s></s>" if kind == "is" else "Step 1:Step 2:"
-
-    def words(text):
-        for mark in (marks[:3], marks[3:]) if kind == "is" else (marks[:7], marks[7:]):
-            text = text.replace(mark, " ")
-        return text.split()
-
-    assert words(edited.text) == words(one.text)
 
 
 # -- probes -----------------------------------------------------------------------------------------------------------
@@ -168,7 +140,7 @@ def test_a_probes_numbers_are_those_of_assign_credit():
         (StepPattern(r"Let \w+ be \d", kind="starts"), "Let x be 3. Let y be 4. so 7"),
     ],
 )
-@pytest.mark.parametrize("name", ["drop the separators", "merge two steps", "split a step", "append an empty step"])
+@pytest.mark.parametrize("name", ["drop the separators", "split a step", "append an empty step"])
 def test_no_edit_of_separators_takes_or_adds_content(pattern, text, name):
     edited = EDITS[name].apply(target(rollout(text), pattern))
     if edited is not None:
@@ -240,21 +212,12 @@ def short(prompts, completions, **_):
     return [-abs(50 - len(completion)) for completion in completions]
 
 
-def formatted(prompts, completions, **_):
-    return [float(text.startswith("<think>") and "</think>" in text) for text in completions]
-
-
-def thought(prompts, completions, **_):
-    return [float("<think>" not in text) for text in completions]
-
-
 SOUND = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c\n")
 THREE = groups("Step 1: a = b\nStep 2: c", "Step 1: a\nStep 2: c 7\n", "Step 1: x")
 CHAT = [{"role": "user", "content": "2 + 2?"}]
 OPENED = Group(CHAT, groups("a</think>", "b").rollouts, {}, "", {"prompt_tail": "A:<think>\n"})
 TALK = Group(CHAT, groups("Step 1: a = b", "Step 1: c, at length").rollouts)
 RUNS_ON = groups("Step 1: 2<|im_end|>\nno", "Step 1: =").rollouts
-THINKING = ("so</think>4 =", "5 and on")
 
 
 @pytest.mark.parametrize(
@@ -336,13 +299,6 @@ THINKING = ("so</think>4 =", "5 and on")
         ),
         ([TALK] * 2, STARTS, [short], {"reward short": ("check", r"^-49 .*completion\[0\]\['content'\]")}),
         ([groups("Step 1: a = b", "Step 1: c, at length")], STARTS, [short], {"reward short": ("ok", "")}),
-        (
-            [groups(*THINKING, prompt="2 + 2?<think>\n")],
-            ENDS,
-            [formatted, thought],
-            {"<think> in formatted": ("check", "1 of 2"), "<think> in thought": None},
-        ),
-        ([groups(*THINKING)], ENDS, [formatted], {"<think> in formatted": None}),
     ],
 )
 def test_what_preflight_finds(sampled, pattern, rewards, expected):
@@ -511,7 +467,6 @@ def gone(count, **metrics):
         ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": 0.5}] * 6, "constant reward"),
         ([{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": n / 7} for n in range(18)], "constant reward"),
         (curve(**{"rewards/a/unscored_share": (0.95, 0.99)}), "unscored"),
-        (curve(**{"rewards/a/variance_share": (0.01, 0.01), "rewards/a/frac_zero_std": (0.2, 0.2)}), "reward drowned"),
         ([{"wronged/right_answers": 0.6, "wronged/wrong_answers": 0.4}] * 18, "answers wronged"),
         (curve(**{"wronged/right_steps": (0.2, 0.4), "wronged/wrong_steps": (0.1, 0.8)}), "steps wronged"),
         ([{"completions/clipped_ratio": 1.0, "completions/max_length": 64}] * 6, "truncated"),
@@ -597,7 +552,6 @@ def test_a_cause_is_asked_with_the_number_that_tells_it(rows, tells):
         # Equal within every group for some generations, by chance; and a format that all answers have learnt.
         [{"rewards/a/frac_zero_std": 1.0, "rewards/a/mean": n / 7} for n in range(17)],
         [{"rewards/a/frac_zero_std": min(n / 20, 1.0), "rewards/a/mean": 1.0} for n in range(40)],
-        curve(**{"rewards/a/variance_share": (0.01, 0.01), "rewards/a/frac_zero_std": (0.9, 0.9)}),
         [{"completions/clipped_ratio": 1.0, "completions/max_length": 64}] * 5,
         curve(**{"completions/clipped_ratio": (0.2, 0.2), "completions/max_length": (64, 64)}),
         # The default run under outcome, seed 2: half of the groups were flat for some steps, by chance.

@@ -1,38 +1,18 @@
 """The reward clinic: hand-made faults are named, right rewards pass, the recipes' known faults are found."""
 
 import re
-import xml.etree.ElementTree as ET
 from collections import Counter
-from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from workbench.checks import clinic
-from workbench.checks.clinic import (
-    FAMILIES,
-    FORMS,
-    STRATEGIES,
-    ClinicReport,
-    _granularity,
-    _Patient,
-    check_rewards,
-    clinic_rows,
-    write_row,
-)
+from workbench.checks.clinic import FAMILIES, FORMS, STRATEGIES, ClinicReport, check_rewards, clinic_rows, write_row
 from workbench.cli import main
-from workbench.rewards import Reward, RewardConfig, Sandbox
+from workbench.rewards import RewardConfig, Sandbox
 from workbench.rewards.builtin import BUILTINS
-from workbench.schema import Group, Rollout
 
 RECIPE = Path(__file__).parent / "data" / "recipe_rewards.py"
-
-
-@pytest.fixture(autouse=True)
-def few_schemes(monkeypatch) -> None:
-    """Edits are a fault when every scheme pays for them: three, of which `min` pays for none, say it as all do."""
-    monkeypatch.setattr(clinic, "probe", partial(clinic.probe, schemes=("outcome", "process", "min")))
 
 
 def test_each_family_has_rows_of_right_and_wrong_answers_with_a_public_thread() -> None:
@@ -69,8 +49,9 @@ def no_comma(completions, answer, **columns):
     return [float(match is not None and match[1] == right) for match, right in zip(found, answer, strict=True)]
 
 
-def last_number(completions, answer, **columns):
+def last_number(completions, answer, log_extra, **columns):
     numbers = [re.findall(r"-?\d+", text) for text in completions]
+    log_extra("extracted_answer", [found[-1] if found else None for found in numbers])
     return [float(found[-1:] == [right]) for found, right in zip(numbers, answer, strict=True)]
 
 
@@ -108,7 +89,7 @@ def fails_on_empty(completions, answer, **columns):
     [
         (no_dotall, "format", "re.DOTALL"),
         (no_comma, "numbers", "take commas out"),
-        (last_number, "extraction", "not the last number"),
+        (last_number, "extraction", "it took '.*' for the answer.*not the last number"),
         (contains, "extraction", "not the whole text"),
         (constant, "constant", ""),
         (wrong_sign, "wrong sign", "turn its sign"),
@@ -120,7 +101,7 @@ def fails_on_empty(completions, answer, **columns):
 def test_a_hand_made_fault_is_named(reward, name, word) -> None:
     (report,) = check_rewards([reward]).rewards
     named = [finding for finding in report.findings if finding.name == name and finding.level != "ok"]
-    assert any(word in finding.advice for finding in named), report.findings
+    assert any(re.search(word, finding.text) for finding in named), report.findings
 
 
 def test_a_reward_over_its_deadline_is_called_that_and_nothing_else() -> None:
@@ -134,7 +115,7 @@ def test_a_reward_over_its_deadline_is_called_that_and_nothing_else() -> None:
 def test_right_rewards_pass_as_the_built_in_ones_are() -> None:
     assert check_rewards(["gsm8k_answer"]).rewards[0].tried > 30
     for name in BUILTINS:
-        if not name.startswith("trl:") and name != "length_and_mistake":
+        if not name.startswith("trl:"):
             report = check_rewards([name])
             assert report.level == "ok", report
 
@@ -157,7 +138,7 @@ def test_the_gsm8k_recipes_known_faults_are_found() -> None:
     assert sum("re.DOTALL" in text for text in advice["soft_format"]) == 4
     assert sum("count each tag" in text for text in advice["soft_format"]) == 2
     assert len(advice["xmlcount"]) == 1  # the whole text is charged for where no line break follows the last tag
-    assert any("(it took '1,206' for the answer)" in f.meaning for f in by_name["correctness"].findings)
+    assert any("thousands comma" in f.meaning for f in by_name["correctness"].findings)
     # 2 + 0.5 + 0.5 + 0 (its tags want no line break) + 0.5, and without the right answer's 2 and the integer's 0.5
     assert (report.totals["perfect"], report.totals["near miss"], report.totals["format only"]) == (3.5, 1.5, 1.0)
     assert [f.name for f in report.together if f.level == "stop"] == ["no common form"]
@@ -188,29 +169,6 @@ def test_a_reward_that_no_row_fits_is_not_called_right() -> None:
     assert check_rewards([elsewhere]).headline == "elsewhere could not be tried here."
 
 
-def test_ci_fails_with_a_junit_report_and_passes_for_a_right_reward(tmp_path, capsys) -> None:
-    path = tmp_path / "report.xml"
-    faulty = ["check-reward", "--clinic", f"{RECIPE}::strict_format_reward_func", "--ci", "--report", str(path)]
-    assert main(faulty) == 1
-    suites = ET.parse(path).getroot()
-    assert [suite.get("name") for suite in suites] == ["strict_format_reward_func", "together"]
-    assert int(suites[0].get("failures") or 0) == len(suites[0].findall("testcase/failure")) == 4
+def test_ci_fails_for_a_faulty_reward_and_passes_for_a_right_one() -> None:
+    assert main(["check-reward", "--clinic", f"{RECIPE}::strict_format_reward_func", "--ci"]) == 1
     assert main(["check-reward", "--clinic", "gsm8k_answer", "--ci"]) == 0
-    assert "gsm8k_answer looks at the answer" in capsys.readouterr().out
-
-
-def test_advantages_under_three_step_patterns_are_correlated_by_value():
-    """Two answers of two tokens, a line each, in one paragraph; only the first's first line is good.
-
-    As paragraphs their rewards are 1 and 0, so z and -z on both tokens: (1, 1, -1, -1). As lines, or sentences, they
-    are 1, 0 and 0, 0: mean 1/4, r~ 3, -1, -1, -1 in some unit, summed from each token on (2, -1, -2, -1), whose mean is
-    -1/2. So r = (2.5 - 0.5 + 1.5 + 0.5) / sqrt(4 * 9) = 2/3.
-    """
-    texts = ("It is good.\n", "It is bad."), ("It is bad.\n", "It is bad.")
-    group = Group("p", tuple(Rollout((1, 2), pair, finished=False) for pair in texts))
-
-    def good(prompt, step, **columns):
-        return float("good" in step)
-
-    (finding,) = _granularity(group, [_Patient(Reward("good", "step", good), None, None)], None)
-    assert (finding.level, finding.value) == ("ok", "r = 0.67")

@@ -2,8 +2,6 @@
 
 import re
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,12 +100,12 @@ TWO = [Verdict(1.0, "ok", "a"), Verdict(0.0, "no", "")]
     "text",
     [
         '{"steps": [{"step": 1, "score": 1, "reason": "ok", "quote": "a"}, {"step": 2, "score": 0, "reason": "no"}]}',
-        'Sure!\n```json\n[{"score": 1, "reason": "ok", "quote": "a"}, {"score": "0", "reason": "no"},]\n```\nDone.',
-        '<think>{"steps": [{"step": 1, "score": 0}]}</think>{"1": {"rating": 1, "explanation": "ok", "span": "a"}, '
-        '"2": {"rating": 0, "explanation": "no"}}',
-        '{"scores": [{"index": 0, "score": true, "reason": "ok", "quote": "a"}, '
-        '{"index": 1, "score": 0.0, "reason": "no"}]}',
-        "{'steps': [{'step': 1, 'score': 1, 'reason': 'ok', 'quote': 'a'}, {'step': 2, 'score': 0, 'reason': 'no'}]}",
+        'Sure!\n```json\n[{"score": 1, "reason": "ok", "quote": "a"}, {"score": "0", "reason": "no"}]\n```\nDone.',
+        '<think>{"steps": [{"step": 1, "score": 0}]}</think>{"scores": [{"step": "Step 2", "score": 0, "reason": "no"}'
+        ', {"step": "1", "score": 1, "reason": "ok", "quote": "a"}]}',
+        # A draft first: what it says of a step that the answer leaves out does not count.
+        '{"steps": [{"step": 1, "score": 0}, {"step": 2, "score": 1}]} No: '
+        '[{"step": 1, "score": 1, "reason": "ok", "quote": "a"}, {"step": 2, "score": 0, "reason": "no"}]',
         # Cut off in the list, behind the second entry.
         '{"steps": [{"step": 1, "score": 1, "reason": "ok", "quote": "a"}, {"step": 2, "score": 0, "reason": "no"}, {',
     ],
@@ -121,7 +119,9 @@ def test_what_an_answer_leaves_out_is_unscored() -> None:
     assert [verdict.score for verdict in verdicts] == [None, None, 1.0]
     assert read_steps("[1, null, 0.5]", 3, 0, 1)[2].score == 0.5
     outside = read_steps('[{"step": 1, "score": 7}, {"step": 2, "score": 1}]', 2, 0, 1)
-    assert (outside[0].score, outside[0].reason) == (None, "gives the score 7, which is not from 0 to 1")
+    assert [verdict.score for verdict in outside] == [None, 1.0]
+    drafted = '[{"step": 1, "score": 1}, {"step": 2, "score": 1}] or [{"step": 2, "score": 0}, {"step": 9, "score": 1}]'
+    assert [verdict.score for verdict in read_steps(drafted, 2, 0, 1)] == [None, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,17 @@ def test_what_an_answer_leaves_out_is_unscored() -> None:
         ("I would say.\nScore: 0.25", 0.25),
         ("0.25", 0.25),
         ('{"score": null, "reason": "unclear"}', None),
+        ('{"score": true}', None),
     ],
 )
 def test_a_whole_answer_is_read_in_many_forms(text: str, score: float | None) -> None:
     assert read_whole(text, 0, 1).score == score
 
 
-@pytest.mark.parametrize("text", ["", "I cannot judge.", "[" * 5000, '{"score": 12}', '{"a": [1, 2, 3]}'])
+NO_SCORES = ["", "I cannot judge.", "[" * 5000, '{"score": 12}', '{"a": [1, 2, 3]}']
+
+
+@pytest.mark.parametrize("text", [*NO_SCORES, '[{"score": 0, "step": 3}, {"score": 1, "step": 4}]'])
 def test_an_answer_without_scores_is_unreadable(text: str) -> None:
     with pytest.raises(UnreadableError):
         read_whole(text, 0, 1)
@@ -159,37 +163,6 @@ def test_the_same_is_asked_once_and_kept(judges: Judges, tmp_path: Path) -> None
         assert ask(endpoint, judges, questions, temperature=1.0)[1] == 2  # another request
         assert ask(endpoint, judges, questions, cache=False)[1] == 2
     assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
-
-
-RANK = """
-import sys, pathlib
-from workbench.rewards.judges import Judges, Question
-from workbench.config import JudgeConfig
-config = JudgeConfig(base_url=sys.argv[1], model="small")
-print(Judges(pathlib.Path(sys.argv[2])).judged("j", config, [Question("a", None)])[1])
-"""
-
-
-def test_two_ranks_that_ask_the_same_ask_once(judges: Judges, tmp_path: Path) -> None:
-    """The second process waits for the claim of the first, and finds its answer."""
-    asked, go = threading.Event(), threading.Event()
-
-    def answer(body: dict[str, Any]) -> str:
-        asked.set()
-        assert go.wait(30)
-        return '{"score": 0.5}'
-
-    with serving(answer) as endpoint, ThreadPoolExecutor(1) as pool:
-        command = [sys.executable, "-c", RANK, endpoint.url, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
-            assert asked.wait(30)
-            second = pool.submit(ask, endpoint, judges, [Question("a", None)])
-            while not judges.busy and not second.done():  # it is at its question
-                pass
-            go.set()
-            assert first.communicate(timeout=30)[0] == "1\n"
-            assert second.result(30) == ([[Verdict(0.5)]], 0)
-        assert len(endpoint.asked) == 1
 
 
 def test_cancel_ends_what_is_asked_and_keeps_what_was_answered(judges: Judges) -> None:
@@ -225,47 +198,31 @@ def test_what_may_pass_is_asked_again_after_a_growing_pause(judges: Judges, paus
 
 
 @pytest.mark.usefixtures("pauses")
-def test_what_does_not_pass_is_said_after_the_last_try(judges: Judges) -> None:
-    with serving(lambda body: (503, {"error": {"message": "overloaded"}}, {})) as endpoint:
-        with pytest.raises(RewardError, match=r"gave no answer; it was asked 3 times: status 503: overloaded"):
-            ask(endpoint, judges, [Question("a", None)], retries=2)
-        assert len(endpoint.asked) == 3
-    with pytest.raises(RewardError, match=r"gave no answer; it was asked once: .*; is it up?"):
-        ask(endpoint, judges, [Question("a", None)], retries=0)  # it is closed by now
-
-
-def test_a_slow_endpoint_runs_into_the_timeout(judges: Judges) -> None:
-    done = threading.Event()
-
-    def never(body: dict[str, Any]) -> str:
-        done.wait(30)
-        return ""
-
-    with serving(never) as endpoint:
-        with pytest.raises(RewardError, match=r"no answer in 0\.05 s"):
-            ask(endpoint, judges, [Question("a", None)], retries=0, timeout=0.05)
-        done.set()
-
-
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "settings", "message", "asked"),
     [
-        ((401, {"error": {"message": f"wrong key {KEY}"}}, {}), r"status 401: wrong key \[redacted\]; is the key in"),
-        ((404, {"error": "no such model"}, {}), r"status 404: no such model; check judge.base_url .* and judge.model"),
-        ((302, {}, {"Location": "http://evil.example/"}), r"it redirects to http://evil.example/: put that into"),
-        ((200, b"<html>hello", {}), r"'<html>hello' is no chat completion; is judge.base_url"),
+        ((503, {"error": {"message": "overloaded"}}, {}), {"retries": 2}, "asked 3 times: status 503: overloaded", 3),
+        (None, {"retries": 0, "timeout": 0.05}, r"no answer in 0\.05 s", 1),
+        # What no second try mends is said at once.
+        ((401, {"error": {"message": f"wrong key {KEY}"}}, {}), {}, r"401: wrong key \[redacted\]; is the key in", 1),
+        ((404, {"error": "no such model"}, {}), {}, "404: no such model; check judge.base_url .* and judge.model", 1),
+        ((302, {}, {"Location": "http://evil.example/"}), {}, "redirects to http://evil.example/: put that into", 1),
+        ((200, b"<html>hello", {}), {}, "'<html>hello' is no chat completion; is judge.base_url", 1),
     ],
 )
-def test_what_no_second_try_mends_is_said_at_once_and_without_the_key(
-    judges: Judges, monkeypatch: pytest.MonkeyPatch, answer: Any, message: str
+def test_what_no_try_mends_is_said_without_the_key(
+    judges: Judges, monkeypatch: pytest.MonkeyPatch, answer: Any, settings: Any, message: str, asked: int
 ) -> None:
     monkeypatch.setenv("P16_JUDGE", KEY)
-    with serving(lambda body: answer) as endpoint:
+    done = threading.Event()
+    with serving(lambda body: answer or (done.wait(30) and "")) as endpoint:
         with pytest.raises(RewardError, match=message) as caught:
-            ask(endpoint, judges, [Question("a", None)], key_variable="P16_JUDGE")
-        assert len(endpoint.asked) == 1
-        assert endpoint.asked[0][1]["Authorization"] == f"Bearer {KEY}"
+            ask(endpoint, judges, [Question("a", None)], key_variable="P16_JUDGE", **settings)
+        done.set()
+        assert [headers["Authorization"] for _, headers, _ in endpoint.asked] == [f"Bearer {KEY}"] * asked
     assert KEY not in repr(caught.value)
+    with pytest.raises(RewardError, match="asked once"):  # it is closed by now
+        ask(endpoint, judges, [Question("a", None)], retries=0)
 
 
 def test_an_unreadable_answer_is_asked_for_once_more_and_then_unscored(judges: Judges) -> None:
@@ -340,11 +297,6 @@ def test_a_group_is_judged_with_reasons_and_quotes(tmp_path: Path, monkeypatch: 
     assert len(kept) == 4
     assert KEY.encode() not in (tmp_path / FILE).read_bytes()
     assert KEY not in config.model_dump_json()
-
-
-def test_only_one_thing_scores() -> None:
-    with pytest.raises(ConfigError, match="give one of code, model, judge, monte_carlo and belief"):
-        RewardConfig.parse({"name": "j", "code": "x", "judge": {"base_url": "http://x.org/v1", "model": "m"}})
 
 
 # --- on the page and the shell ------------------------------------------------------------------------------------

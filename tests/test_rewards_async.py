@@ -25,48 +25,29 @@ def coded(worker: Sandbox, kind: RewardKind, code: str) -> Any:
 # --- coroutine functions ------------------------------------------------------------------------------------------
 
 
-async def of_step(prompt: str, step: str, **columns: Any) -> float:
-    await asyncio.sleep(0)
-    return float(len(step))
+AWAITED: dict[RewardKind, tuple[str, list[Any]]] = {
+    "step": ("f(prompt, step, **c):\n    await asyncio.sleep(0)\n    return len(step)", [[2.0, 1.0], [3.0]]),
+    "outcome": ("f(completions, **c):\n    return await asyncio.to_thread(lambda: [1, 2])", [1.0, 2.0]),
+}
 
 
-async def of_steps(prompts: Any, completions: Any, steps: Any, **columns: Any) -> list[list[float]]:
-    return [[float(len(step)) for step in texts] for texts in steps]
-
-
-async def of_all(completions: Any, **columns: Any) -> list[float]:
-    return [float(len(text)) for text in completions]
-
-
-def test_all_three_forms_may_wait() -> None:
-    scored = score_group(GROUP, PATTERN, [of_step, of_steps, of_all])
-    assert [row.scores for row in scored.scored] == [
-        {"of_step": (2.0, 2.0), "of_steps": (2.0, 2.0)},
-        {"of_step": (3.0,), "of_steps": (3.0,)},
-    ]
-    assert [row.outcome for row in scored.scored] == [4.0, 3.0]
-
-
-def test_the_worker_runs_them_too(worker: Sandbox) -> None:
-    """In the seal there is no socket, and an event loop needs none."""
-    step = "import asyncio\nasync def f(prompt, step, **c):\n    await asyncio.sleep(0)\n    return len(step)"
-    outcome = "import asyncio\nasync def g(completions, **c):\n    return await asyncio.to_thread(lambda: [1, 2])"
-    mine, other = coded(worker, "step", step), coded(worker, "outcome", outcome)
+@pytest.mark.parametrize("kind", AWAITED)
+def test_the_sandbox_awaits_them(worker: Sandbox, kind: RewardKind) -> None:
+    code, expected = AWAITED[kind]
+    mine = coded(worker, kind, f"import asyncio\nasync def {code}")
     assert mine.waits
-    assert other.waits
-    assert mine.score(Batch(["p"], ["ab"], steps=[["a", "b"]]))[0] == [[1.0, 1.0]]
-    assert other.score(Batch(["p", "p"], ["a", "b"]))[0] == [1.0, 2.0]
+    assert mine.score(Batch(["p", "p"], ["a;b", "ccc"], steps=[["a;", "b"], ["ccc"]]))[0] == expected
 
 
 def test_steps_and_functions_wait_together() -> None:
-    """Each of three steps, and another function, goes on only when all four are under way."""
+    """Each of three steps, and two other functions, go on only when all five are under way."""
     under_way = 0
     everybody = asyncio.Event()
 
     async def meet() -> None:
         nonlocal under_way
         under_way += 1
-        if under_way == 4:
+        if under_way == 5:
             everybody.set()
         await asyncio.wait_for(everybody.wait(), 30)
 
@@ -78,8 +59,12 @@ def test_steps_and_functions_wait_together() -> None:
         await meet()
         return [2.0, 2.0]
 
-    scored = score_group(GROUP, PATTERN, [one, two])
-    assert (scored.step_rewards, scored.outcomes) == ([[1.0, 1.0], [1.0]], [2.0, 2.0])
+    async def three(completions: Any, steps: Any, **columns: Any) -> list[list[float]]:
+        await meet()
+        return [[3.0] * len(texts) for texts in steps]
+
+    scored = score_group(GROUP, PATTERN, [one, two, three])
+    assert (scored.step_rewards, scored.outcomes) == ([[4.0, 4.0], [4.0]], [2.0, 2.0])
 
 
 def test_the_first_step_that_fails_is_named_with_its_line() -> None:
@@ -103,12 +88,6 @@ def f(prompts, completions, steps, log_extra, **columns):
     log_extra("first", [[step[0] for step in texts] for texts in steps])
     return [[1 for step in texts] for texts in steps]
 """
-OF_STEP = """
-def f(prompt, step, log_extra, **columns):
-    if step == "bb":
-        log_extra("note", "odd")
-    return 1
-"""
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -121,18 +100,15 @@ def test_a_preview_is_before_the_first_step_and_keeps_what_is_logged(worker: San
         space["f"].__name__ = name
         return space["f"]
 
-    rewards = [loaded("outcome", TELLING, "a"), loaded("step", OF_STEPS, "b"), loaded("step", OF_STEP, "c")]
+    rewards = [loaded("outcome", TELLING, "a"), loaded("step", OF_STEPS, "b")]
     scored = score_group(GROUP, PATTERN, rewards)
     assert scored.outcomes == [0.0, 0.0]
     assert [row.logged for row in scored.scored] == [
-        {"a": {"why": "A;BB"}, "b": {"first": ("a", "b")}, "c": {"note": (None, "odd")}},
+        {"a": {"why": "A;BB"}, "b": {"first": ("a", "b")}},
         {"a": {"why": "CCC"}, "b": {"first": ("c",)}},
     ]
     assert scored.rewards[0].metrics == {"half": [1.0]}
-    assert [row.get("logged") for row in scored.rows(0)] == [
-        {"b": {"first": "a"}},
-        {"b": {"first": "b"}, "c": {"note": "odd"}},
-    ]
+    assert [row.get("logged") for row in scored.rows(0)] == [{"b": {"first": "a"}}, {"b": {"first": "b"}}]
 
 
 def test_a_trainers_state_reaches_the_worker(worker: Sandbox) -> None:

@@ -1,6 +1,5 @@
 """The built-in rewards on answers worked by hand, good, bad and out to cheat."""
 
-from inspect import getsource
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from workbench.errors import RewardError
 from workbench.rewards.builtin import answer_correctness, length_and_mistake, step_correctness, tag_format
 from workbench.rewards.protocol import Batch, call_reward
 from workbench.steps import PRESETS, StepPattern, split_steps
-from workbench.ui.handlers.example import first_group
 
 LABELS_AND_ANSWER = StepPattern(r"(?m)^(?:Step \d+|Answer):")
 LABELS = StepPattern(r"(?m)^Step \d+:")
@@ -266,36 +264,3 @@ def test_length_and_mistake_is_a_hundredth_a_character_less_three_tenths() -> No
 )
 def test_tag_format_wants_each_tag_once_in_order_and_filled(text: str, expected: float) -> None:
     assert tag_format(["p", "p"], [text, [{"role": "assistant", "content": text}]]) == [expected, expected]
-
-
-# ── what the page opens with ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_first_screens_rewards_are_short_and_score_its_group_as_they_always_did() -> None:
-    group = first_group()
-    texts = [rollout.text for rollout in group.rollouts]
-    columns = {name: [value] * 8 for name, value in group.columns.items()}
-    whole = [
-        "1",
-        "1",
-        "0",
-        "0",
-        "1",
-        "0",
-        "0",
-        "0",
-    ]  # by patterns that cut nothing: right from its first line to its last
-    of_steps = ["11111", "11111", "01111", "11101", "11111", "11110", "10011", "01101"]
-    of_lines = ["111111", "111111", "011111", "111011", "111111", "111101", "100111", "011011"]
-    without_first = [row[1:] for row in of_lines]
-    found = {"step-n-answer": of_lines, "line": of_lines} | dict.fromkeys(
-        ("step-n", "any-label", "mixed-list"), of_steps
-    )
-    found |= {"\\n": without_first, "(?m)^(?:Step \\d+|<answer>)": of_steps}
-    for name in (*found, "paragraph", "sentence", "numbered", "reasoning-answer", "turns"):
-        pattern = PRESETS[name].pattern if name in PRESETS else StepPattern(name)
-        given = judged(texts, [cut(text, pattern) for text in texts], **columns)
-        assert ["".join(f"{score:g}" for score in row) for row in given] == found.get(name, whole), name
-    assert answer_correctness([group.prompt] * 8, texts, **columns) == [1, 1, 0, 0, 1, 0, 1, 0]
-    for function in (step_correctness, answer_correctness):
-        assert len(getsource(function).splitlines()) <= 25

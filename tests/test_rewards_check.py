@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from sklearn.metrics import accuracy_score
 
-from workbench import views
 from workbench.checks.reward_check import Chain, check_reward, first_error
 from workbench.data import labelled_groups, load_task, planted_errors
 from workbench.schema import Group, Rollout
@@ -45,15 +44,6 @@ def steps(*chains: tuple[str, list[float | None]]) -> list[Group]:
 # ── outcome labels ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_chain_that_cannot_be_judged_is_left_out_of_first_errors() -> None:
-    """No score at all is no prediction, and a wrong step that is cut otherwise than labelled cannot be found."""
-    silent = Chain(scores=(None, None), first=-1)
-    lost = Chain(scores=(0.9, 0.9, 0.9), first=-1, lost=True)
-    hit = Chain(scores=(0.9, 0.1), first=1)
-    found = first_error([silent, lost, hit, Chain(scores=(0.8,), first=-1)], 0.5)
-    assert (found.erroneous_count, found.correct_count, found.f1) == (1, 1, 1.0)
-
-
 def test_agreement_and_auc_by_hand():
     # Pairs of a right and a wrong one: (0.9, 0.6) (0.9, 0.2) (0.5, 0.2) in order, (0.5, 0.6) not: AUC 3/4.
     # From 0.9 on: 0.9 right, 0.6 and 0.2 not, 0.5 missed: 3/4; from 0.5 on: 0.6 is not: 3/4. The highest wins.
@@ -84,15 +74,12 @@ def test_unscored_is_counted_and_left_out_and_nothing_scored_is_said():
     assert (nothing.count, nothing.auc, nothing.best, nothing.given, len(nothing.notes)) == (0, None, None, None, 1)
 
 
-@pytest.mark.parametrize(("label", "word"), [(True, "right"), (False, "wrong")])
-def test_with_one_class_the_auc_is_undefined_and_said_to_be(label, word):
+@pytest.mark.parametrize("label", [True, False])
+def test_with_one_class_the_auc_is_undefined(label):
     check = check_reward(outcomes(("1", label), ("0", label)), number)
-    assert check.auc is None
-    assert f"every label is {word}, so the AUC is undefined" in check.notes
-    assert check.best.share == 1.0
+    assert (check.auc, check.best.share) == (None, 1.0)
     assert check.best.threshold == (0.0 if label else math.inf)
     assert json.dumps(check.to_json(), allow_nan=False)
-    assert "undefined" in views.html(check)
 
 
 def test_the_best_threshold_is_the_best_of_all():
@@ -109,13 +96,6 @@ def test_a_step_reward_is_held_against_outcomes_by_its_worst_step():
     groups = [group(("1\n0", {"correct": False}), ("1\n-", {"correct": True}), ("-", {"correct": True}))]
     check = check_reward(groups, step_number)
     assert (check.items, check.count, check.unscored, check.auc) == ("completions", 2, 1, 1.0)
-    assert "a completion's score is the min of its steps' scores" in check.notes
-    assert [
-        check_reward(groups, step_number, aggregate=how, threshold=0.5).given.share for how in ("mean", "last")
-    ] == [
-        0.5,  # 0.5 counts as right from 0.5 on
-        1.0,
-    ]
 
 
 # ── step labels ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,11 +110,12 @@ def test_first_error_f1_by_hand():
         Chain(scores=(0.8, 0.7), first=-1),  # nothing to find, nothing found
         Chain(scores=(0.8, 0.4), first=-1),  # false alarm
         Chain(scores=(0.5,), first=-1),  # 0.5 is not below 0.5
+        Chain(scores=(None, None), first=-1),  # no score at all is no prediction: left out
+        Chain(scores=(0.9, 0.9, 0.9), first=-1, lost=True),  # its wrong step is cut otherwise than labelled: left out
     ]
     found = first_error(chains, 0.5)
     assert (found.erroneous, found.correct) == (2 / 4, 2 / 3)
-    assert found.f1 == pytest.approx(2 * (1 / 2) * (2 / 3) / (1 / 2 + 2 / 3))  # 4/7
-    assert found.f1 == pytest.approx(4 / 7)
+    assert found.f1 == pytest.approx(4 / 7)  # 2 * (1 / 2) * (2 / 3) / (1 / 2 + 2 / 3)
     assert (found.erroneous_count, found.correct_count) == (4, 3)
     assert first_error(chains[:4], 0.5).f1 is None  # no completion without an error
     assert first_error([chains[3], chains[5]], 0.5).f1 == 0.0
@@ -155,31 +136,16 @@ def test_steps_are_held_against_their_labels():
     assert [(one.group, one.rollout, one.step, one.text) for one in check.worst] == [(0, 2, 0, "0\n")]
 
 
-def test_planted_errors_are_what_the_labels_say():
-    task = load_task("chain-arithmetic")
-    groups = planted_errors(task, 50, rate=0.2, seed=3)
-    assert groups == planted_errors(task, 50, rate=0.2, seed=3)
-    assert groups != planted_errors(task, 50, rate=0.2, seed=4)
-    labels = [label for one in groups for rollout in one.rollouts for label in rollout.columns["labels"]]
-    assert 0.1 < labels.count(0.0) / len(labels) < 0.2  # a fifth of the operations, less the answers' lines
-    for one in groups:
-        for rollout in one.rollouts:
-            assert rollout.columns["correct"] == task.answer_is_right(rollout.text, one.columns)
-            assert rollout.columns["labelled_steps"] == rollout.text.split("\n")
-    assert all(
-        label == 1.0 for one in planted_errors(task, 5, rate=0) for r in one.rollouts for label in r.columns["labels"]
-    )
-
-
 def test_the_tasks_own_reward_finds_every_planted_error_and_a_silly_one_does_not():
-    groups = planted_errors(load_task("chain-arithmetic"), 50)
+    task = load_task("chain-arithmetic")
+    groups = planted_errors(task, 50)
+    assert groups == planted_errors(task, 50) != planted_errors(task, 50, seed=4)
     right = check_reward(groups, "step_correctness")
     assert (right.auc, right.best.share, right.first_error.f1, right.unscored) == (1.0, 1.0, 1.0, 0)
     assert right.worst == ()
     assert right.first_error.erroneous_count > right.first_error.correct_count > 20
     silly = check_reward(groups, "length_and_mistake")
     assert silly.auc < 0.6
-    assert silly.best_first_error.f1 < 0.2
     assert len(silly.worst) == 20
     one = silly.worst[0]
     rollout = groups[one.group].rollouts[one.rollout]

@@ -41,6 +41,7 @@ def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) 
         ("def _help(step): ...\ndef f(completions, **c): ...", "outcome"),
         ("def a(step): ...\ndef reward(completions, **c): ...", "outcome"),
         ("def a(step): ...\ndef b(completions, **c): ...", None),
+        ("class A:\n    def __call__(self, completions, **c): ...\nreward = A()", "outcome"),
         ("x = 1", None),
         ("def f(", None),
     ],

@@ -16,7 +16,7 @@ from workbench.data import load_task
 from workbench.errors import RewardCodeError
 from workbench.policies.belief import policy_reward
 from workbench.policies.load import Policy
-from workbench.rewards import ErrorBudget, Reward, RewardConfig, load_reward, score_both, score_completions, score_group
+from workbench.rewards import ErrorBudget, Reward, RewardConfig, load_reward, score_completions, score_group
 from workbench.rewards.builtin import BUILTINS
 from workbench.rewards.judges import Judges, judge_function
 from workbench.rewards.models.formats import FORMATS
@@ -139,12 +139,6 @@ def test_no_reward_and_a_pattern_without_a_match_are_warned_of() -> None:
     assert warnings("nowhere", [lambda completions, **columns: [1.0, 0.0, 1.0, 0.0]], "outcome") == 0
 
 
-def test_other_weights_of_the_same_answers_leave_the_unjudged_unscored() -> None:
-    first, second = score_both(FOUR, PATTERN, [fmt], [fmt, Reward("acc", "outcome", acc, 2.0)])
-    assert first.outcomes == [0.5] * 4
-    assert second.outcomes == [2.5, 0.5, None, None]
-
-
 def test_a_step_that_a_judge_left_out_is_unscored_and_one_that_is_none_of_a_rules_business_is_not() -> None:
     judge = Reward("judge", "step", only_long, judges_all=True)
     assert score_group(GROUP, PATTERN, [lengths, judge]).step_rewards == [[None, 13.0], [17.0], [None]]
@@ -170,16 +164,16 @@ def test_the_end_of_sequence_belongs_to_the_last_step_and_truncation_adds_nothin
     assert scored.scored[1].steps == (Step(0, 7, matched=False),)
 
 
-def test_an_end_of_sequence_alone_is_one_empty_step() -> None:
-    scored = score_group(Group("p", (rollout("<eos>"),)), PATTERN, [lengths])
-    assert scored.scored[0].steps == (Step(0, 0, matched=False),)
-    assert scored.scored[0].spans == ((0, 0),)
-    assert scored.step_rewards == [[0.0]]
-
-
-def test_the_last_step_reaches_the_end_of_sequence_over_text_outside_every_step() -> None:
-    scored = score_group(Group("p", (rollout("<a>", "tail", "<eos>"),)), StepPattern("<a>", "is"), [lengths])
-    assert scored.scored[0].spans == ((0, 2),)
+@pytest.mark.parametrize(
+    ("texts", "pattern", "steps", "spans"),
+    [
+        (("<eos>",), PATTERN, (Step(0, 0, matched=False),), ((0, 0),)),  # one empty step
+        (("<a>", "tail", "<eos>"), StepPattern("<a>", "is"), (Step(0, 3),), ((0, 2),)),  # over text outside every step
+    ],
+)
+def test_the_last_step_reaches_the_end_of_sequence(texts: Any, pattern: StepPattern, steps: Any, spans: Any) -> None:
+    (scored,) = score_group(Group("p", (rollout(*texts),)), pattern, [lengths]).scored
+    assert (scored.steps, scored.spans) == (steps, spans)
 
 
 def test_a_batch_of_several_prompts_gives_each_row_its_own_columns() -> None:
@@ -228,13 +222,10 @@ def test_two_rewards_of_one_name_are_refused() -> None:
 
 
 def test_what_weighs_nothing_is_no_reward_of_a_step_nor_of_a_completion() -> None:
-    for function in (lengths, shouting):
-        reward = load_reward(function)
-        group = Group("p", GROUP.rollouts, {"answer": "S"})
-        scored = score_group(group, PATTERN, [Reward(reward.name, reward.kind, reward.function, 0.0)])
-        assert {reward for row in scored.scored for reward in row.rewards} == {None}
-        assert [row.outcome for row in scored.scored] == [None] * 3
-    assert [row.outcome_scores["shouting"] for row in scored.scored] == [1.0, 0.0, 1.0]
+    rewards = [Reward("lengths", "step", lengths, 0.0), Reward("shouting", "outcome", shouting, 0.0)]
+    scored = score_group(Group("p", GROUP.rollouts, {"answer": "S"}), PATTERN, rewards).scored
+    assert [(set(row.rewards), row.outcome) for row in scored] == [({None}, None)] * 3
+    assert [row.outcome_scores["shouting"] for row in scored] == [1.0, 0.0, 1.0]
 
 
 # -- Completions without a step ----------------------------------------------------------------------------------------

@@ -173,19 +173,12 @@ def test_texts_taken_for_messages_are_given_as_messages_and_messages_as_texts(
     assert caught.value.line == 2
 
 
-def test_a_step_function_is_told_what_the_prompt_is(worker: Sandbox) -> None:
-    code = "def mine(prompt, step, **k):\n    return len(prompt[0]['content'])"
-    with pytest.raises(RewardError, match="prompts are texts"):
-        load(worker, code).score(replace(TEXTS, steps=[["4"]]))
-
-
 def test_a_configurations_reward_keeps_name_weight_code_and_signature(worker: Sandbox) -> None:
     code = "def reward(prompt, step, scale=2, **columns): return scale"
     reward = load(worker, code)
     assert (reward.name, reward.kind, reward.weight, reward.code) == ("mine", "step", 0.5, code)
-    signature = reward.signature
-    assert list(signature.parameters) == ["prompt", "step", "scale", "columns"]
-    assert signature.parameters["scale"].default is not inspect.Parameter.empty
+    assert list(reward.signature.parameters) == ["prompt", "step", "scale", "columns"]
+    assert reward.signature.parameters["scale"].default is not inspect.Parameter.empty
 
 
 # --- code that is refused -----------------------------------------------------------------------------------------
@@ -221,12 +214,10 @@ def test_code_without_a_usable_function_is_refused(worker: Sandbox, code: str, l
 
 
 def test_a_kind_that_the_signature_contradicts_is_refused_with_both(worker: Sandbox) -> None:
-    with pytest.raises(RewardCodeError, match=r"set as a step reward but its signature, mine\(completions, \*\*k\)"):
+    with pytest.raises(RewardCodeError, match=r"set as a step reward .*mine\(completions, \*\*k\)"):
         load(worker, "def reward(completions, **k): return []")
-    with pytest.raises(RewardCodeError, match=r"or write 'mine\(prompts, completions, \*\*columns\)'"):
+    with pytest.raises(RewardCodeError, match=r"'mine\(prompts, completions, \*\*columns\)'"):
         load(worker, HEAD + "    return 1", "outcome")
-    with pytest.raises(RewardCodeError, match="'tag_format' is set as a step reward"):
-        load_reward(RewardConfig(name="tag_format", kind="step"))
 
 
 def test_a_name_that_is_not_built_in_is_refused_with_the_choices() -> None:
@@ -308,7 +299,7 @@ def test_what_loading_takes_is_no_part_of_the_deadline() -> None:
         ("10**5000", "an integer of 16,610 bits"),
         ("1j", "the complex 1j"),
         ("__import__('numpy').ones(2)", r"the ndarray array\(\[1., 1.\]\)"),
-        ("'x' * 10**6", "the str 'xxx.*…"),
+        ("'x' * 10**6", "the str 'xxx.*… characters"),
     ],
 )
 def test_a_value_that_is_no_score_is_shown_with_its_rollout_and_step(worker: Sandbox, value: str, shown: str) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -78,7 +77,7 @@ worker = Sandbox(deadline=60)
 worker.start()
 print(worker.pid, flush=True)
 threading.Thread(target=run, args=[worker, "while True: pass"], daemon=True).start()
-while not worker.is_busy: pass
+while not worker.running: pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
     root = Path(__file__).resolve().parents[1]
@@ -242,92 +241,61 @@ return float(refused)
 # --- code that does its worst -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hostile:
-    """``body`` is the body of a step reward; ``says`` a regular expression found in its error, None where it has none.
-
-    ``hangs`` where only the deadline ends it; ``needs`` is the layer ("Landlock" or "seccomp") that refuses it.
-    """
-
-    name: str
-    body: str
-    says: str | None
-    hangs: bool = False
-    needs: str | None = None
-
-    @property
-    def code(self) -> str:
-        return f"def reward(prompt, step, **columns):\n{indent(self.body, '    ')}\n    return 1.0\n"
-
-
-_DEADLINE = r"ran over its deadline of .* and was stopped"
-HOSTILE = (
-    # It never ends.
-    Hostile("loops", "while True:\n    pass", _DEADLINE, hangs=True),
-    Hostile(
-        "swallows everything",
-        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
-        _DEADLINE,
-        hangs=True,
-    ),
-    Hostile("waits", "import threading\nthreading.Event().wait()", _DEADLINE, hangs=True),
-    Hostile("sleeps in C", "import ctypes\nctypes.CDLL(None).pause()", _DEADLINE, hangs=True),
-    Hostile("holds the interpreter", "import re\nre.match('^(a+)+$', 'a' * 60 + 'b')", _DEADLINE, hangs=True),
-    Hostile("computes a huge power", "9 ** 9 ** 9", _DEADLINE, hangs=True),
-    Hostile("prints without end", "while True:\n    print('x' * 1000)", _DEADLINE, hangs=True),
-    Hostile(
-        "an error that loops",
-        "class Loop(Exception):\n    def __str__(self):\n        while True: pass\nraise Loop",
-        _DEADLINE,
-        hangs=True,
-    ),
+HANGING = {
+    "loops": "while True:\n    pass",
+    "swallows everything": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "waits": "import threading\nthreading.Event().wait()",
+    "sleeps in C": "import ctypes\nctypes.CDLL(None).pause()",
+    "holds the interpreter": "import re\nre.match('^(a+)+$', 'a' * 60 + 'b')",
+    "computes a huge power": "9 ** 9 ** 9",
+    "prints without end": "while True:\n    print('x' * 1000)",
+    "an error that loops": "class Loop(Exception):\n    def __str__(self):\n        while True: pass\nraise Loop",
+}
+"""Only the deadline ends them."""
+HOSTILE = {
     # It ends the process.
-    Hostile("exits", "import os\nos._exit(3)", r"sandbox exited 3$"),
-    Hostile("asks to exit", "import sys\nsys.exit(4)", r"raised SystemExit .*line 3: 4$"),
-    Hostile("interrupts", "raise KeyboardInterrupt", r"raised KeyboardInterrupt"),
-    Hostile("segfaults", "import ctypes\nctypes.string_at(0)", r"at line 3: sandbox died of signal 11 \(SIGSEGV\)"),
-    Hostile("aborts", "import os\nos.abort()", r"sandbox died of signal 6 \(SIGABRT\)"),
-    Hostile("kills itself", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", r"signal 9 \(SIGKILL\)"),
-    Hostile("closes every file", "import os\nos.closerange(0, 64)", r"sandbox (exited \d+|closed its pipes)"),
+    "exits": ("import os\nos._exit(3)", r"sandbox exited 3$"),
+    "asks to exit": ("import sys\nsys.exit(4)", r"raised SystemExit .*line 3: 4$"),
+    "interrupts": ("raise KeyboardInterrupt", r"raised KeyboardInterrupt"),
+    "segfaults": ("import ctypes\nctypes.string_at(0)", r"at line 3: sandbox died of signal 11 \(SIGSEGV\)"),
+    "aborts": ("import os\nos.abort()", r"sandbox died of signal 6 \(SIGABRT\)"),
+    "kills itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", r"signal 9 \(SIGKILL\)"),
+    "closes every file": ("import os\nos.closerange(0, 64)", r"sandbox (exited \d+|closed its pipes)"),
+    "breaks the interpreter": ("import builtins\nbuiltins.isinstance = None", r"sandbox exited 1$"),
     # It eats.
-    Hostile(
-        "eats memory",
+    "eats memory": (
         "import numpy\nkept = []\nwhile True:\n    kept.append(numpy.zeros(10 ** 7))",
         r"MemoryError.*4 GB",
     ),
-    Hostile("recurses", "return reward(prompt, step)", r"raised RecursionError"),
-    Hostile(
-        "recurses in C",
+    "recurses": ("return reward(prompt, step)", r"raised RecursionError"),
+    "recurses in C": (
         "import sys\nsys.setrecursionlimit(10 ** 9)\nnested = []\n"
         "for _ in range(10 ** 5): nested = [nested]\nrepr(nested)",
         r"sandbox died of signal 11",
     ),
-    Hostile("fills the disk", "open('big', 'wb').write(bytes(80 * 2 ** 20))", r"a file may have 64 MB"),
-    Hostile("opens without end", "kept = [open('/dev/null') for _ in range(300)]", r"256 files may be open"),
-    Hostile(
-        "starts threads without end",
+    "fills the disk": ("open('big', 'wb').write(bytes(80 * 2 ** 20))", r"a file may have 64 MB"),
+    "opens without end": ("kept = [open('/dev/null') for _ in range(300)]", r"256 files may be open"),
+    "starts threads without end": (
         "import threading\nwait = threading.Event()\n"
         "for _ in range(10 ** 5): threading.Thread(target=wait.wait, daemon=True).start()",
         r"can't start new thread",
     ),
-    Hostile("prints 100 MB", "print('x' * 10 ** 8)", None),
+    "prints 100 MB": ("print('x' * 10 ** 8)", None),
     # It reaches out.
-    Hostile("opens a socket", "import socket\nsocket.socket()", r"network is off", needs="seccomp"),
-    Hostile(
-        "reads a page",
-        "from urllib.request import urlopen\nurlopen('http://127.0.0.1:9/')",
-        r"network is off",
-        needs="seccomp",
-    ),
-    Hostile("forks", "import os\nif os.fork() == 0: os._exit(0)", r"processes are off", needs="seccomp"),
-    Hostile("runs a program", "import subprocess\nsubprocess.run(['true'])", r"processes are off", needs="seccomp"),
-    Hostile("signals its parent", "import os\nos.kill(os.getppid(), 0)", r"processes are off", needs="seccomp"),
-    Hostile("reads a file", "open('/etc/passwd').read()", r"/etc/passwd' \(file access is off", needs="Landlock"),
-    Hostile("breaks the interpreter", "import builtins\nbuiltins.isinstance = None", r"sandbox exited 1$"),
-)
+    "opens a socket": ("import socket\nsocket.socket()", r"network is off"),
+    "reads a page": ("from urllib.request import urlopen\nurlopen('http://127.0.0.1:9/')", r"network is off"),
+    "forks": ("import os\nif os.fork() == 0: os._exit(0)", r"processes are off"),
+    "runs a program": ("import subprocess\nsubprocess.run(['true'])", r"processes are off"),
+    "signals its parent": ("import os\nos.kill(os.getppid(), 0)", r"processes are off"),
+    "reads a file": ("open('/etc/passwd').read()", r"/etc/passwd' \(file access is off"),
+}
+"""The body of a step reward, and a regular expression found in its error, None where it has none."""
 
-QUICK = [one for one in HOSTILE if not one.hangs]
-HANGING = [one for one in HOSTILE if one.hangs]
+
+def code_of(body: str) -> str:
+    return f"def reward(prompt, step, **columns):\n{indent(body, '    ')}\n    return 1.0\n"
+
+
 GROUP = Group("p", tuple(Rollout(tuple(range(len(texts))), texts, True) for texts in (("Sa", "Sb", "$"), ("Sc", "$"))))
 HARMLESS = "def reward(prompt, step, **columns):\n    return 2.0\n"
 
@@ -339,29 +307,31 @@ def in_a_run(worker: Sandbox, code: str) -> list[Any]:
     return [row.rewards for row in scored]
 
 
-@pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_code_gets_its_message_on_the_page_and_in_a_run_and_the_next_call_works(
-    one: Hostile, isolated: Sandbox
+    name: str, isolated: Sandbox
 ) -> None:
-    missing = any(f"no {one.needs}" in layer for layer in isolated.missing_layers())
-    view = rescore(draft_of(own_row(one.code, "reward"), regex="S").but(group=GROUP), isolated)
-    if one.says is None or missing:
-        assert in_a_run(isolated, one.code) == [(1.0, 1.0), (1.0,)]
+    body, says = HOSTILE[name]
+    code = code_of(body)
+    view = rescore(draft_of(own_row(code, "reward"), regex="S").but(group=GROUP), isolated)
+    if says is None or (" off" in says and isolated.missing_layers()):
+        assert in_a_run(isolated, code) == [(1.0, 1.0), (1.0,)]
         assert view.credit is not None
     else:
-        with pytest.raises(RewardError, match=one.says):
-            in_a_run(isolated, one.code)
+        with pytest.raises(RewardError, match=says):
+            in_a_run(isolated, code)
         assert view.rows[0] is not None
-        assert re.search(one.says, view.rows[0].text)
+        assert re.search(says, view.rows[0].text)
     assert in_a_run(isolated, HARMLESS) == [(2.0, 2.0), (2.0,)]
 
 
-@pytest.mark.parametrize("one", HANGING, ids=lambda one: one.name)
-def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(one: Hostile, isolated: Sandbox) -> None:
+@pytest.mark.parametrize("name", HANGING)
+def test_code_that_hangs_is_ended_and_others_are_answered_meanwhile(name: str, isolated: Sandbox) -> None:
+    code = code_of(HANGING[name])
     with Sandbox(deadline=60) as hanging, ThreadPoolExecutor(1) as pool:
-        load_reward(RewardConfig(name="reward", code=one.code), hanging)
+        load_reward(RewardConfig(name="reward", code=code), hanging)
         hanging.deadline = 0.5
-        hangs = pool.submit(in_a_run, hanging, one.code)
+        hangs = pool.submit(in_a_run, hanging, code)
         assert in_a_run(isolated, HARMLESS) == [(2.0, 2.0), (2.0,)]
         with pytest.raises(RewardTimeout):
             hangs.result()

@@ -141,8 +141,9 @@ def test_a_class_of_this_process_is_asked_directly():
     assert environment.stop == (".",)
     episode = environment.begin([{"role": "user", "content": "Say"}], {"prompt": "hidden"})
     assert [episode.reply("a.").text, episode.reply(".").text] == ["user: Say a.", None]
-    assert episode.reply("raise").error == "reply raised ValueError: no"
-    assert (episode.reply("wrong").error or "").startswith("reply returned 7, a int")
+    for turn, said in (("raise", "reply raised ValueError: no"), ("wrong", "reply returned 7, a int")):
+        failing = environment.begin("Say", {})
+        assert (failing.reply(turn).error or "").startswith(said)
 
 
 # --- what an episode records --------------------------------------------------------------------------------------

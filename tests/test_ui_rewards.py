@@ -14,7 +14,7 @@ from tests.drafts import draft_of, own_row
 from tests.waiting import wait_for
 from workbench.rewards import BUILTINS, RewardConfig, Sandbox
 from workbench.rewards.source import saved_rewards
-from workbench.rewards.watch import CallTimes
+from workbench.rewards.statistics import CallTimes
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.example import first_group
 from workbench.ui.handlers.fields import with_settings

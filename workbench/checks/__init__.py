@@ -3,7 +3,7 @@
 from workbench.checks.alarms import ALARMS, alarms
 from workbench.checks.difficulty import Difficulty
 from workbench.checks.edits import EDITS, TURN_EDITS, Edit
-from workbench.checks.findings import Finding, Level, Report, write_reports
+from workbench.checks.findings import Finding, Level
 from workbench.checks.preflight import Preflight, preflight, preflight_of, splitting_findings
 from workbench.checks.probes import ALL_EDITS, ProbeReport, ProbeResult, probe, split_step_demo
 
@@ -19,12 +19,10 @@ __all__ = [
     "Preflight",
     "ProbeReport",
     "ProbeResult",
-    "Report",
     "alarms",
     "preflight",
     "preflight_of",
     "probe",
     "split_step_demo",
     "splitting_findings",
-    "write_reports",
 ]

@@ -19,7 +19,6 @@ import numpy as np
 
 from workbench.checks.findings import Finding
 from workbench.config.policy import OptimiserSection
-from workbench.rewards.watch import DROWNED
 from workbench.schema.numbers import differ
 
 Rows = Sequence[Mapping[str, Any]]
@@ -61,22 +60,14 @@ class Trend:
     moved: bool
     error: float = 0.0
     after_error: float = 0.0
-    steps: tuple[Any, ...] = ()
 
     def between(self, format: str) -> str:
-        """Return both means in words, with the training steps that each is of, where the rows say."""
-        before, after = f"{self.before:{format}}", f"{self.after:{format}}"
-        if len(self.steps) < 4:
-            return f"from {before} to {after}"
-        first, last, then, now = self.steps
-        return f"from {before} (mean of steps {first} to {last}) to {after} (steps {then} to {now})"
+        """Return both means in words."""
+        return f"from {self.before:{format}} to {self.after:{format}}"
 
     def surely_over(self, level: float) -> bool:
         """Return whether the last third's mean is above ``level`` by twice its own error."""
         return self.after - 2 * self.after_error > level
-
-    def surely_under(self, level: float) -> bool:
-        return self.after + 2 * self.after_error < level
 
     @property
     def rose(self) -> bool:
@@ -89,12 +80,11 @@ class Trend:
 
 def trend(rows: Rows, metric: str, *, window: int | None = WINDOW, least: int = LEAST) -> Trend | None:
     """Over the last ``window`` values, None for all. None where there are fewer than ``least`` finite ones."""
-    logged = [row for row in rows if _finite(row.get(metric))][-window if window else None :]
-    values = np.array([row[metric] for row in logged], dtype=np.float64)
+    logged = [row[metric] for row in rows if _finite(row.get(metric))]
+    values = np.array(logged[-window if window else None :], dtype=np.float64)
     if len(values) < least:
         return None
     third = len(values) // 3
-    steps = [logged[i].get("step") for i in (0, third - 1, -third, -1)]
     first, last = values[:third], values[-third:]
     # Residuals of straight lines, so that a steady rise does not count as noise.
     t = np.arange(third) - (third - 1) / 2
@@ -109,7 +99,7 @@ def trend(rows: Rows, metric: str, *, window: int | None = WINDOW, least: int = 
     before, after = float(first.mean()), float(last.mean())
     moved = abs(after - before) > max(EFFECT * max(abs(before), abs(after)), SURE * error)
     after_error = math.sqrt(float(left[1].var()) / fresh)
-    return Trend(before, after, moved, error, after_error, () if None in steps else tuple(steps))
+    return Trend(before, after, moved, error, after_error)
 
 
 def _finite(value: Any) -> bool:
@@ -219,7 +209,7 @@ def accuracy_fell(rows: Rows) -> Iterator[Finding]:
     if not gone and not (accuracy.fell and accuracy.after <= 0.4 * accuracy.before):
         return
     if gone and began > accuracy.before:
-        accuracy = replace(accuracy, before=began, steps=())
+        accuracy = replace(accuracy, before=began)
     yield _alarm(
         "accuracy fell",
         f"the batch's accuracy fell {accuracy.between('.0%')}",
@@ -447,20 +437,6 @@ def unscored_reward(rows: Rows) -> Iterator[Finding]:
             )
 
 
-def drowned_reward(rows: Rows) -> Iterator[Finding]:
-    """A reward function tells the answers of most groups apart and is under a twentieth of what the sum differs by."""
-    for metric in _rewards_with("variance_share", rows):
-        part, equal = trend(rows, metric), trend(rows, f"rewards/{_short(metric)}/frac_zero_std")
-        if part and equal and part.surely_under(DROWNED) and equal.surely_under(0.5):
-            yield _alarm(
-                "reward drowned",
-                f"{_short(metric)} differs in {1 - equal.after:.0%} of the groups and is {part.after:.1%} of "
-                "what the summed rewards differ by",
-                "is it meant to count so little? Raise its weight, or set credit.each_reward",
-                (metric,),
-            )
-
-
 WRONGED = {
     "answers": "do the rewards or the scheme go against the task? Look at one on Inspect; count the final answer, too",
     "steps": "do their answers decide? A scheme that reads step rewards, such as process, tells steps apart",
@@ -557,7 +533,6 @@ ALARMS: dict[str, Callable[[Rows], Iterator[Finding]]] = {
     "step pattern": nothing_split,
     "constant reward": constant_reward,
     "unscored": unscored_reward,
-    "reward drowned": drowned_reward,
     "wronged": wronged,
     "truncated": truncated,
     "engine differs": engine_differs,

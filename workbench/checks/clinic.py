@@ -13,29 +13,24 @@ less than it.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from workbench.assets import ASSETS, FIRST_GROUP
+from workbench.assets import ASSETS
 from workbench.checks.findings import Finding, Level, worst_level
-from workbench.checks.probes import probe
-from workbench.credit import credit_groups
 from workbench.errors import ConfigError, RewardTimeout, WorkbenchError, cut
-from workbench.files import read_json
-from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_group
+from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward
 from workbench.rewards.protocol import Batch
 from workbench.rewards.reward import Models
-from workbench.rewards.source import functions_in
-from workbench.schema import EXTRACTED, Group, Rollout, counted, differ
+from workbench.schema import EXTRACTED, counted, differ
 from workbench.steps import PRESETS
 
 FAMILIES = ("format", "extraction", "numbers", "template", "environment", "steps", "output")
@@ -74,8 +69,6 @@ STRATEGIES = {
 KINDS: dict[str, tuple[str, Level, str, str]] = {
     "no score": ("no score", "ok", "it leaves every one of these answers unscored", ""),
     "constant": ("constant", "stop", "it scores every answer {value}, so it teaches nothing", "see its code"),
-    "text alone": ("chat prompts", "ok", "it works on text prompts alone: {told}", ""),
-    "chat alone": ("chat prompts", "ok", "it works on chat prompts alone: it reads messages, not texts", ""),
     "wrong sign": (
         "wrong sign",
         "stop",
@@ -133,8 +126,6 @@ KINDS: dict[str, tuple[str, Level, str, str]] = {
     ),
 }
 """Kinds of findings: name, level, meaning and advice, in which facts are filled."""
-LEAST_R = 0.5
-"""Correlation of the advantages under two granularities of steps below which the pattern decides."""
 MOST_SHARE = 0.9
 """Share of the summed reward's variance from which one of several functions decides alone."""
 _MOST_ERRORS = 5
@@ -217,7 +208,7 @@ class ClinicReport:
 
     @property
     def level(self) -> Level:
-        return worst_level(finding for findings in self.suites.values() for finding in findings)
+        return worst_level(chain(self.together, *(report.findings for report in self.rewards)))
 
     @property
     def headline(self) -> str:
@@ -238,13 +229,6 @@ class ClinicReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return {"level": self.level, "headline": self.headline, **asdict(self)}
-
-    @property
-    def suites(self) -> Mapping[str, Sequence[Finding]]:
-        """Return the findings by reward, and first of each what was tried."""
-        tried = {r.name: Finding("rows", "ok", f"{r.tried}", "answers were tried") for r in self.rewards}
-        by_reward = {report.name: (tried[report.name], *report.findings) for report in self.rewards}
-        return {**by_reward, "together": self.together}
 
 
 LOOKS: Mapping[LooksAt, str] = {
@@ -269,10 +253,7 @@ def check_rewards(
     """
     if not rewards:
         raise ConfigError("rewards: give at least one reward function")
-    patients = [
-        _Patient(load_reward(spec, worker, models=models, pattern=PRESETS["line"].pattern), worker, spec)
-        for spec in rewards
-    ]
+    patients = [_Patient(load_reward(spec, worker, models=models, pattern=PRESETS["line"].pattern)) for spec in rewards]
     examined: list[_Patient] = []
     for patient in patients:
         if cancelled():
@@ -295,10 +276,6 @@ def check_rewards(
     looking = [patient for patient in examined if patient.looks_at != "something else"]
     if looking:
         together += _strategies(totals, any(patient.looks_at == "answer" for patient in looking))
-    if not cancelled():
-        on_progress("edits and step patterns")
-        group = clinic_group(form or next((p.forms[0] for p in looking if p.forms), "tags"), chat=patients[0].chat)
-        together += _edits(group, patients, worker) + _granularity(group, patients, worker)
     return ClinicReport(tuple(reports), tuple(together), totals)
 
 
@@ -328,29 +305,6 @@ def _unlike(looks_at: str, form: str, gold: str) -> str:
     return write_row(_LIKE, form, gold).translate(_SCRAMBLED)
 
 
-def clinic_group(form: str = "tags", *, chat: bool = False) -> Group:
-    """Return a group of six answers in ``form``, of several paragraphs, lines and sentences each; a token is a word."""
-    rollouts = []
-    for n, (strategy, sums) in enumerate(
-        [
-            ("perfect", "<<3*402=1206>>"),
-            ("near miss", "<<3*402=1216>>"),
-            ("perfect", "<<400*3=1200>> <<1200+6=1206>>"),
-            ("hedging", "<<3*402=1206>>"),
-            ("near miss", "<<3*42=126>>"),
-            ("format only", "<<3*4=13>>"),
-        ]
-    ):
-        work = f"There are 3 boxes. Each holds 402 pens.\n{sums} so far.\n\n" + f"{_WORK}\n" * (n % 3) + "That is all."
-        text = write_row(STRATEGIES[strategy].replace("[work]", work), form, "1206")
-        words = [word + " " for word in text.split(" ")]
-        words[-1] = words[-1][:-1]
-        rollouts.append(Rollout(tuple(range(1000 * n, 1000 * n + len(words))), tuple(words), finished=True))
-    case = Case("", "1206")
-    prompt: Any = [{"role": "user", "content": case.prompt}] if chat else case.prompt
-    return Group(prompt, tuple(rollouts), {name: values[0] for name, values in _columns([case]).items()})
-
-
 def _columns(cases: Sequence[Case]) -> dict[str, list[Any]]:
     """The columns of the cases, the right answer under each name that it usually has."""
     golds = [case.gold for case in cases]
@@ -369,10 +323,8 @@ def _columns(cases: Sequence[Case]) -> dict[str, list[Any]]:
 class _Patient:
     """A reward under examination: ``findings`` grow while it is examined."""
 
-    def __init__(self, reward: Reward, worker: Sandbox | None, spec: Any) -> None:
-        self.reward, self.worker = reward, worker
-        self.folder: str | None = spec.folder if isinstance(spec, RewardConfig) else None
-        self.chat = False
+    def __init__(self, reward: Reward) -> None:
+        self.reward = reward
         self.findings: list[Finding] = []
         self.looks_at: LooksAt = "something else"
         self.forms: tuple[str, ...] = ()
@@ -391,8 +343,8 @@ class _Patient:
         words = [case.text.split() for case in cases]
         ids = {word: n for n, word in enumerate(dict.fromkeys(word for row in words for word in row))}
         batch = Batch(
-            prompts=[[{"role": "user", "content": case.prompt}] if self.chat else case.prompt for case in cases],
-            completions=[[{"role": "assistant", "content": c.text}] if self.chat else c.text for c in cases],
+            prompts=[case.prompt for case in cases],
+            completions=[case.text for case in cases],
             columns=_columns(cases),
             steps=[[case.text] for case in cases],
             completion_ids=[[ids[word] for word in row] for row in words],
@@ -434,19 +386,13 @@ class _Patient:
         except RewardTimeout as late:
             self.say("not tried", "stop", "–", str(late))
             return
-        except WorkbenchError as in_text:
-            self.chat = True
-            try:
-                self.call(plain[:1])
-            except WorkbenchError as error:
-                self.chat = False
-                self._rows()  # some bring further columns
-                needs = "column" in f"{in_text}{error}"
-                if not self.tried:
-                    said = str(in_text if needs else error).partition(": ")[2]
-                    said = re.sub(r"^\S+ missing \d+ required [\w -]+: ", "it needs ", said)
-                    self.say("not tried", "ok" if needs else "stop", "–", said, "" if needs else "see its code")
-                return
+        except WorkbenchError as error:
+            self._rows()  # some bring further columns
+            if not self.tried:
+                needs = "column" in str(error)
+                said = re.sub(r"^\S+ missing \d+ required [\w -]+: ", "it needs ", str(error).partition(": ")[2])
+                self.say("not tried", "ok" if needs else "stop", "–", said, "" if needs else "see its code")
+            return
         cases = [*plain, *scrambled]
         scores, _, errors = self.scores(cases)
         right, wrong, other = scores[: len(plain) : 2], scores[1 : len(plain) : 2], scores[len(plain) :]
@@ -460,15 +406,6 @@ class _Patient:
             self.findings.append(_finding("constant", f"{judged[0]:.3g}"))
         if not self.reward.waits and not self.reward.judges_all:
             self._state(cases)
-        if self.reward.kind == "outcome" and not self.chat:
-            self.chat = True
-            in_chat, _, errors = self.scores(cases[:2])
-            self.chat = False
-            if errors or in_chat != scores[:2]:
-                told = next(iter(errors.values()), f"it scores {in_chat} as messages and {scores[:2]} as text")
-                self.findings.append(_finding("text alone", "text", told=told))
-        elif self.chat:
-            self.findings.append(_finding("chat alone", "messages"))
 
     def _find_out(self, right: list[Any], wrong: list[Any], other: list[Any]) -> None:
         """Decide what the reward looks at, and in which forms."""
@@ -519,7 +456,7 @@ class _Patient:
             return
         scores, extracted, errors = self.scores([case for _, cases in trials for case in cases])
         tried, told, failed = set[ClinicAnswer](), set[ClinicAnswer](), Counter[str]()
-        for n, (row, cases) in enumerate(trials):
+        for n, (row, _) in enumerate(trials):
             like, unlike, score = scores[3 * n : 3 * n + 3]
             if 3 * n + 2 in errors and 3 * n not in errors:
                 message = errors[3 * n + 2]
@@ -535,8 +472,8 @@ class _Patient:
             least = like - (like - unlike) * (0.5 if self.looks_at == "answer" else 0.1)  # of a graded reward
             if score < least if row.right else not differ(score, like):
                 told.add(row)
-                read = extracted[3 * n + 2] or (self._extracted(cases[2]) if self.looks_at == "answer" else "")
-                took = f" (it took '{cut(' '.join(read.split()), 60)}' for the answer)" if read else ""
+                read = " ".join(extracted[3 * n + 2].split())
+                took = f" (it took '{cut(read, 60)}' for the answer)" if read else ""
                 if row.right:
                     meaning = f"it scores a right answer {score:.3g} in place of {like:.3g} where {row.why}{took}"
                 else:
@@ -545,25 +482,6 @@ class _Patient:
                     meaning = meaning.replace("a right answer", "a good format")
                 self.say(row.family, "check", f"{score:.3g}", meaning, row.fix)
         self.tried = len(tried)
-
-    def _extracted(self, case: Case) -> str:
-        """Return what the ``extract…`` function that the reward calls takes from a text, "" if there is none."""
-        functions = functions_in(self.reward.code or "")
-        own = "".join(ast.unparse(function) for function in functions if function.name == self.reward.name)
-        names = [
-            function.name
-            for function in functions
-            if "extract" in function.name and len(function.args.args) == 1 and f"{function.name}(" in own
-        ]
-        if not names:
-            return ""
-        code = f"{self.reward.code}\n{_READER.format(name=names[0])}"
-        reader = RewardConfig(name="clinic_reader", kind="outcome", code=code, folder=self.folder)
-        try:
-            patient = _Patient(load_reward(reader, self.worker), self.worker, reader)
-            return patient.call([case])[1][0]
-        except WorkbenchError:
-            return ""
 
     def _state(self, cases: Sequence[Case]) -> None:
         """Say whether scores depend on earlier calls, chance, or the other answers of the batch."""
@@ -576,14 +494,6 @@ class _Patient:
             self.findings.append(_finding("state", f"{changed} of {len(cases)}"))
         elif first != backwards or alone != first[:4]:
             self.findings.append(_finding("order", "differs"))
-
-
-_READER = """
-def clinic_reader(prompts, completions, log_extra=None, **columns):
-    texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-    log_extra("extracted_answer", [str({name}(text)) for text in texts])
-    return [0.0] * len(completions)
-"""
 
 
 # ── several rewards ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -638,51 +548,3 @@ def _strategies(totals: Mapping[str, float | None], judge_answers: bool) -> list
     if (verbose := totals["verbose"]) is not None and differ(best, verbose):
         found.append(_finding("verbose pays", f"{verbose:.3g}", best=best))
     return found
-
-
-def _edits(group: Group, patients: Sequence[_Patient], worker: Sandbox | None) -> list[Finding]:
-    """Try the exploit probes on the clinic's own group, under every scheme."""
-    rewards = [patient.reward for patient in patients if all(f.name != "not tried" for f in patient.findings)]
-    try:
-        report = probe(group, PRESETS["line"].pattern, rewards, worker=worker)
-    except WorkbenchError:  # no reward is left, or one fails here, which is said of the reward itself
-        return []
-    paying = [s for s in report.schemes if any(row[s].pays for row in report.results.values() if s in row)]
-    always = [name for name, row in report.results.items() if row and all(cell.pays for cell in row.values())]
-    safe = [scheme for scheme in report.schemes if scheme not in paying]
-    meaning = f"{len(paying)} of {len(report.schemes)} schemes pay for an edit without content"
-    if paying and safe:
-        few = len(paying) <= len(safe)
-        meaning += f": {', '.join(paying)}" if few else f"; {', '.join(safe)} pay for none"
-    if always:
-        meaning = f"every scheme pays for {' and '.join(repr(name) for name in always)}"
-    value = f"{len(paying)} of {len(report.schemes)}"
-    advice = "let a reward function tell the edit from the work" if always else ""
-    return [Finding("edits", "check" if always else "ok", value, meaning, advice)]
-
-
-def _granularity(group: Group, patients: Sequence[_Patient], worker: Sandbox | None) -> list[Finding]:
-    """Correlate the tokens' advantages under `process` with steps of paragraphs, lines and sentences."""
-    rewards = [patient.reward for patient in patients]
-    if not any(reward.kind == "step" and reward.weight for reward in rewards):
-        return []
-    named = ("paragraph", "line", "sentence")
-    for one_group in (group, Group.from_json(read_json(FIRST_GROUP))):
-        try:
-            scored = [score_group(one_group, PRESETS[name].pattern, rewards, worker=worker) for name in named]
-        except WorkbenchError:  # it needs another task's columns
-            continue
-        credits = [credit_groups([each], "process")[0] for each in scored]
-        flat = [np.concatenate([credit.of(i) for i in range(len(one_group))]) for credit in credits]
-        pairs = [
-            (float(np.corrcoef(flat[a], flat[b])[0, 1]), f"{named[a]} and {named[b]}")
-            for a, b in combinations(range(len(named)), 2)
-            if flat[a].std() > 0 and flat[b].std() > 0
-        ]
-        if not pairs:
-            continue
-        r, which = min(pairs)
-        advice = "choose the pattern with care, and hold it fixed when runs are compared" if r < LEAST_R else ""
-        meaning = f"under process the tokens' advantages correlate by r = {r:.2f} between steps of {which}"
-        return [Finding("step pattern", "check" if advice else "ok", f"r = {r:.2f}", meaning, advice)]
-    return []

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 from workbench.errors import PatternError
@@ -211,26 +210,6 @@ def _separators(target: Target, step: Step) -> list[str]:
     return [separator for mark in dict.fromkeys(marks) for separator in (f"{mark} ", f"\n{mark} ", f"\n\n{mark} ")]
 
 
-def _merge(target: Target) -> list[Change]:
-    """Take away what separates the first two neighbouring steps."""
-    if target.kind != "is" and not target.separators:
-        return []
-    for first, second in pairwise(target.scored.steps):
-        if target.kind == "ends":
-            changes = [Change(start, end, " ") for start, end in target.marks if first.start < end == first.end]
-        elif target.kind == "starts":
-            changes = [Change(start, end, "") for start, end in target.marks if start == second.start]
-        else:
-            close = target.text.rfind("</", first.start, first.end)
-            opening = re.compile(r"\s*<[^<>]+>").match(target.text, second.start)
-            if close < 0 or opening is None:
-                continue
-            changes = [Change(close, first.end, ""), Change(second.start, opening.end(), "")]
-        if changes and target.steps_of(changes) < target.steps_of([]):
-            return changes
-    return []
-
-
 def _repeat(target: Target) -> list[Change]:
     """Repeat the best step."""
     step = target.best
@@ -247,18 +226,15 @@ def _repeat(target: Target) -> list[Change]:
 
 
 def _pad(target: Target) -> list[Change]:
-    """Words without content at the end of the best step."""
-    at = _last_word(target, target.best)
+    """Words without content behind the best step's last word, inside its closing tag and before its separator."""
+    step = target.best
+    if target.kind == "is" and (tags := _TAGS.fullmatch(target.text, step.start, step.end)):
+        at = tags.end(2)
+    else:
+        cut = [start for start, end in target.marks if end == step.end and start >= step.start]
+        end = cut[0] if cut and target.kind == "ends" else step.end
+        at = step.start + len(target.text[step.start : end].rstrip())
     return [Change(at, at, FILLER)]
-
-
-def _repeat_answer(target: Target) -> list[Change]:
-    """Give the last step, usually the answer, once more."""
-    if not target.scored.matched:
-        return []
-    step = target.scored.steps[-1]
-    text = target.text[step.start : step.end]
-    return [Change(step.end, step.end, text if text.startswith("\n") else "\n" + text)]
 
 
 def _drop_separators(target: Target) -> list[Change]:
@@ -291,13 +267,6 @@ def _empty_step(target: Target) -> list[Change]:
     return []
 
 
-def _copy_numbers(target: Target) -> list[Change]:
-    """The prompt's numbers, at the end of the best step."""
-    numbers = _NUMBER.findall(prompt_text(target.group.prompt))
-    at = _last_word(target, target.best)
-    return [Change(at, at, " " + " ".join(numbers))] if numbers else []
-
-
 def _hedge(target: Target) -> list[Change]:
     """Other answers of the group behind the last number: "A or B or C"; the neighbours where all answer the same."""
     numbers = [match for match in _NUMBER.finditer(target.text) if match.start() >= target.scored.steps[-1].start]
@@ -308,17 +277,6 @@ def _hedge(target: Target) -> list[Change]:
     whole = int(_DIGITS.findall(answer)[0])
     rest = [number for number in last if number != answer] or [f"{whole + 1}", f"{whole + 2}"]
     return [Change(at, at, "".join(f" or {text}" for text in rest[:HEDGES]))]
-
-
-def _last_word(target: Target, step: Step) -> int:
-    """Behind a step's last word, inside its closing tag and before its separator."""
-    text = target.text[step.start : step.end]
-    if target.kind == "is" and (tags := _TAGS.fullmatch(text)):
-        return step.start + tags.end(2)
-    if target.kind == "ends":
-        cut = [start for start, end in target.marks if end == step.end and start >= step.start]
-        text = target.text[step.start : cut[0]] if cut else text
-    return step.start + len(text.rstrip())
 
 
 # ── turns of an episode ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -384,10 +342,8 @@ EDITS: dict[str, Edit] = {
     edit.name: edit
     for edit in (
         Edit("split a step", f"the best step in {PIECES}, without another word", _split, keeps_words=True),
-        Edit("merge two steps", "the first two, by taking away what separates them", _merge, keeps_words=True),
         Edit("repeat a step", "the best one, word for word", _repeat),
         Edit("pad with filler", "words without content in the best step", _pad),
-        Edit("repeat the answer", "the last step, once more", _repeat_answer),
         Edit(
             "drop the separators",
             "the text as it is, without what steps are found by",
@@ -395,7 +351,6 @@ EDITS: dict[str, Edit] = {
             keeps_words=True,
         ),
         Edit("append an empty step", "a step without content at the end", _empty_step),
-        Edit("copy the prompt's numbers", "into the best step", _copy_numbers),
         Edit("hedge the answer", "other answers of the group beside it: A or B or C", _hedge),
     )
 }

@@ -1,17 +1,10 @@
-"""Findings: the one record of pre-flight, clinic, probes, alarms and a reward held against labels.
-
-A report has findings by what they are about, its ``suites``; each kind of report is written as JSON and JUnit alike.
-"""
+"""Findings: the one record of pre-flight, clinic, alarms and a reward held against labels."""
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
-
-from workbench.files import encode
+from typing import Literal
 
 Level = Literal["ok", "check", "stop"]
 LEVELS: tuple[Level, ...] = ("ok", "check", "stop")
@@ -41,29 +34,3 @@ class Finding:
 
 def worst_level(findings: Iterable[Finding]) -> Level:
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
-
-
-class Report(Protocol):
-    """What a check returns; ``suites`` are its findings by what they are about."""
-
-    @property
-    def suites(self) -> Mapping[str, Sequence[Finding]]: ...
-
-    def to_json(self) -> dict[str, Any]: ...
-
-
-def write_reports(path: Path, reports: Mapping[str, Report]) -> None:
-    """Write reports by what was checked: as JUnit's XML if the file's name ends so, else as JSON."""
-    if path.suffix != ".xml":
-        path.write_bytes(encode({name: report.to_json() for name, report in reports.items()}))
-        return
-    root = ET.Element("testsuites", name=", ".join(reports))
-    for name, findings in ((n, found) for report in reports.values() for n, found in report.suites.items()):
-        failures = str(sum(finding.level != "ok" for finding in findings))
-        suite = ET.SubElement(root, "testsuite", name=name, tests=str(len(findings)), failures=failures)
-        for finding in findings:
-            case = ET.SubElement(suite, "testcase", classname=name, name=finding.name)
-            if finding.level != "ok":
-                text = "; ".join(filter(None, (finding.meaning, finding.advice)))
-                ET.SubElement(case, "failure", message=text, type=finding.level)
-    path.write_text(ET.tostring(root, encoding="unicode", xml_declaration=True), encoding="utf-8")

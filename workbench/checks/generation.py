@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from workbench.credit import unused_rewards
 from workbench.rewards.reward import texts_after_thinking
-from workbench.rewards.watch import Telling, correlate_with_trained, tell_apart
+from workbench.rewards.statistics import Telling, correlate_with_trained, tell_apart
 from workbench.schema import Credit, Judged, Rollout, StepScores
 from workbench.steps import StepPattern
 

@@ -6,12 +6,10 @@ a few groups (eight prompts are the custom) and passes them in.
 
 from __future__ import annotations
 
-import inspect
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, chain, compress
 from typing import Any
@@ -27,8 +25,8 @@ from workbench.errors import ConfigError, CreditError, RewardError
 from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_group
 from workbench.rewards.protocol import columns_left_out
 from workbench.rewards.reward import Models
-from workbench.rewards.watch import DROWNED, correlation, tell_apart
-from workbench.schema import JUDGES, Credit, Group, ScoredGroup, differ
+from workbench.rewards.statistics import DROWNED, correlation, tell_apart
+from workbench.schema import JUDGES, Credit, Group, differ
 from workbench.steps import MAX_STEPS, StepPattern, turn_texts
 
 _TAG_AT_END = re.compile(r"<([A-Za-z_][\w-]*)>\s*$")
@@ -48,10 +46,6 @@ class Preflight:
     def level(self) -> Level:
         return worst_level(self.findings)
 
-    @property
-    def suites(self) -> Mapping[str, Sequence[Finding]]:
-        return {"pre-flight": self.findings}
-
     def to_json(self) -> dict[str, Any]:
         return {"level": self.level, "findings": [asdict(finding) for finding in self.findings]}
 
@@ -64,15 +58,13 @@ def preflight(
     *,
     worker: Sandbox | None = None,
     models: Models | None = None,
-    sampling_seconds: float | None = None,
     mask_truncated: bool = False,
 ) -> Preflight:
     """Split, score and credit ``groups`` as a run would, and say what to look at.
 
-    A reward function that fails is a finding of its own and is left out of the rest. ``sampling_seconds``, what
-    sampling the groups took, is what reward time is compared with; ``mask_truncated``: the run's loss leaves truncated
-    completions out. Code runs in ``worker`` and reward models are held by ``models``, as in ``score_group``. Raises
-    PatternError for a pattern that cannot be used and CreditError for a scheme that cannot.
+    A reward function that fails is a finding of its own and is left out of the rest. ``mask_truncated``: the run's loss
+    leaves truncated completions out. Code runs in ``worker`` and reward models are held by ``models``, as in
+    ``score_group``. Raises PatternError for a pattern that cannot be used and CreditError for a scheme that cannot.
     """
     credit = credit or CreditConfig()
     if not any(len(group) for group in groups):
@@ -93,17 +85,13 @@ def preflight(
         if errors:  # it lacks the very reward that failed
             return Preflight(tuple(errors), ())
         raise
-    report = preflight_of(credits, pattern, sampling_seconds=sampling_seconds)
-    wanting = _wanting_the_tag(groups, pattern, loaded, scored)
-    return Preflight((*errors, *wanting, *report.findings), report.credits)
+    report = preflight_of(credits, pattern)
+    return Preflight((*errors, *report.findings), report.credits)
 
 
-def preflight_of(
-    credits: Sequence[Credit], pattern: StepPattern, *, sampling_seconds: float | None = None
-) -> Preflight:
+def preflight_of(credits: Sequence[Credit], pattern: StepPattern) -> Preflight:
     """The findings about groups that have been scored and credited already."""
-    scored = [credit.scored for credit in credits]
-    groups = [scored_group.group for scored_group in scored]
+    groups = [credit.scored.group for credit in credits]
     findings = [
         *splitting_findings(credits),
         *_prompts(groups, pattern),
@@ -114,7 +102,6 @@ def preflight_of(
         *_phantoms(credits),
         *_verdicts(credits),
         *_rewards(credits),
-        *_reward_time(scored, sampling_seconds),
         *_correlations(credits),
     ]
     # What the scheme says of the rewards it got, the warnings that most groups have first.
@@ -255,47 +242,6 @@ def _turn_ends(groups: Sequence[Group]) -> Iterable[Finding]:
         "the completions write it and go on",
         f"add {end} to sampling.stop, or to eos_token_id in the policy's generation_config.json",
     )
-
-
-def _wanting_the_tag(
-    groups: Sequence[Group], pattern: StepPattern, rewards: Sequence[Reward], scored: Sequence[ScoredGroup]
-) -> Iterable[Finding]:
-    """Outcome functions that look in the answer for the tag with which the prompt ends: tried with the tag put there.
-
-    Only code that names the tag is tried, on one group.
-    """
-    found = next(((n, match[1]) for n, group in enumerate(groups) if (match := _TAG_AT_END.search(_tail(group)))), None)
-    if found is None or pattern.leave_out_thinking:  # which rewards then do not see
-        return
-    place, tag = found
-    group, working = groups[place], {reward.name for reward in scored[place].rewards}
-    opened = [replace(r, texts=(f"<{tag}>\n{r.texts[0]}", *r.texts[1:])) if len(r) else r for r in group.rollouts]
-    for reward in rewards:
-        if reward.name not in working or reward.kind != "outcome" or f"<{tag}>" not in _source(reward):
-            continue
-        after = score_group(replace(group, rollouts=tuple(opened)), pattern, [reward]).scored
-        pairs = zip(scored[place].scored, after, strict=True)
-        more = sum(
-            (new.outcome_scores[reward.name] or 0) > (old.outcome_scores[reward.name] or 0) for old, new in pairs
-        )
-        if more:
-            yield Finding(
-                f"<{tag}> in {reward.name}",
-                "check",
-                f"{more} of {len(after)}",
-                f"answers would score higher with the <{tag}> that the prompt ends with before them",
-                f"let the function do without it: the completion begins inside <{tag}>",
-            )
-
-
-def _source(reward: Reward) -> str:
-    """Return a reward function's code, "" where there is none to read."""
-    if reward.code is not None:
-        return reward.code
-    with suppress(OSError, TypeError):
-        function: Any = reward.function
-        return inspect.getsource(getattr(function, "func", function))
-    return ""
 
 
 def _columns(groups: Sequence[Group]) -> Iterable[Finding]:
@@ -465,18 +411,6 @@ _CONSTANT_OF_MESSAGES = (
     "with these prompts a completion is a list of one message: its text is completion[0]['content'], and "
     "len(completion) is 1; or the function looks for what no answer has, or all have"
 )
-
-
-def _reward_time(scored: Sequence[ScoredGroup], sampling_seconds: float | None) -> Iterable[Finding]:
-    completions = sum(len(scored_group.group) for scored_group in scored)
-    for n, reward in enumerate(scored[0].rewards if scored else ()):
-        seconds = sum(group.rewards[n].seconds for group in scored)
-        share = seconds / sampling_seconds if sampling_seconds else None
-        slow = share is not None and share > 1
-        value = f"{1000 * seconds / max(completions, 1):.1f} ms"
-        meaning = "for a completion" + (f", {share:.0%} of the time sampling took" if share is not None else "")
-        advice = "it is slower than the sampler, and a run would wait for it" if slow else ""
-        yield Finding(f"time of {reward.name}", "check" if slow else "ok", value, meaning, advice)
 
 
 def _correlations(credits: Sequence[Credit]) -> Iterable[Finding]:

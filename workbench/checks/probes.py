@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from workbench.checks.edits import EDITS, TURN_EDITS, Edit, Target
-from workbench.checks.findings import Finding
 from workbench.credit import SCHEMES, SHARED, credit_groups
 from workbench.errors import ConfigError, CreditError, PatternError
 from workbench.rewards import Reward, RewardConfig, Sandbox, load_reward, score_completions, score_group
@@ -104,18 +103,6 @@ class ProbeReport:
     @property
     def schemes(self) -> list[str]:
         return list(next(iter(self.results.values()), {}))
-
-    @property
-    def suites(self) -> Mapping[str, Sequence[Finding]]:
-        """Return the edits that could be made, by scheme."""
-        return {
-            scheme: [
-                Finding(name, "check" if row[scheme].pays else "ok", f"{most.largest:+.2f}", row[scheme].verdict)
-                for name, row in self.results.items()
-                if scheme in row and (most := row[scheme].worst) is not None
-            ]
-            for scheme in self.schemes
-        }
 
     def to_json(self) -> dict[str, Any]:
         return {"rows": self.rows(), "rewards": list(self.rewards), "left_out": dict(self.left_out)}

@@ -12,7 +12,7 @@ scikit-learn's. This module does not know how groups were read or where rewards 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -29,15 +29,9 @@ from workbench.sandbox.client import Sandbox
 from workbench.schema import Group, RewardKind, StepScores, counted
 from workbench.steps import PRESETS, StepPattern, step_texts
 
-Aggregate = Literal["min", "mean", "last"]
 OUTCOME_LABELS = ("correct", "is_correct", "final_answer_correct", "label")
 """Columns that may say whether a completion is right, in the order in which they are looked for."""
 STEP_LABELS = "labels"
-_AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
-    "min": min,
-    "mean": lambda scores: sum(scores) / len(scores),
-    "last": lambda scores: scores[-1],
-}
 
 Labels = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float64]
@@ -83,7 +77,6 @@ class RewardCheck:
     best: Agreement | None
     given: Agreement | None
     first_error: FirstError | None
-    best_first_error: FirstError | None
     worst: tuple[Labelled, ...]
     notes: tuple[str, ...]
 
@@ -97,7 +90,6 @@ class RewardCheck:
         """Return the numbers, and what is to be known of them."""
         wrong_way = self.auc is not None and self.auc < 0.5
         scores = [("best agreement", self.best), ("agreement", self.given)]
-        errors = [("first-error F1", self.first_error), ("best first-error F1", self.best_first_error)]
         return [
             Finding(self.items, "ok", f"{self.count:,}", f"labelled and scored, {self.right:,} of them right"),
             Finding("unscored", "ok", f"{self.unscored:,}", f"labelled {self.items} got no score"),
@@ -109,13 +101,9 @@ class RewardCheck:
                 "turn the reward's sign round" if wrong_way else "",
             ),
             *(Finding(n, "ok", f"{a.share:.1%}", threshold_text(a.threshold)) for n, a in scores if a is not None),
-            *(Finding(name, "ok", *error.said) for name, error in errors if error is not None),
+            *([Finding("first-error F1", "ok", *self.first_error.said)] if self.first_error else []),
             *(Finding("note", "ok", "", note) for note in self.notes),
         ]
-
-    @property
-    def suites(self) -> Mapping[str, Sequence[Finding]]:
-        return {f"{self.reward} against {self.labels}": self.findings}
 
 
 def check_reward(
@@ -125,7 +113,6 @@ def check_reward(
     labels: str | None = None,
     pattern: StepPattern | None = None,
     threshold: float | None = None,
-    aggregate: Aggregate = "min",
     worst: int = 20,
     worker: Sandbox | None = None,
     models: Models | None = None,
@@ -136,21 +123,20 @@ def check_reward(
 
     ``labels`` is the column to believe: ``labels`` for steps or one of whole completions (true and false, or 1 and 0);
     by default a step reward is held against steps' labels where there are any, and all else against the first of
-    ``correct``, ``is_correct``, ``final_answer_correct`` and ``label``. A step reward becomes a number for a completion
-    by ``aggregate``. ``pattern`` finds the steps; by default the one that finds the file's own, or lines. Code among
-    the reward, and the pattern, run in ``worker`` as ``score_completions`` says; a reward model is held by ``models``.
+    ``correct``, ``is_correct``, ``final_answer_correct`` and ``label``. Where a completion is labelled, a step reward's
+    score of it is that of its worst step. ``pattern`` finds the steps; by default the one that finds the file's own, or
+    lines. The reward's code and the pattern run in ``worker`` as ``score_completions`` says; a reward model is held by
+    ``models``.
     ``on_progress(done, of)`` counts groups; once ``cancelled`` says True, what is scored by then is judged.
 
     Raises:
         TaskError: for data without labels, or labels that are not true or false.
-        ConfigError: for an ``aggregate`` or a column that cannot be used with this reward.
+        ConfigError: for a column that cannot be used with this reward.
         RewardError: for a reward that cannot be loaded or fails, naming the group.
     """
     preset = next((group.sampling.get("preset") for group in groups), None)
     cutter = pattern or PRESETS[preset if preset in PRESETS else "line"].pattern
     loaded = load_reward(reward, worker, models=models, pattern=cutter)
-    if aggregate not in _AGGREGATES:
-        raise ConfigError(f"aggregate {aggregate!r} is unknown; choose one of {', '.join(_AGGREGATES)}")
     if threshold is not None and not np.isfinite(threshold):
         raise ConfigError(f"threshold is {threshold}; give a finite number, or leave it out to have the best one found")
     column = _column(groups, loaded.kind, labels)
@@ -170,7 +156,7 @@ def check_reward(
             items += of_steps
             chains += of_chains
         else:
-            items += _completion_items(g, group, scored, loaded, column, _AGGREGATES[aggregate])
+            items += _completion_items(g, group, scored, loaded, column)
         done = g + 1
         if on_progress is not None:
             on_progress(done, len(groups))
@@ -178,7 +164,7 @@ def check_reward(
             break
     notes = [f"cancelled after {done} of {len(groups)} groups"] if done < len(groups) else []
     if loaded.kind == "step" and column != STEP_LABELS:
-        notes.append(f"a completion's score is the {aggregate} of its steps' scores")
+        notes.append("a completion's score is the least of its steps' scores")
     return _judge(loaded, column, items, chains, threshold, worst, notes)
 
 
@@ -230,12 +216,7 @@ def _step_items(g: int, group: Group, scored: Sequence[StepScores], name: str) -
 
 
 def _completion_items(
-    g: int,
-    group: Group,
-    scored: Sequence[StepScores],
-    reward: Reward,
-    column: str,
-    aggregate: Callable[[Sequence[float]], float],
+    g: int, group: Group, scored: Sequence[StepScores], reward: Reward, column: str
 ) -> Iterator[Labelled]:
     for r, (rollout, step_scores) in enumerate(zip(group.rollouts, scored, strict=True)):
         label = rollout.columns.get(column, group.columns.get(column))
@@ -244,8 +225,7 @@ def _completion_items(
         if reward.kind == "outcome":
             score = step_scores.outcome_scores[reward.name]
         else:
-            step_values = [value for value in step_scores.scores[reward.name] if value is not None]
-            score = aggregate(step_values) if step_values else None
+            score = min((value for value in step_scores.scores[reward.name] if value is not None), default=None)
         yield Labelled(g, r, None, score, _truth(label, g, r), rollout.text)
 
 
@@ -304,7 +284,6 @@ def _judge(
         best=best,
         given=at_threshold,
         first_error=first_error(chains, used) if chains and held else None,
-        best_first_error=best_first_error(chains, scores) if chains and held else None,
         worst=_worst(held, scores, labels, used, worst),
         notes=tuple(notes),
     )
@@ -336,9 +315,6 @@ def _worst(
 
 
 # --- the first wrong step, or that there is none ------------------------------------------------------------------
-
-MAX_THRESHOLDS = 200
-"""Thresholds tried for the best first-error F1, evenly spread over the scores where there are more."""
 
 
 @dataclass(frozen=True)
@@ -398,15 +374,6 @@ def first_error(chains: Sequence[Chain], threshold: float) -> FirstError:
         total = erroneous + correct
         f1 = 2 * erroneous * correct / total if total else 0.0
     return FirstError(threshold, erroneous, correct, f1, len(hits[True]), len(hits[False]))
-
-
-def best_first_error(chains: Sequence[Chain], scores: npt.NDArray[np.float64]) -> FirstError:
-    """``first_error`` at the one of the thresholds that ``scores`` offer where the F1 is highest."""
-    values = np.unique(scores)
-    if len(values) > MAX_THRESHOLDS:
-        values = np.unique(np.quantile(values, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
-    tried = [first_error(chains, float(value)) for value in [*values, np.inf]]
-    return max(tried, key=lambda measured: -1.0 if measured.f1 is None else measured.f1)
 
 
 def threshold_text(threshold: float) -> str:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from workbench import views
-from workbench.checks import Report, write_reports
 from workbench.cli.arguments import AtLeastOne, Result, Settings
 from workbench.cli.groups import GroupFile, example_of, read_group, sampled_group
 from workbench.cli.rewards import set_sandbox
@@ -18,20 +14,11 @@ from workbench.data import load_task
 from workbench.schema import Group
 from workbench.training.methods import RunConfig
 
-ReportFile = Annotated[Path | None, "write the findings to FILE.json, or as JUnit to FILE.xml"]
-
-
-def write_report(path: Path | None, found: Mapping[str, Report]) -> None:
-    """Write what was found where a file is given, by what was checked."""
-    if path is not None:
-        write_reports(path, found)
-
 
 def preflight(
     settings: Settings,
     prompts: Annotated[AtLeastOne, "prompts to sample"] = 8,
     group: Annotated[list[Path], "look at a sampled group instead; repeatable"] = [],  # noqa: B006
-    report: ReportFile = None,
 ) -> Result:
     """Sample a few groups and say what to look at before training on them."""
     from workbench.checks import preflight
@@ -39,21 +26,15 @@ def preflight(
     config = settings.read()
     method = config.grpo
     set_sandbox(method.reward_deadline, isolate=method.isolate_rewards)
-    seconds = None
-    if group:
-        groups = [read_group(path) for path in group]
-    else:
-        groups, seconds = _sampled(config, prompts)
+    groups = [read_group(path) for path in group] if group else _sampled(config, prompts)
     found = preflight(
         groups,
         method.pattern,
         method.rewards,
         method.credit,
-        sampling_seconds=seconds,
         mask_truncated=method.mask_truncated_completions,
     )
-    write = partial(write_report, report, {"pre-flight": found})
-    return Result(found.to_json(), lambda: views.text(found), code=1 if found.level == "stop" else 0, write=write)
+    return Result(found.to_json(), lambda: views.text(found), code=1 if found.level == "stop" else 0)
 
 
 def probe(
@@ -62,7 +43,6 @@ def probe(
     demo: Annotated[bool, "the shipped group, in which splitting one step pays"] = False,
     schemes: Annotated[str, "credit schemes, A,B,…; all if empty"] = "",
     index: Annotated[int, "which example of the task to sample"] = 0,
-    report: ReportFile = None,
 ) -> Result:
     """Say what edits without content would earn under each credit scheme."""
     from workbench.checks import probe, split_step_demo
@@ -83,11 +63,11 @@ def probe(
         pattern, rewards = config.sampled.pattern, list(config.sampled.rewards)
     names = [scheme.strip() for scheme in schemes.split(",") if scheme.strip()]
     found = probe(of, pattern, rewards, names or None, options=config.grpo.credit.keywords(but=("scheme",)))
-    return Result(found.to_json(), lambda: views.text(found), write=partial(write_report, report, {"probes": found}))
+    return Result(found.to_json(), lambda: views.text(found))
 
 
-def _sampled(config: RunConfig, count: int) -> tuple[list[Group], float]:
-    """Groups of ``count`` examples, drawn by the seed, and the seconds that sampling took."""
+def _sampled(config: RunConfig, count: int) -> list[Group]:
+    """Return groups of ``count`` examples, drawn by the seed."""
     from workbench.policies.load import load_configured
     from workbench.policies.sampler import sample_group
 
@@ -96,6 +76,4 @@ def _sampled(config: RunConfig, count: int) -> tuple[list[Group], float]:
     policy = load_configured(config.policy)
     options = config.sampled.sampling.model_dump() | config.prompt.model_dump()
     options["environment"] = config.environment
-    began = time.monotonic()
-    groups = [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]
-    return groups, time.monotonic() - began
+    return [sample_group(policy, task[i], **options, seed=config.seed + n) for n, i in enumerate(indices)]

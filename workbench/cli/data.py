@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic_settings import CliPositionalArg
 
 from workbench import views
 from workbench.cli.arguments import AtLeastOne, Result, Settings, say
-from workbench.cli.checks import ReportFile, write_report
 from workbench.cli.rewards import named_rewards, rewards_of_word, set_sandbox
 from workbench.config.section import of_text
 from workbench.data import TASKS, labelled_groups, load_task, preview_of, read_groups
@@ -116,14 +113,12 @@ def check_reward(
     skip_bad_rows: SkipBadRows = False,
     labels: Annotated[str | None, "the column to believe; none for the steps', else answers'"] = None,
     threshold: Annotated[float | None, "score from which a thing counts as right"] = None,
-    aggregate: Annotated[Literal["min", "mean", "last"], "of a completion's steps"] = "min",
     worst: Annotated[AtLeastOne, "disagreements shown"] = 10,
     preset: Annotated[str | None, "preset pattern that finds the steps; none for the data's own"] = None,
     clinic: Annotated[
         bool, "try the named rewards, NAME or FILE.py[::FUNCTION], on answers whose score is known"
     ] = False,
     ci: Annotated[bool, "with --clinic: exit code 1 where something needs a look"] = False,
-    report: ReportFile = None,
 ) -> Result:
     """Hold a reward against labelled data, or try it in the clinic."""
     from workbench.checks.reward_check import check_reward
@@ -135,7 +130,7 @@ def check_reward(
     rewards = [RewardConfig.parse(reward) for reward in named_rewards(settings.options, settings.workspace)]
     if clinic:
         named = [RewardConfig.parse(reward) for word in data for reward in rewards_of_word(word)]
-        return _clinic([*named, *rewards], ci, report)
+        return _clinic([*named, *rewards], ci)
     if len(data) != 1:
         raise ConfigError("give one data file, or --clinic and the rewards to try")
     source = data[0]
@@ -158,23 +153,20 @@ def check_reward(
             labels=labels,
             pattern=None if preset is None else PRESETS[preset].pattern,
             threshold=threshold,
-            aggregate=aggregate,
             worst=worst,
             on_progress=_progress if sys.stderr.isatty() else None,
         )
         for reward in rewards
     ]
     found = {"data": source, "checks": [check.to_json() for check in checks]}
-    write = partial(write_report, report, {check.reward: check for check in checks})
-    return Result(found, lambda: "\n\n".join(views.text(check) for check in checks), write=write)
+    return Result(found, lambda: "\n\n".join(views.text(check) for check in checks))
 
 
-def _clinic(rewards: Sequence[RewardConfig], ci: bool, path: Path | None) -> Result:
+def _clinic(rewards: Sequence[RewardConfig], ci: bool) -> Result:
     from workbench.checks.clinic import check_rewards
 
     found = check_rewards(rewards, on_progress=say if sys.stderr.isatty() else lambda said: None)
-    write = partial(write_report, path, {"reward clinic": found})
-    return Result(found.to_json(), lambda: views.text(found), 1 if ci and found.level != "ok" else 0, write)
+    return Result(found.to_json(), lambda: views.text(found), 1 if ci and found.level != "ok" else 0)
 
 
 def _progress(done: int, of: int) -> None:

@@ -9,19 +9,10 @@ The process has limits, and may be isolated (``sandbox.isolate``).
 
 from __future__ import annotations
 
-# What rewards commonly need, so that a call need not wait for it. Larger libraries are imported when the code loads.
-import collections  # noqa: F401
-import dataclasses  # noqa: F401
 import faulthandler
-import fractions  # noqa: F401
 import hashlib
 import inspect
-import itertools  # noqa: F401
-import math  # noqa: F401
 import os
-import random  # noqa: F401
-import re  # noqa: F401
-import statistics  # noqa: F401
 import sys
 import threading
 from collections import OrderedDict
@@ -32,8 +23,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy  # noqa: F401
-
 from workbench.errors import EpisodeError, RewardCodeError, RewardError
 from workbench.rewards.environments import Reply, answer_turn, begin_episode, check_class
 from workbench.rewards.protocol import (
@@ -42,7 +31,6 @@ from workbench.rewards.protocol import (
     as_reward,
     call_reward,
     is_async,
-    is_reward_class,
     raised,
     read_signature,
 )
@@ -236,10 +224,8 @@ def _choose(module: ModuleType, name: str, what: str = "reward") -> Any:
 
 
 def _is_function(value: Any) -> bool:
-    """Return whether it is a function, an object that can be called or scores, or a class of such (ms-swift's)."""
-    if inspect.isclass(value):
-        return is_reward_class(value)
-    return callable(value) or hasattr(value, "forward") or (hasattr(value, "funcs") and hasattr(value, "weights"))
+    """Return whether it is a function, or an object that can be called or scores."""
+    return not inspect.isclass(value) and (callable(value) or hasattr(value, "forward"))
 
 
 _ANSWERS = {"split": _split, "load": _load, "score": _score, "environment": _play}

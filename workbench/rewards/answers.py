@@ -24,7 +24,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
@@ -163,6 +162,12 @@ def spoken_texts(completions: Sequence[object], columns: Mapping[str, object]) -
 def texts_of(completions: Sequence[object]) -> list[str]:
     """Return the text of each completion, which is the text itself or a list of messages."""
     return [text if isinstance(text, str) else text[-1]["content"] for text in completions]  # type: ignore[index]
+
+
+def text_of_tag(text: str, tag: str) -> str:
+    """Return what the one tag of that name holds, "" if there is not exactly one, opened and closed."""
+    parts = text.split(f"<{tag}>")[1].split(f"</{tag}>") if text.count(f"<{tag}>") == 1 else []
+    return parts[0] if len(parts) == 2 else ""
 
 
 def is_filled(text: str, form: str, tags: Sequence[str]) -> bool:
@@ -607,17 +612,20 @@ def read_chain(
     if start is None or operations is None:
         return []
     task = int(start), tuple((str(symbol), int(str(operand))) for symbol, operand in operations)
-    chain = copy(_read_last.get((*task, text_before.strip("\n"))))
-    starts_a_line = not text_before or text_before.endswith("\n")
-    if chain is None or not starts_a_line:
+    chain = _last_read.pop(task, None)
+    if chain is None or not text_before.startswith(chain.text):
         chain = _Chain(*task)
-        chain.read(text_before)
-    chain.text = text_before + step
+    between, chain.text = text_before[len(chain.text) :], text_before + step
+    chain.read(between)
     lines = chain.read(step)
-    _read_last.clear()
-    if starts_a_line:
-        _read_last[(*task, chain.text.strip("\n"))] = chain
+    _last_read.clear()
+    if text_before[-1:] in ("", "\n") and chain.text.endswith("\n"):
+        _last_read[task] = chain
     return lines
+
+
+_last_read: dict[tuple[int, tuple[tuple[str, int], ...]], _Chain] = {}
+"""The chain that the last call read, if it ends in whole lines: the next step of the answer goes on from it."""
 
 
 def goes_wrong_at(
@@ -645,15 +653,11 @@ def goes_wrong_at(
     return None
 
 
-_read_last: dict[tuple[Any, ...], _Chain] = {}
-"""The lines read by the last call: an answer's next step goes on from them."""
-
-
 class _Chain:
     """State of a chain after the lines read by now: a wrong result is blamed once; the next line goes on from it."""
 
     def __init__(self, value: int, todo: tuple[tuple[str, int], ...]) -> None:
-        self.text = ""  # that is read
+        self.text = ""  # all that is read
         self.value, self.todo, self.done = value, todo, 0  # done: operations worked so far
         self.skipped = self.opened = self.closed = self.answered = False
 

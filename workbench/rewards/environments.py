@@ -142,43 +142,86 @@ class Calculator:
 
 _numbers = itertools.count()
 _ALSO = 200  # characters of a message of the environment's
+Play = Callable[[str, str], Reply]
+"""Begins an episode (``begin``), answers its newest turn (``reply``), or ends it (``end``). Raises EpisodeError."""
 
 
 class Episode:
     """One row's environment, after ``reset``. ``state`` is what it calls the state that its next turn begins in.
 
-    This one is played in this process.
+    One that failed is over: it gives the same error to each further turn.
     """
 
-    def __init__(self, kind: Callable[[], TextEnvironment], prompt: Prompt, columns: Mapping[str, Any]) -> None:
-        self.state: str | None = None
-        self._failed: str | None = None
-        try:
-            self._environment = kind()
-            self.state = begin_episode(self._environment, prompt, columns)
-        except Exception as error:
-            self._failed = _describe("reset", error)
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self._last = self._call("begin")
+        self._printed = self._last.printed  # by reset, which the first turn tells
+
+    @property
+    def state(self) -> str | None:
+        return self._last.state
 
     def reply(self, turn: str) -> Reply:
         """Return what is answered to a turn. Raises nothing for an environment that fails."""
-        if self._failed is not None:
-            return Reply(error=self._failed)
-        began = time.perf_counter()
-        try:
-            answer = answer_turn(self._environment, turn)
-        except Exception as error:
-            return Reply(error=_describe("reply", error), seconds=time.perf_counter() - began)
-        self.state = answer.state
-        return replace(answer, seconds=time.perf_counter() - began)
+        if self._last.error is not None:
+            return replace(self._last, printed=self._printed)
+        self._last = self._call("reply", turn)
+        told, self._printed = replace(self._last, printed=self._printed + self._last.printed), ""
+        return told
 
     def end(self) -> None:
         """The episode is over, whoever ended it."""
+        if self._last.error is None:
+            self._call("end")
+
+    def _call(self, call: str, turn: str = "") -> Reply:
+        began = time.perf_counter()
+        try:
+            answer = self._play(call, turn)
+        except EpisodeError as error:
+            answer = Reply(error=str(error), printed=error.printed)
+        return replace(answer, seconds=time.perf_counter() - began)
 
 
-def _describe(method: str, error: Exception) -> str:
-    if isinstance(error, EpisodeError):
-        return str(error)
-    return f"{method} raised {type(error).__name__}: {str(error)[:_ALSO] or '(no message)'}"
+def _play_here(kind: Callable[[], TextEnvironment], prompt: Prompt, columns: Mapping[str, Any]) -> Episode:
+    """Begin an episode that is played in this process."""
+    made: list[TextEnvironment] = []
+
+    def play(call: str, turn: str) -> Reply:
+        try:
+            if call == "begin":
+                made.append(kind())
+                return Reply(state=begin_episode(made[0], prompt, columns))
+            return answer_turn(made[0], turn) if call == "reply" else Reply()
+        except EpisodeError:
+            raise
+        except Exception as error:
+            method, said = "reset" if call == "begin" else "reply", str(error)[:_ALSO] or "(no message)"
+            raise EpisodeError(f"{method} raised {type(error).__name__}: {said}") from error
+
+    return Episode(play)
+
+
+def _play_in_sandbox(
+    send: Callable[[Mapping[str, Any]], tuple[dict[str, Any], str]], prompt: Prompt, columns: Mapping[str, Any]
+) -> Episode:
+    """Begin an episode whose history is sent with every call, so that the sandbox's process can be replaced."""
+    about = {
+        "episode": f"{os.getpid()}-{next(_numbers)}",
+        "prompt": prompt,
+        "columns": {column: value for column, value in columns.items() if is_json(value)},
+    }
+    turns, replies = list[str](), list[str]()  # replies by their hashes
+
+    def play(call: str, turn: str) -> Reply:
+        if call == "reply":
+            turns.append(turn)
+        reply, printed = send({"call": call, **about, "turns": turns, "replies": replies})
+        if (text := reply.get("text")) is not None:
+            replies.append(state_of(text))
+        return Reply(text, None, reply.get("state"), printed=printed)
+
+    return Episode(play)
 
 
 @dataclass(frozen=True)
@@ -213,7 +256,7 @@ def load_environment(
     """
     if isinstance(spec, type):
         settings = EnvironmentSection(name=spec.__name__)
-        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, partial(Episode, spec))
+        return Environment(spec.__name__, check_class(spec, spec.__name__), settings, partial(_play_here, spec))
     settings = spec if isinstance(spec, EnvironmentSection) else EnvironmentSection.parse(spec)
     name = settings.name
     if name is None:
@@ -223,60 +266,14 @@ def load_environment(
             raise ConfigError(f"environment {name!r}: its code runs in the sandbox, and none is there")
         send = partial(host().environment, settings.code, name, deadline=settings.deadline)
         reply, _ = send({"call": "describe"})
-        return Environment(name, tuple(reply["stop"]), settings, partial(_EpisodeInWorker, send))
+        return Environment(name, tuple(reply["stop"]), settings, partial(_play_in_sandbox, send))
     if name not in ENVIRONMENTS:
         raise ConfigError(
             f"environment: no environment called {shown(name)}{did_you_mean(name, ENVIRONMENTS)}; built in are "
             f"{', '.join(ENVIRONMENTS) or 'none'}, or give the code of a class"
         )
     kind = ENVIRONMENTS[name]
-    return Environment(name, check_class(kind, name), settings, partial(Episode, kind))
-
-
-class _EpisodeInWorker(Episode):
-    """Sends an episode's history with every call, so that a worker's process can be replaced between two."""
-
-    def __init__(
-        self,
-        send: Callable[[Mapping[str, Any]], tuple[dict[str, Any], str]],
-        prompt: Prompt,
-        columns: Mapping[str, Any],
-    ) -> None:
-        self._send = send
-        self._printed = ""
-        self._turns: list[str] = []
-        self._replies: list[str] = []  # by their hashes
-        self._about = {
-            "episode": f"{os.getpid()}-{next(_numbers)}",
-            "prompt": prompt,
-            "columns": {column: value for column, value in columns.items() if is_json(value)},
-        }
-        answer = self._ask("begin")
-        self.state, self._failed, self._printed = answer.state, answer.error, answer.printed
-
-    def reply(self, turn: str) -> Reply:
-        if self._failed is not None:
-            return Reply(error=self._failed, printed=self._printed)
-        self._turns.append(turn)
-        answer = self._ask("reply")
-        printed, self._printed = self._printed + answer.printed, ""
-        if answer.text is not None:
-            self._replies.append(state_of(answer.text))
-        self.state, self._failed = answer.state, answer.error
-        return replace(answer, printed=printed)
-
-    def end(self) -> None:
-        if self._failed is None:
-            self._ask("end")
-
-    def _ask(self, call: str) -> Reply:
-        began = time.perf_counter()
-        request = {"call": call, **self._about, "turns": self._turns, "replies": self._replies}
-        try:
-            reply, printed = self._send(request)
-        except EpisodeError as error:
-            return Reply(error=str(error), seconds=time.perf_counter() - began, printed=error.printed)
-        return Reply(reply.get("text"), None, reply.get("state"), time.perf_counter() - began, printed)
+    return Environment(name, check_class(kind, name), settings, partial(_play_here, kind))
 
 
 ENVIRONMENTS: Mapping[str, Callable[[], TextEnvironment]] = {"calculator": Calculator}

@@ -11,12 +11,9 @@ key to another server. Answers are kept in one file of the workspace, and so is 
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import fcntl
 import hashlib
 import json
-import math
 import os
 import random
 import re
@@ -25,8 +22,8 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -311,23 +308,22 @@ class _Call:
         messages, problem = [{"role": "user", "content": question.text}], ""
         decides = [config.base_url, body_of(config, messages), config.lowest, config.highest, question.steps]
         place = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
-        async with self.store.claimed(place):
-            known = self.store.get(place) if config.cache else None
-            for _ in range(2):
-                answer = await self._complete(client, body_of(config, messages)) if known is None else known
-                try:
-                    if question.steps is None:
-                        verdicts = [read_whole(answer, config.lowest, config.highest)]
-                    else:
-                        verdicts = read_steps(answer, question.steps, config.lowest, config.highest)
-                except UnreadableError as error:
-                    known, problem = None, str(error)
-                    said = {"role": "assistant", "content": answer or "(nothing)"}
-                    messages = [*messages, said, {"role": "user", "content": _AGAIN.format(problem=problem)}]
+        known = self.store.get(place) if config.cache else None
+        for _ in range(2):
+            answer = await self._complete(client, body_of(config, messages)) if known is None else known
+            try:
+                if question.steps is None:
+                    verdicts = [read_whole(answer, config.lowest, config.highest)]
                 else:
-                    if config.cache and known is None:
-                        self.store.put(place, answer)
-                    return verdicts
+                    verdicts = read_steps(answer, question.steps, config.lowest, config.highest)
+            except UnreadableError as error:
+                known, problem = None, str(error)
+                said = {"role": "assistant", "content": answer or "(nothing)"}
+                messages = [*messages, said, {"role": "user", "content": _AGAIN.format(problem=problem)}]
+            else:
+                if config.cache and known is None:
+                    self.store.put(place, answer)
+                return verdicts
         return [Verdict(None, f"unscored: the judge's answer {problem}")] * (question.steps or 1)
 
     async def _complete(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> str:
@@ -404,15 +400,11 @@ async def _pause(failed: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(failed.wait(), seconds)
 
 
-# --- how an answer is read: JSON in prose or fences, cut short, or with keys of its own choosing ----------------------
+# --- how an answer is read: JSON among other text, in fences, or cut short --------------------------------------------
 
 _THOUGHT = re.compile(r"(?s)\A.*</think(?:ing)?>")
-_TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 _BARE = re.compile(r"(?i)\bscore\b\W{0,6}(-?\d+(?:\.\d+)?)|\A\s*(-?\d+(?:\.\d+)?)\s*\Z")
-_SCORE = ("score", "rating", "grade", "value")
-_REASON = ("reason", "explanation", "rationale", "comment", "feedback")
-_QUOTE = ("quote", "span", "evidence")
-_NUMBER = ("step", "number", "index", "id")
+_OUTSIDE = "gives the score "
 _TRIES = 200  # brackets that begin no JSON
 _LONGEST = 1000  # characters of a reason or quote
 
@@ -431,113 +423,72 @@ class Verdict:
 
 
 def read_whole(text: str, lowest: float, highest: float) -> Verdict:
-    """The verdict on a whole completion. Raises UnreadableError."""
-    for value in reversed(list(_values(text))):
-        entry = value[0] if isinstance(value, list) and len(value) == 1 else value
-        if isinstance(entry, Mapping) and any(key in entry for key in _SCORE):
-            break
-    else:
-        found = _BARE.search(_THOUGHT.sub("", text))
-        if found is None:
-            raise UnreadableError("has no JSON with a score in it")
-        entry = {"score": found[1] or found[2]}
-    verdict = _verdict(entry, lowest, highest)
-    if verdict.score is None and verdict.reason.startswith(_OUTSIDE):
-        raise UnreadableError(verdict.reason)
-    return verdict
+    """Return the verdict on a whole completion: the last one in the text. Raises UnreadableError."""
+    lists = list(_entry_lists(text))
+    entries = [entries[0] for entries in lists if len(entries) == 1 and isinstance(entries[0], Mapping)]
+    if not lists and (found := _BARE.search(_THOUGHT.sub("", text))):
+        entries = [{"score": found[1] or found[2]}]
+    if not entries:
+        raise UnreadableError("has no JSON with a score in it")
+    return _verdicts(entries[-1:], lowest, highest)[0]
 
 
 def read_steps(text: str, count: int, lowest: float, highest: float) -> list[Verdict]:
-    """A verdict a step, without a score for those that the answer leaves out. Raises UnreadableError for no score."""
-    values = list(_values(text))
-    entries = next(filter(None, (_entries(value, count) for value in reversed(values))), None)
-    if entries is None or (len(values) > 1 and len(entries) == 1 < count):
-        loose = [value for value in values if isinstance(value, Mapping) and _number(value) is not None]
-        entries = _by_step(loose, count) or entries  # objects of a list that was cut short, or never one
-    if not entries:
+    """Return a verdict a step, without a score for those that the answer leaves out. Raises UnreadableError for none.
+
+    Entries belong to the steps that they name, or in their order if none is named and there is one for each step.
+    """
+    of_step = dict[int, Any]()
+    for entries in _entry_lists(text):
+        steps = [re.search(r"\d{1,5}", str(e.get("step"))) if isinstance(e, Mapping) else None for e in entries]
+        named = {int(step[0]): entry for step, entry in zip(steps, entries, strict=True) if step}
+        if named:
+            of_step = named if len(entries) > 1 else of_step | named
+        elif len(entries) == count:
+            of_step = dict(enumerate(entries, 1))
+    of_step = {step: entry for step, entry in of_step.items() if 0 < step <= count}
+    if not of_step:
         raise UnreadableError(f"has no JSON with the scores of {counted(count, 'step')} in it")
-    verdicts = [_verdict(entries[k], lowest, highest) if k in entries else Verdict(None) for k in range(count)]
-    outside = [verdict.reason for verdict in verdicts if verdict.reason.startswith(_OUTSIDE)]
-    if len(outside) == len(entries):
-        raise UnreadableError(outside[0])
-    return verdicts
+    read = dict(zip(of_step, _verdicts(list(of_step.values()), lowest, highest), strict=True))
+    return [read.get(step, Verdict(None)) for step in range(1, count + 1)]
 
 
-def _values(text: str) -> Iterator[Any]:
-    """The JSON objects and lists in a text, outermost ones, in order."""
-    text = _THOUGHT.sub("", text)
-    decoder = json.JSONDecoder(strict=False)  # line breaks in strings
-    repaired = _TRAILING_COMMA.sub(r"\1", text)
-    place = failed = 0
-    while failed < _TRIES and (opened := re.compile(r"[{\[]").search(repaired, place)) is not None:
+def _entry_lists(text: str) -> Iterator[list[Any]]:
+    """Yield the lists of entries, each a score or an object with one, that the JSON in a text holds, in order.
+
+    An entry that stands in no list, or in one that was cut short, is a list of its own.
+    """
+    text, place, failed = _THOUGHT.sub("", text), 0, 0
+    decoder = json.JSONDecoder(strict=False, parse_int=float)  # line breaks in strings
+    while failed < _TRIES and (opened := re.compile(r"[{\[]").search(text, place)):
         try:
-            value, place = decoder.raw_decode(repaired, opened.start())
-            yield value
+            value, place = decoder.raw_decode(text, opened.start())
         except (json.JSONDecodeError, RecursionError):
             place, failed = opened.start() + 1, failed + 1
-    if "'" in text and (found := re.search(r"(?s)[{\[].*[}\]]", text)):  # Python's own notation
+            continue
+        if isinstance(value, Mapping) and "score" not in value:
+            value = next((part for part in value.values() if isinstance(part, list)), [])
+        entries = value if isinstance(value, list) else [value]
+        if entries and all("score" in e if isinstance(e, Mapping) else isinstance(e, float | None) for e in entries):
+            yield entries
+
+
+def _verdicts(entries: Sequence[Any], lowest: float, highest: float) -> list[Verdict]:
+    """Return what entries say; a score beyond the range is none. Raises UnreadableError if all are."""
+    verdicts = []
+    for entry in entries:
+        of = entry if isinstance(entry, Mapping) else {"score": entry}
+        reason, quote = (str(of.get(key) or "")[:_LONGEST].strip() for key in (REASON, QUOTE))
         try:
-            yield ast.literal_eval(found[0])
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return
-
-
-def _entries(value: Any, count: int) -> dict[int, Any]:
-    """Entries by step, from 0, of the forms an answer may have; none where it has none of them."""
-    if isinstance(value, Mapping):
-        lists = [part for part in value.values() if isinstance(part, list) and part]
-        if lists and (entries := _entries(lists[0], count)):
-            return entries
-        numbered = {str(key).removeprefix("step").strip(" _"): part for key, part in value.items()}
-        if numbered and all(key.isdecimal() and len(key) < 6 for key in numbered):
-            return {int(key) - 1: part for key, part in numbered.items() if 0 < int(key) <= count}
-        return _by_step([value], count) if any(key in value for key in _SCORE) else {}
-    if not isinstance(value, list):
-        return {}
-    if all(isinstance(part, Mapping) for part in value):
-        return _by_step(value, count)
-    plain = all(part is None or isinstance(part, int | float) for part in value)
-    return dict(enumerate(value)) if plain and len(value) == count else {}
-
-
-def _by_step(entries: Sequence[Mapping[str, Any]], count: int) -> dict[int, Any]:
-    """Objects by the step that each names, or by their place where none does and there is one for each step."""
-    if not any(key in entry for entry in entries for key in _SCORE):
-        return {}
-    numbers = [_number(entry) for entry in entries]
-    if all(number is None for number in numbers):
-        return dict(enumerate(entries)) if len(entries) == count else {}
-    first = 0 if 0 in numbers and count not in numbers else 1
-    return {
-        number - first: entry
-        for number, entry in zip(numbers, entries, strict=True)
-        if number is not None and 0 <= number - first < count
-    }
-
-
-def _number(entry: Mapping[str, Any]) -> int | None:
-    named = re.search(r"\d{1,5}", str(next((entry[key] for key in _NUMBER if key in entry), "")))
-    return int(named[0]) if named else None
-
-
-_OUTSIDE = "gives the score "
-
-
-def _verdict(entry: Any, lowest: float, highest: float) -> Verdict:
-    of = entry if isinstance(entry, Mapping) else {"score": entry}
-    value = next((of[key] for key in _SCORE if key in of), None)
-    if isinstance(value, bool):
-        value = highest if value else lowest
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = float(value)
-    said = (next((of[key] for key in keys if isinstance(of.get(key), str)), "") for keys in (_REASON, _QUOTE))
-    reason, quote = (text[:_LONGEST].strip() for text in said)
-    if not isinstance(value, int | float):
-        return Verdict(None, reason, quote)
-    if not (math.isfinite(value) and lowest <= value <= highest):
-        return Verdict(None, f"{_OUTSIDE}{value:g}, which is not from {lowest:g} to {highest:g}", quote)
-    return Verdict(float(value), reason, quote)
+            score = None if isinstance(of["score"], bool) else float(of["score"])
+        except (TypeError, ValueError):
+            score = None
+        if score is not None and not lowest <= score <= highest:
+            score, reason = None, f"{_OUTSIDE}{score:g}, which is not from {lowest:g} to {highest:g}"
+        verdicts.append(Verdict(score, reason, quote))
+    if all(verdict.reason.startswith(_OUTSIDE) for verdict in verdicts):
+        raise UnreadableError(verdicts[0].reason)
+    return verdicts
 
 
 # --- the answers that are kept ----------------------------------------------------------------------------------------
@@ -567,7 +518,6 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             # As private as what it holds: prompts and answers.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            self._claims = os.open(folder / f"{FILE}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             self._database = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             self._database.executescript(_TABLES)
         except (OSError, sqlite3.Error) as error:
@@ -586,21 +536,6 @@ class Store:
         rows = self._run(_COUNTED, scope, judge, most)
         return int(rows[0][0]) if rows else None
 
-    @asynccontextmanager
-    async def claimed(self, key: str) -> AsyncIterator[None]:
-        """Wait until no other process asks the same, so that of two ranks one asks and the other finds the answer."""
-        place = int(key[:12], 16)
-        while True:
-            try:
-                fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-                break
-            except OSError:
-                await asyncio.sleep(0.02)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, place)
-
     def _run(self, statement: str, *values: Any) -> list[Any]:
         try:
             with self._lock:
@@ -610,7 +545,6 @@ class Store:
 
     def close(self) -> None:
         self._database.close()
-        os.close(self._claims)
 
 
 # --- a judge as a reward ----------------------------------------------------------------------------------------------

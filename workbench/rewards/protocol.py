@@ -14,11 +14,12 @@ is too, as in TRL. A function that names ``completion_ids`` gets the sampled ids
 ``observation`` gets what was written before the step's turn ("" in a first one), one that names ``turn`` that turn's
 number, 0 for the first, and one that names ``text_before`` the completion's text before the step: a value in the
 ``step`` form, lists like ``steps`` in the other. ``trainer_state``,
-``log_extra`` and ``log_metric`` are TRL's (``Log``): an ``outcome`` function gets them always, the other two where
-they name them. Any of the three may be ``async def``; one that scores single steps is then awaited for many of them at
-once. A step function may also be written ``f(prompt, step_text)``, whatever the two are called, and be the method
-``forward`` of an object; functions of other tools (``others``) are called as they are there (``as_reward``). An
-``outcome`` function that takes texts for chat messages, or messages for texts, is called again with what it takes.
+``log_extra`` and ``log_metric`` are TRL's (``Log``): an ``outcome`` function gets them always, the other two where they
+name them, and one of a single step no ``log_extra``. Any of the three may be ``async def``; one that scores single
+steps is then awaited for many of them at once. A step function may also be written ``f(prompt, step_text)``, whatever
+the two are called, and be the method ``forward`` of an object; functions of other tools (``others``) are called as they
+are there (``as_reward``). An ``outcome`` function that takes texts for chat messages, or messages for texts, is called
+again with what it takes.
 
 It may return finite numbers or None, one for each completion or step. In messages rollouts and steps count from 1, as
 they are labelled; in an error's attributes from 0. The sandbox calls users' functions with this module, so it knows
@@ -28,7 +29,6 @@ nothing of processes.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import inspect
 import math
 import re
@@ -41,14 +41,13 @@ from traceback import walk_tb
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from workbench.errors import RewardCodeError, RewardError, RewardValueError
+from workbench.errors import RewardCodeError, RewardError, RewardValueError, cut
 from workbench.rewards.answers import texts_of
 from workbench.rewards.others import (
     ARGUMENTS,
     as_messages,
     as_texts,
     called_as_there,
-    rubric_reward,
     tool_of,
     with_answers,
 )
@@ -70,7 +69,7 @@ RESERVED = (
 """Column names that would hide an argument; such columns are not passed on, as in TRL."""
 _GIVEN: dict[Form, frozenset[str]] = {
     "outcome": _OF_TRL | {"prompts", "completions", "completion_ids"},
-    "step": _OF_TRL | _OF_STEPS.keys() | {"prompt", "step"},
+    "step": _OF_TRL - {"log_extra"} | _OF_STEPS.keys() | {"prompt", "step"},
     "steps": _OF_TRL | _OF_STEPS.keys() | {"prompts", "completions", "steps", "completion_ids"},
 }
 _LOG_ROWS = 50  # of a trainer's history that the sandbox is sent
@@ -82,9 +81,8 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 #
 # As TRL 1.16 has it (``GRPOTrainer._calculate_rewards``): ``trainer_state`` is the trainer's state, ``log_metric(name,
 # value)`` logs a number whose mean becomes a curve, and ``log_extra(column, values)`` keeps a value for each
-# completion, which is stored and shown with it. Here a function that scores steps may log a list for each completion,
-# one value a step; one that is called for each step logs that step's value. Outside training the state is that before a
-# first step.
+# completion, which is stored and shown with it. Here a function that scores all steps may log a list for each
+# completion, one value a step. Outside training the state is that before a first step.
 
 LONGEST_TEXT = 2000
 """Characters of a logged value that are kept."""
@@ -123,18 +121,6 @@ class Log:
 
         return {"trainer_state": state, "log_extra": log_extra, "log_metric": self.log_metric}
 
-    def arguments_of_step(self, state: Any, steps: Sequence[Sequence[str]], place: tuple[int, int]) -> dict[str, Any]:
-        """TRL's arguments for a function that sees one step, the one at ``place``."""
-
-        def log_extra(column: str, values: Any) -> None:
-            listed = as_list(values)
-            if listed is not None and len(listed) != 1:
-                raise ValueError(f"log_extra({column!r}) got {len(listed)} values for one step; give one")
-            rows = self.extra.setdefault(column, [[None] * len(texts) for texts in steps])
-            rows[place[0]][place[1]] = plain(values if listed is None else listed[0], nested=False)
-
-        return {"trainer_state": state, "log_extra": log_extra, "log_metric": self.log_metric}
-
     def log_metric(self, name: str, value: float) -> None:
         number: Any = value.item() if hasattr(value, "item") else value
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
@@ -157,10 +143,9 @@ def plain(value: Any, *, nested: bool = True) -> Any:
     """A logged value as it is kept: text, a number, True, False, None, or a list of those."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
-    if value is None or isinstance(value, bool | int):
-        return value if not isinstance(value, int) or value.bit_length() < 64 else str(value)[:LONGEST_TEXT]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+    is_finite = math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and abs(value) < 2**63
+    if value is None or is_finite:
+        return value
     if nested and (listed := as_list(value)) is not None:
         return [plain(entry, nested=False) for entry in listed]
     return str(value)[:LONGEST_TEXT]
@@ -207,9 +192,7 @@ class Batch:
         """Return what the sandbox is sent: its fields, without columns and fields of the state that are not JSON."""
         state: Any = self.trainer_state
         if state is not None:
-            fields = dataclasses.fields(state) if dataclasses.is_dataclass(state) else ()
-            values = {field.name: getattr(state, field.name) for field in fields} or dict(vars(state))
-            values["log_history"] = list(values.get("log_history") or ())[-_LOG_ROWS:]
+            values = vars(state) | {"log_history": list(getattr(state, "log_history", ()))[-_LOG_ROWS:]}
             state = {name: value for name, value in values.items() if is_json(value)}
         columns = {name: values for name, values in self.columns.items() if is_json(values)}
         return vars(self) | {"columns": columns, "trainer_state": state, "log": None, "step_ends": None}
@@ -240,21 +223,16 @@ def as_reward(function: Any, kind: RewardKind | None = None) -> Any:
 
     ``f(prompt, step_text)`` and ``f(step_text)`` become ``f(prompt, step, **columns)``, and so does the method
     ``forward`` of an object; what another tool calls in its own way becomes ``f(prompts, completions, **columns)``, or
-    ``f(prompts, completions, steps, **columns)`` if it takes one completion and scores its steps, and a class an object
-    of it. Anything else is returned as it is. A ``kind`` decides where a signature leaves it open.
+    ``f(prompts, completions, steps, **columns)`` if it takes one completion and scores its steps. Anything else is
+    returned as it is. A ``kind`` decides where a signature leaves it open.
     """
-    if is_reward_class(function):
-        function = function()
-        function.read_as = "a class whose objects score, as ms-swift's ORM"
-    if hasattr(function, "funcs") and hasattr(function, "weights"):
-        return rubric_reward(function)
     called = getattr(function, "forward", function)
     try:
         signature = inspect.signature(called)
     except (TypeError, ValueError):
         return function
     if called is function and tool_of(signature):
-        return called_as_there(called, kind=kind)
+        return called_as_there(called, kind)
     is_model = called is not function and callable(function)  # whose two arguments may be ids and a mask
     count = step_arguments(signature, kind, by_name=is_model)
     if not count:
@@ -269,12 +247,6 @@ def as_reward(function: Any, kind: RewardKind | None = None) -> Any:
     reward.is_async = is_async(called)
     reward.__signature__ = inspect.signature(reward, follow_wrapped=False)
     return reward
-
-
-def is_reward_class(value: Any) -> bool:
-    """Return whether it is a class whose objects are called with completions."""
-    call = vars(value).get("__call__") if inspect.isclass(value) else None
-    return inspect.isfunction(call) and "completions" in inspect.signature(call).parameters
 
 
 def step_arguments(signature: inspect.Signature, kind: RewardKind | None = None, *, by_name: bool = False) -> int:
@@ -435,13 +407,13 @@ def _call_for_steps(
     on_rollout: Callable[[int], object],
 ) -> list[list[Score]]:
     """Call a function of one step for each step; many calls of a coroutine function are awaited at once."""
-    named = _OF_TRL & inspect.signature(function).parameters.keys()
+    logs = {"trainer_state": batch.state, "log_metric": batch.log.log_metric}
+    logs = {name: logs[name] for name in logs if name in inspect.signature(function).parameters}
     asked: dict[tuple[int, int], dict[str, Any]] = {}
     for i, texts in enumerate(batch.steps):
         row = {column: values[i] for column, values in columns.items()}
         for k, text in enumerate(texts):
-            logs = batch.log.arguments_of_step(batch.state, batch.steps, (i, k)) if named else {}
-            row |= {"prompt": batch.prompts[i], "step": text, **{each: logs[each] for each in named}}
+            row |= {"prompt": batch.prompts[i], "step": text, **logs}
             asked[i, k] = row | {each: values[i][k] for each, values in of_steps.items()}
 
     async def awaited(place: tuple[int, int]) -> Any:
@@ -487,21 +459,13 @@ def _errors_named(
 
 
 def _hint(error: BaseException, arguments: Mapping[str, Any]) -> str:
-    """Name the data's columns if the function looked for another one; say if it took texts for messages or reverse."""
+    """Name the data's columns if the function looked for another one."""
     said = str(error)
     wanted = error.args[0] if isinstance(error, KeyError) and error.args else None
     lacks_argument = isinstance(error, TypeError) and "required" in said and "argument" in said
     if lacks_argument or (isinstance(wanted, str) and wanted not in arguments):
         columns = [column for column in arguments if column not in RESERVED]
         return f"; the data has {'the columns ' + ', '.join(columns) if columns else 'no columns'}"
-    one, many, value = "prompt", "prompts", arguments.get("prompt")
-    if arguments.get("completions"):
-        one, many, value = "completion", "completions", arguments["completions"][0]
-    match _wants(error, value):
-        case "messages":
-            return f"; {many} are texts in this data: use {one} in place of {one}[0]['content']"
-        case "texts":
-            return f"; {many} are lists of chat messages in this data: {one}[-1]['content'] is the text"
     return ""
 
 
@@ -532,7 +496,6 @@ def message_of(error: BaseException) -> str:
 Score = float | None
 LARGEST = 1e6
 """Largest size of a score; one beyond it would drown its whole group."""
-_SHOWN = 80
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -571,18 +534,14 @@ def show_value(value: Any) -> str:
         return "None"
     if isinstance(value, int) and value.bit_length() > 250:
         return f"an integer of {value.bit_length():,} bits"
-    text = _begins(_ADDRESS.sub("", repr(value)))  # an address says nothing, and is another one in every process
+    text = cut(_ADDRESS.sub("", repr(value)), 80)  # an address says nothing, and is another one in every process
     return text if isinstance(value, int | float) else f"the {type(value).__name__} {text}"
 
 
 def place_of(rollout: int, step: int | None = None, text: str = "") -> str:
     if step is None:
         return f" for rollout {rollout + 1}"
-    return f" for rollout {rollout + 1}, step {step + 1} ({_begins(text)!r})"
-
-
-def _begins(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return f" for rollout {rollout + 1}, step {step + 1} ({cut(text, 80)!r})"
 
 
 # --- coroutine functions ----------------------------------------------------------------------------------------------

@@ -94,14 +94,7 @@ class Reward:
         """
         if not isinstance(self.function, SandboxFunction):
             return call_reward(self.name, self.function, batch), ""
-        sent = batch.as_json
-        try:
-            reply, printed = self.function.sandbox.score(self.function.code, self.name, sent, self.kind)
-        except RewardError as error:
-            missed = [name for name in batch.columns if name not in sent["columns"] and name in str(error)]
-            if missed:
-                error.args = (f"{error} (not passed to it, as it is not JSON: {', '.join(missed)})",)
-            raise
+        reply, printed = self.function.sandbox.score(self.function.code, self.name, batch.as_json, self.kind)
         vars(batch.log).update(reply["logged"])
         return reply["scores"], printed
 

@@ -13,6 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -37,26 +38,12 @@ _PARSING = threading.Lock()
 
 
 def functions_in(code: str) -> Functions:
-    """The functions at the top level of the code, in order; none where it does not parse.
-
-    A class whose objects are called with completions is one, too: its ``__call__`` under the class's name.
-    """
+    """Return the functions at the top level of the code, in order; none where it does not parse."""
     try:
         body = _parse(code).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(node)
-        if isinstance(node, ast.ClassDef):
-            for method in node.body:
-                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == "__call__":
-                    called = deepcopy(method)
-                    called.name, called.args.args = node.name, called.args.args[1:]
-                    if "completions" in _signature(called).parameters:
-                        found.append(called)
-    return tuple(found)
+    return tuple(node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 @lru_cache(maxsize=64)  # the page asks at every key, of every row, though one row changes at most
@@ -121,20 +108,10 @@ def reward_in_file(text: str) -> dict[str, Any]:
 def kind_in(code: str, name: str) -> RewardKind | None:
     """The kind of the function ``name`` (or ``reward``, or the only public one) by its parameters; None for no such."""
     function = choose_function(code, name)
-    if function is None:  # of verifiers, or a class of one's own that is called so
-        return "outcome" if re.search(rf"(?m)^{re.escape(name)}\s*=.*Rubric\(", code) else None
+    if function is None:  # an object, perhaps
+        return "outcome" if re.search(r"def __call__\(self,.*\bcompletions\b", code) else None
     signature = _signature(function)
     return "step" if scores_steps(signature, ast.unparse(function)) else kind_of(form_of(signature))
-
-
-def kind_of_reward(name: str, code: str | None) -> RewardKind:
-    """Return the kind of a built-in reward, or of what ``code`` defines; "step" where that cannot be told."""
-    if isinstance(code, str):
-        return kind_in(code, name) or "step"
-    try:
-        return find_builtin(name).kind
-    except RewardCodeError:
-        return "step"  # it is refused where it is loaded
 
 
 def reward_functions(code: str) -> list[str]:
@@ -192,8 +169,10 @@ class RewardConfig(RewardSection):
             found = reward_in_file(name)
             data = {**found, **data, "name": found["name"]}
         is_function = not any(data.get(part) for part in ("model", "judge", "monte_carlo", "belief"))
-        if is_function and "kind" not in data and isinstance(data.get("name"), str):
-            data["kind"] = kind_of_reward(data["name"], data.get("code"))
+        name, code = data.get("name"), data.get("code")
+        if is_function and "kind" not in data and isinstance(name, str):
+            with suppress(RewardCodeError):  # it is refused where it is loaded
+                data["kind"] = kind_in(code, name) or "step" if isinstance(code, str) else find_builtin(name).kind
         return data
 
 

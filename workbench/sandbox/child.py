@@ -39,7 +39,7 @@ from workbench.errors import ChildDied, ChildFailed, ChildTimeout, WorkbenchErro
 LARGEST = 512 << 20
 """Bytes of one message from a child, where its parent takes so many."""
 KEPT_OUTPUT = 64 << 10
-"""Bytes of what a call printed that are kept: half of it from the beginning, half from the end."""
+"""Bytes of what a call printed that are kept, the last ones."""
 START_SECONDS = 120.0
 """Time a child may take to import what it needs; never part of a call's deadline."""
 CANCEL_SECONDS = 10.0
@@ -113,8 +113,8 @@ class Child(contextlib.AbstractContextManager["Child"]):
 
     @property
     def output(self) -> str:
-        """Return what the child printed during the last call (or while it started): the first and last 32 KB of it."""
-        return self._process.output.text()
+        """Return what the child printed during the last call (or while it started): the last 64 KB of it."""
+        return self._process.text
 
     def call(
         self,
@@ -158,7 +158,7 @@ class Child(contextlib.AbstractContextManager["Child"]):
         on_event: Callable[[dict[str, Any]], None] | None,
         cancelled: Callable[[], bool] | None,
     ) -> dict[str, Any]:
-        process.output, number = _Output(), next(self._numbers)
+        process.output, number = b"", next(self._numbers)
         process.send({"request": request, "number": number})
         limit, silent_since, cancel_sent = deadline if process.ready else START_SECONDS, time.monotonic(), False
         while True:
@@ -173,14 +173,14 @@ class Child(contextlib.AbstractContextManager["Child"]):
                 message = process.receive(min(left, _TICK), number, self._largest)
             except (EOFError, OSError, ValueError, RecursionError) as error:
                 how = process.how_it_ended(error)
-                last = "" if process.ready else process.output.text().strip().rpartition("\n")[2]
+                last = "" if process.ready else process.text.strip().rpartition("\n")[2]
                 raise ChildDied(f"{self.name} {how}{f' before it was ready: {last}' if last else ''}") from None
             if message is None:
                 continue
             silent_since = time.monotonic()
             if "ready" in message:
                 process.ready, limit = True, max(deadline, CANCEL_SECONDS) if cancel_sent else deadline
-                process.output = _Output()
+                process.output = b""
             elif "event" not in message:
                 return message
             elif on_event is not None:
@@ -226,8 +226,13 @@ class _Process:
             ours.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", int(START_SECONDS), 0))
         self.connection = Connection(ours.detach())
         os.set_blocking(self.prints, False)
-        self.output, self.ready = _Output(), False
-        self._owner = os.getpid()
+        self.output, self.ready, self._owner = b"", False, os.getpid()
+
+    @property
+    def text(self) -> str:
+        """Return what was printed, and that its beginning is missing if it is."""
+        kept = self.output[-KEPT_OUTPUT:].decode("utf-8", "replace")
+        return kept if len(self.output) <= KEPT_OUTPUT else f"… the beginning is left out …\n{kept}"
 
     @property
     def alive(self) -> bool:
@@ -259,7 +264,8 @@ class _Process:
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self.output.add(os.read(self.prints, 1 << 20))  # more than a pipe holds
+            # More than a pipe holds; a byte too many says that some are left out.
+            self.output = (self.output + os.read(self.prints, 1 << 20))[-KEPT_OUTPUT - 1 :]
 
     def how_it_ended(self, error: Exception) -> str:
         if not isinstance(error, EOFError | ConnectionError):
@@ -290,39 +296,15 @@ class _Process:
             os.close(self.prints)
 
 
-class _Output:
-    """Printed bytes, of which the first and the last half of KEPT_OUTPUT are kept."""
-
-    def __init__(self) -> None:
-        self._kept, self._dropped = bytearray(), 0
-
-    def add(self, data: bytes) -> None:
-        self._kept += data
-        excess = max(0, len(self._kept) - KEPT_OUTPUT)
-        del self._kept[KEPT_OUTPUT // 2 : KEPT_OUTPUT // 2 + excess]
-        self._dropped += excess
-
-    def text(self) -> str:
-        left_out = b"\n\xe2\x80\xa6 %d bytes left out \xe2\x80\xa6\n" % self._dropped if self._dropped else b""
-        half = KEPT_OUTPUT // 2
-        return (self._kept[:half] + left_out + self._kept[half:]).decode("utf-8", "replace")
-
-
 def mark_prints(rollout: int) -> None:
     """Write into what this process prints that what follows is printed for this rollout (``read_prints``)."""
     os.write(1, b"\x1e%d\n" % rollout)
 
 
-_MARK = re.compile(r"\x1e(\d+)\n|(?=\n… \d+ bytes left out …\n)")
-
-
 def read_prints(output: str) -> dict[int | None, str]:
     """Return what was printed for each rollout by its number, under None what was for no one of them."""
-    first, *others = _MARK.split(output)
-    prints: dict[int | None, str] = {None: first}
-    for rollout, text in zip(others[::2], others[1::2], strict=True):
-        place = None if rollout is None else int(rollout)
-        prints[place] = prints.get(place, "") + text
+    first, *others = re.split(r"\x1e(\d+)\n", output)
+    prints = {None: first} | dict(zip(map(int, others[::2]), others[1::2], strict=True))
     return {place: text for place, text in prints.items() if text}
 
 

@@ -86,7 +86,7 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         self.judges = judges
         self.isolate = isolate
         self.output = ""
-        self._lock, self._callers = threading.RLock(), set[int]()
+        self._lock = threading.RLock()
         self._call: tuple[str, float] | None = None
         self._cancelled = False
         self._child: Child | None = None
@@ -123,11 +123,6 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 )
             except OSError as error:
                 raise ChildDied(f"its process cannot be started ({error.strerror or error}); try again") from error
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a call is under way."""
-        return bool(self._callers)
 
     @property
     def running(self) -> tuple[str, float] | None:
@@ -169,7 +164,6 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         Raises the error that it told, ``slow`` if ``what`` ran over its ``limit`` of seconds, with ``advice``, and
         ``broken`` if the process ended otherwise or could not be started; both with the line and ``about``.
         """
-        self._callers.add(threading.get_ident())
         try:
             with self._lock:
                 self.start()
@@ -204,8 +198,6 @@ class Sandbox(AbstractContextManager["Sandbox"]):
                 return reply, self.output
         except ChildError as error:
             raise broken(f"{what}: {error}", **about) from error
-        finally:
-            self._callers.discard(threading.get_ident())
 
     # -- patterns ------------------------------------------------------------------------------------------------------
 
@@ -218,11 +210,8 @@ class Sandbox(AbstractContextManager["Sandbox"]):
         """
         texts = list(texts)
         if leniently and len(texts) > SPLIT_AT_ONCE:
-            half = len(texts) // 2
-            return [
-                *self.split(texts[:half], pattern, leniently=True),
-                *self.split(texts[half:], pattern, leniently=True),
-            ]
+            parts = [texts[at : at + SPLIT_AT_ONCE] for at in range(0, len(texts), SPLIT_AT_ONCE)]
+            return [split for part in parts for split in self.split(part, pattern, leniently=True)]
         limit = (TIMEOUT * len(texts) if leniently else PREVIEW_TIMEOUT) + self.pattern_margin
         try:
             return self._split(texts, pattern, leniently, limit)
@@ -378,7 +367,7 @@ class SandboxPool:
     def of(self, tab: str) -> Sandbox:
         with self._lock:
             sandbox = self._sandboxes.pop(tab, None) or self._make()
-            order = sorted(self._sandboxes, key=lambda key: self._sandboxes[key].is_busy)
+            order = sorted(self._sandboxes, key=lambda key: self._sandboxes[key].running is not None)
             ended = [self._sandboxes.pop(key) for key in order[: max(0, len(order) + 1 - self._kept)]]
             self._sandboxes[tab] = sandbox
         for old in ended:
@@ -395,6 +384,3 @@ class SandboxPool:
     def close(self) -> None:
         for tab in list(self._sandboxes):
             self.end(tab)
-
-    def __len__(self) -> int:
-        return len(self._sandboxes)

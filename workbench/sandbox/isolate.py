@@ -39,16 +39,6 @@ _OFF = {_NETWORK_ERROR: "network is off", _PROCESS_ERROR: "processes are off", _
 _NO_NEW_PRIVS = 38  # prctl(2)
 
 
-def isolate(readable: Iterable[Path], writable: Path) -> list[str]:
-    """Isolate this process; return a sentence for each layer that the system lacks, none where all are in force.
-
-    Call it when everything slow is imported. ``readable`` are files and folders that may be read, ``writable`` is the
-    folder in which anything may be done but running programs. Raises OSError for a path that cannot be opened.
-    """
-    layers = (_restrict_files(readable, writable), _restrict_calls())
-    return [missing for missing in layers if missing is not None]
-
-
 def what_is_off(error: BaseException | None) -> str | None:
     """Return what of an isolated process was refused, where ``error`` or one that it was raised in place of says so."""
     for _ in range(20):
@@ -101,7 +91,8 @@ def restrict(temporary: Path, importable: Sequence[str], *, isolated: bool) -> l
         # What the interpreter needs to import: its folders and this package, but not the folder this package is in.
         places = [*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
         readable = [_PACKAGE, *(Path(os.path.realpath(place)) for place in places)]
-        missing += isolate((path for path in readable if path != _PACKAGE.parent and path.exists()), temporary)
+        readable = [path for path in readable if path != _PACKAGE.parent and path.exists()]
+        missing += filter(None, (_restrict_files(readable, temporary), _restrict_calls()))
     return missing
 
 

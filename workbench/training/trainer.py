@@ -47,7 +47,6 @@ from workbench.policies.load import Policy
 from workbench.policies.sampler import Sampled, ended, to_rollout
 from workbench.rewards import ARGUMENTS, ErrorBudget, Reward, Sandbox, load_reward
 from workbench.rewards.environments import Environment
-from workbench.rewards.watch import slower_than
 from workbench.schema import Credit, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.generation import (
@@ -512,7 +511,8 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling):
         if any(row.outcome is None and any(s is not None for s in row.outcome_scores.values()) for row in scored):
             sums = torch.tensor([torch.nan if row.outcome is None else row.outcome for row in scored])
             logged["reward"][-1], logged["reward_std"][-1] = sums.nanmean().item(), nanstd(sums).item()
-        for name in {*slower_than(self.reward_seconds, self._sampling_seconds)} - self._named_slow:
+        slow = {name for name, seconds in self.reward_seconds.items() if seconds > self._sampling_seconds}
+        for name in slow - self._named_slow:
             self._named_slow.add(name)
             message = "reward %r took %.2g s and sampling %.2g s: it sets the pace of this run"
             _log.warning(message, name, self.reward_seconds[name], self._sampling_seconds)

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from workbench.checks import Finding
 from workbench.checks.metrics import Metric
 from workbench.policies.client import PolicyStatus
-from workbench.rewards.watch import Correlation, Distribution, Watched
+from workbench.rewards.statistics import Correlation, Distribution, FunctionStatistics
 from workbench.views.payloads import NoSpreadPayload, Said
 
 Pairs = Sequence[tuple[str, str]]
@@ -278,7 +278,7 @@ class LivePayload(TypedDict):
 DATACLASSES = {
     "FindingPayload": Finding,
     "ScoresPayload": Distribution,
-    "FunctionPayload": Watched,
+    "FunctionPayload": FunctionStatistics,
     "CorrelationPayload": Correlation,
     "MetricPayload": Metric,
     "PolicyStatusPayload": PolicyStatus,

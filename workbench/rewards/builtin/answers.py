@@ -55,12 +55,9 @@ def gsm8k_correctness(
 
     Numbers are compared as numbers: 1,200 and $1200.0 are equal. A row without an answer has no score.
     """
-    from workbench.rewards.answers import cleaned, is_right, log_extracted, spoken_texts
+    from workbench.rewards.answers import cleaned, is_right, log_extracted, spoken_texts, text_of_tag
 
-    claims: list[str | None] = []
-    for text in spoken_texts(completions, columns):
-        parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
-        claims.append(cleaned(parts[0]) or None if len(parts) == 2 else None)
+    claims = [cleaned(text_of_tag(text, "answer")) or None for text in spoken_texts(completions, columns)]
     log_extracted(columns, claims)
     judged = [is_right(claim, right) for claim, right in zip(claims, answer, strict=True)]
     return [None if right is None else 2.0 * right for right in judged]
@@ -72,14 +69,10 @@ def gsm8k_integer(
     """0.5 if the text of the one `<answer>` tag is an integer (a sign and commas are allowed), else 0."""
     import re
 
-    from workbench.rewards.answers import texts_of
+    from workbench.rewards.answers import text_of_tag, texts_of
 
-    scores: list[float | None] = []
-    for text in texts_of(completions):
-        parts = text.split("<answer>")[1].split("</answer>") if text.count("<answer>") == 1 else []
-        whole = len(parts) == 2 and re.fullmatch(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)", parts[0].strip())
-        scores.append(0.5 if whole else 0.0)
-    return scores
+    integer = re.compile(r"\s*[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)\s*")
+    return [0.5 if integer.fullmatch(text_of_tag(text, "answer")) else 0.0 for text in texts_of(completions)]
 
 
 def gsm8k_strict_format(

@@ -131,26 +131,22 @@ def call_parses(prompt: object, step: str, **columns: object) -> float | None:
     """
     import json
     import re
+    from contextlib import suppress
 
     from workbench.rewards.answers import work_out_call
 
-    can_be_read: list[bool] = []
-    for text in re.findall(r"(?m)^[ \t]*call:(.*)$", step):
-        try:
-            work_out_call(text)
-            can_be_read.append(True)
-        except ZeroDivisionError:
-            can_be_read.append(True)
-        except ValueError:
-            can_be_read.append(False)
-    for text in re.findall(r"(?s)<tool_call>(.*?)(?:</tool_call>|\Z)", step):
-        try:
-            call = json.loads(text)
-        except (ValueError, RecursionError):
-            call = None
-        named = isinstance(call, dict) and isinstance(call.get("name"), str)
-        can_be_read.append(named and isinstance(call.get("arguments", {}), dict))
-    return float(all(can_be_read)) if can_be_read else None
+    sums = re.findall(r"(?m)^[ \t]*call:(.*)$", step)
+    calls = re.findall(r"(?s)<tool_call>(.*?)(?:</tool_call>|\Z)", step)
+    try:
+        for text in sums:
+            with suppress(ZeroDivisionError):
+                work_out_call(text)
+        read = [json.loads(text) for text in calls]
+    except (ValueError, RecursionError):
+        return 0.0
+    named = [isinstance(call, dict) and isinstance(call.get("name"), str) for call in read]
+    has_arguments = [isinstance(call, dict) and isinstance(call.get("arguments", {}), dict) for call in read]
+    return float(all(named + has_arguments)) if sums or calls else None
 
 
 def call_needed(
@@ -165,22 +161,16 @@ def call_needed(
     The column `calls` lists the calls that are needed; a call is a line `call: 37*8`.
     """
     import re
+    from collections import Counter
 
     scores: list[list[float | None]] = []
     for texts, needed in zip(steps, calls, strict=True):
-        left = None if needed is None else [re.sub(r"\s", "", str(call)) for call in needed]
+        left = Counter(re.sub(r"\s", "", str(call)) for call in needed or ())
         row: list[float | None] = []
         for text in texts:
-            made = [re.sub(r"\s", "", call) for call in re.findall(r"(?m)^[ \t]*call:(.*)$", text)]
-            if left is None or not made:
-                row.append(None)
-                continue
-            row.append(1.0)
-            for call in made:
-                if call in left:
-                    left.remove(call)
-                else:
-                    row[-1] = 0.0
+            made = Counter(re.sub(r"\s", "", call) for call in re.findall(r"(?m)^[ \t]*call:(.*)$", text))
+            row.append(None if needed is None or not made else float(made <= left))
+            left -= made
         scores.append(row)
     return scores
 

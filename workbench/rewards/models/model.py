@@ -4,9 +4,8 @@ A model is a folder saved by ``save_pretrained``, or a Hub id. Only safetensors 
 runs only when the configuration says so. Qwen2.5-Math-PRM, whose head is not among transformers' own, needs no such
 consent: ``Qwen2ForProcessRewardModel`` below is that head.
 
-``ProcessModel`` gives every step a score in [0, 1], ``Classifier`` every completion one. A causal model's score of a
-step depends only on what was read up to it, so scores are remembered by that prefix; whether a model is causal is
-found out by trying. Texts longer than the model's context are unscored where they pass it. ``step_batch`` and
+``ProcessModel`` gives every step a score in [0, 1], ``Classifier`` every completion one. Scores are remembered by what
+was read. Texts longer than the model's context are unscored where they pass it. ``step_batch`` and
 ``StepHead`` are also what process reward models are trained through. ``LocalModels`` keeps what is loaded: for the
 notebook, the shell, the model worker and every rank of a training run.
 """
@@ -15,10 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import inspect
 import os
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -256,8 +253,8 @@ def good_label(model_config: Any, config: ModelConfig) -> int | None:
 
 # --- applied ------------------------------------------------------------------------------------------------------
 
-REMEMBERED = 65_536
-"""Scores kept; the longest unused go first."""
+REMEMBERED = 1024
+"""Readings whose scores are kept; the oldest go first."""
 
 
 def step_batch(readings: Sequence[Reading], pad: int, device: Any = "cpu") -> dict[str, torch.Tensor]:
@@ -332,40 +329,26 @@ def _log_probs(model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
 class _Scorer:
     """A model in evaluation mode on its device, and the scores that it gave last, by what was read for each."""
 
-    is_causal: bool
-
     def __init__(self, model: Any, tokenizer: Any, batch_size: int) -> None:
         self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
-        self._scores: OrderedDict[bytes, float] = OrderedDict()
+        self._scores: dict[Reading, list[Score]] = {}
 
     def known(self, readings: Sequence[Reading]) -> list[list[Score]]:
         """Return each reading's scores, remembered ones and the others from the model; None past its context."""
-        keys = [[self._key(reading, at) for at in reading.positions] for reading in readings]
-        known: dict[bytes, Score] = {key: self._scores.get(key) for row in keys for key in row}
-        missing = {
-            reading: [at for at in reading.positions if at < self.limit]
-            for reading, row in zip(readings, keys, strict=True)
-            if any(known[key] is None and at < self.limit for key, at in zip(row, reading.positions, strict=True))
-        }
-        todo = sorted(missing, key=lambda reading: len(reading.ids))  # neighbours of like length need little padding
+        new = dict.fromkeys(reading for reading in readings if reading not in self._scores)
+        fitting = {reading: [at for at in reading.positions if at < self.limit] for reading in new}
+        todo = sorted(filter(fitting.get, new), key=lambda reading: len(reading.ids))  # alike need little padding
         for start in range(0, len(todo), self.batch_size):
-            batch = [
-                replace(reading, ids=reading.ids[: self.limit], positions=tuple(missing[reading]))
-                for reading in todo[start : start + self.batch_size]
-            ]
-            for reading, values in zip(todo[start:], self._forward(batch), strict=False):
-                known.update(zip((self._key(reading, at) for at in missing[reading]), values, strict=True))
-        for key, score in known.items():
-            if score is not None:
-                self._scores[key] = score
-                self._scores.move_to_end(key)
-        while len(self._scores) > REMEMBERED:
-            self._scores.popitem(last=False)
-        return [[known[key] for key in row] for row in keys]
-
-    def _key(self, reading: Reading, at: int) -> bytes:
-        read = [*reading.ids[: at + 1], reading.begins] if self.is_causal else [*reading.ids, at]
-        return hashlib.blake2b(array("q", read).tobytes(), digest_size=16).digest()
+            batch = todo[start : start + self.batch_size]
+            cut = [replace(one, ids=one.ids[: self.limit], positions=tuple(fitting[one])) for one in batch]
+            self._scores |= dict(zip(batch, map(list, self._forward(cut)), strict=True))
+        of_each = [self._scores.get(one, []) for one in readings]
+        for reading in list(self._scores)[:-REMEMBERED]:
+            del self._scores[reading]
+        return [
+            [*scores, *[None] * (len(one.positions) - len(scores))]
+            for one, scores in zip(readings, of_each, strict=True)
+        ]
 
     def _forward(self, batch: Sequence[Reading]) -> list[list[float]]:
         """Return a score for each position of each reading."""
@@ -417,20 +400,9 @@ class ProcessModel(_Scorer):
     def _head(self) -> StepHead:
         return StepHead.of(self.model, self.tokenizer, self.form, self.reference)
 
-    @cached_property
-    @torch.inference_mode()
-    def is_causal(self) -> bool:  # type: ignore[override]
-        """Return whether a later token leaves the logits of an earlier one alone, tried on two short rows."""
-        low, high = 0, self.model.get_input_embeddings().num_embeddings - 1
-        rows = torch.tensor([[low, high, low, low], [low, high, low, high]], device=self.model.device)
-        logits = logits_of(self.model(input_ids=rows, attention_mask=torch.ones_like(rows)))
-        return bool(torch.allclose(logits[0, :3].float(), logits[1, :3].float(), atol=1e-3))
-
 
 class Classifier(_Scorer):
     """A sequence classifier: one score a text. ``label`` is the good one's index, None where there is but one logit."""
-
-    is_causal = False
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ All take the controls as they stand. A pattern or a reward's code runs in the ta
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -192,7 +191,6 @@ def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[Vi
         task = find_task(draft.task_section())
         places = sorted(random.Random(seed).sample(range(len(task)), min(PREFLIGHT_PROMPTS, len(task))))
         groups: list[Group] = []
-        began = time.monotonic()
         for n, place in enumerate(places):
             report(f"sampling prompt {n + 1} of {len(places)}")
             how["seed"] = seed + n
@@ -200,7 +198,6 @@ def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[Vi
             if group is None:
                 return [], Preflight((), ())
             groups.append(group)
-        seconds = time.monotonic() - began
         report("scoring")
         worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
         return places, preflight(
@@ -210,7 +207,6 @@ def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[Vi
             credit,
             worker=worker,
             models=services.models,
-            sampling_seconds=seconds,
             mask_truncated=bool(draft.tree[draft.method].get("mask_truncated_completions")),
         )
 

@@ -21,7 +21,7 @@ from workbench.data import Task
 from workbench.errors import WorkbenchError, cut, redact
 from workbench.rewards import BUILTINS, find_builtin
 from workbench.rewards.source import kind_in, save_reward, saved_rewards
-from workbench.rewards.watch import CallTimes, RewardWatch, Watched, watch_rewards
+from workbench.rewards.statistics import CallTimes, FunctionStatistics, RewardStatistics, describe_rewards
 from workbench.schema import RewardKind, ScoredGroup, counted, two_places, whole_percent
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState, RewardRow, builtin_row, code_row, row_of
@@ -271,15 +271,15 @@ LIST_ASKED = (save_code, saved_names, rewards_running, cancel_rewards, cancel_fo
 # ── what the rewards returned ────────────────────────────────────────────────────────────────────────────────────
 
 
-def watch_group(draft: PageState, scored: ScoredGroup, times: CallTimes) -> RewardWatch:
+def watch_group(draft: PageState, scored: ScoredGroup, times: CallTimes) -> RewardStatistics:
     """The group on screen, with every call since its functions were last changed."""
     codes = {row.name: row.code if row.has_editor else row.unweighted().model_dump_json() for row in draft.rows}
     took = scored.group.sampling.get("seconds")
     sampler_seconds = float(took) if isinstance(took, int | float) else None
-    return watch_rewards(scored, times.add(scored.rewards, codes), sampler_seconds)
+    return describe_rewards(scored, times.add(scored.rewards, codes), sampler_seconds)
 
 
-def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | None, editing: str) -> RewardsPayload:
+def rewards_said(draft: PageState, view: ScoringView, watched: RewardStatistics | None, editing: str) -> RewardsPayload:
     """Return what stands under each row by its key, and beside the code of the row that is edited.
 
     Where nothing could be scored that is what is wrong alone; the page keeps what it said of the others.
@@ -302,7 +302,9 @@ def rewards_said(draft: PageState, view: ScoringView, watched: RewardWatch | Non
     return {"rows": said, "editor": editor, "listed": shown, "weighs": weighs, "number": 0}
 
 
-def row_note(row: RewardRow, watched: RewardWatch, unused: Mapping[str, tuple[str, str]], scored: ScoredGroup) -> Note:
+def row_note(
+    row: RewardRow, watched: RewardStatistics, unused: Mapping[str, tuple[str, str]], scored: ScoredGroup
+) -> Note:
     """Say under a row what its function returned; the detail is what it took, its range and source.
 
     ``unused`` says by name that and why a function plays no part in what is drawn.
@@ -351,7 +353,7 @@ def _told_apart(scored: ScoredGroup, name: str) -> str:
     return f"{better} is above {worse} in {share:.0%} of pairs"
 
 
-def _gave(function: Watched, is_judge: bool) -> str:
+def _gave(function: FunctionStatistics, is_judge: bool) -> str:
     """Return what a function gave, in a few words: how many it calls right if it says so, or else its mean."""
     scores = function.scores
     if scores.mean is None or scores.zeros is None:
@@ -429,7 +431,7 @@ SHOWN_POSITIONS = 24
 """Step positions drawn at most; few completions have more steps, and their means say little."""
 
 
-def watch_payload(watched: RewardWatch) -> dict[str, Any]:
+def watch_payload(watched: RewardStatistics) -> dict[str, Any]:
     """As ``rewards.js`` takes it; ``slow`` is a sentence for each function slower than the sampler."""
     return {
         "functions": [
@@ -440,6 +442,6 @@ def watch_payload(watched: RewardWatch) -> dict[str, Any]:
             f"{function.name} takes {function.p50:.2g} s a call, sampling the group {watched.sampler_seconds:.2g} s: "
             "it sets the pace"
             for function in watched.functions
-            if function.name in watched.slower
+            if function.p50 and watched.sampler_seconds and function.p50 > watched.sampler_seconds
         ],
     }

@@ -43,7 +43,6 @@ CHANGES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "entropy collapse": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
     "not a number": ("half the learning rate", "optimiser.learning_rate", lambda rate: rate / 2),
     "phantom advantages": ("groups gated by the outcome", "method.credit.gate", lambda _: "outcome"),
-    "reward drowned": ("each reward normalised by itself", "method.credit.each_reward", lambda _: True),
     "steps wronged": ("`process` credit", "method.credit.scheme", lambda _: "process"),
     "truncated": ("answers twice as long", "method.sampling.max_completion_length", lambda tokens: 2 * tokens),
     "zero spread": ("such groups replaced", "method.resample_flat", lambda _: True),

@@ -29,7 +29,7 @@ from workbench.places import is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Sandbox, SandboxPool
 from workbench.rewards.judges import Judges
-from workbench.rewards.watch import CallTimes
+from workbench.rewards.statistics import CallTimes
 from workbench.runs import Run, default_workspace, find_checkpoint, start
 from workbench.schema import Credit, Group, counted
 from workbench.training.methods import RunConfig

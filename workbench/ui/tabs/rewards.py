@@ -21,7 +21,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.assets import EMBEDDED
-from workbench.rewards.watch import CallTimes
+from workbench.rewards.statistics import CallTimes
 from workbench.ui.handlers import reward_forms as forms
 from workbench.ui.handlers import rewards as handlers
 from workbench.ui.handlers.checks import (

@@ -44,7 +44,7 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Watched:
+class FunctionStatistics:
     """One function. ``positions[k]`` is the mean of its scores of each completion's k-th step, none for an outcome
     function; ``rows`` are its scores, one a completion. ``p50`` and ``p99`` are of ``calls`` calls' seconds.
     """
@@ -71,12 +71,11 @@ class Correlation:
 
 
 @dataclass(frozen=True)
-class RewardWatch:
-    """``slower`` names the functions whose usual call takes longer than ``sampler_seconds``."""
+class RewardStatistics:
+    """``sampler_seconds`` is what sampling the group took."""
 
-    functions: tuple[Watched, ...]
+    functions: tuple[FunctionStatistics, ...]
     correlations: tuple[Correlation, ...]
-    slower: tuple[str, ...]
     sampler_seconds: float | None
 
 
@@ -156,9 +155,9 @@ class CallTimes:
         return {name: list(times) for (name, _), times in self._calls.items()}
 
 
-def watch_rewards(
+def describe_rewards(
     group: ScoredGroup, calls: Mapping[str, Sequence[float]], sampler_seconds: float | None = None
-) -> RewardWatch:
+) -> RewardStatistics:
     """Return statistics of a group's reward functions.
 
     ``calls`` are the seconds of each function's calls, by name; ``sampler_seconds`` is what sampling the group took.
@@ -169,16 +168,7 @@ def watch_rewards(
         pairs = [pair for pair in zip(first.rows, second.rows, strict=True) if None not in pair]
         both = np.array(pairs, dtype=np.float64).reshape(-1, 2)  # (N, 2)
         correlations.append(Correlation(first.name, second.name, correlation(both), len(both)))
-    usual = {function.name: function.p50 for function in functions if function.p50 is not None}
-    return RewardWatch(functions, tuple(correlations), slower_than(usual, sampler_seconds), sampler_seconds)
-
-
-def slower_than(seconds: Mapping[str, float], sampler_seconds: float | None) -> tuple[str, ...]:
-    """The functions that take longer than the sampler, the slowest first; none where its time is unknown."""
-    if sampler_seconds is None:
-        return ()
-    slow = [name for name, took in seconds.items() if took > sampler_seconds]
-    return tuple(sorted(slow, key=lambda name: -seconds[name]))
+    return RewardStatistics(functions, tuple(correlations), sampler_seconds)
 
 
 def distribution(scores: Sequence[float | None]) -> Distribution:
@@ -202,9 +192,9 @@ def distribution(scores: Sequence[float | None]) -> Distribution:
     )
 
 
-def _watch(group: ScoredGroup, reward: RewardSummary, seconds: Sequence[float]) -> Watched:
+def _watch(group: ScoredGroup, reward: RewardSummary, seconds: Sequence[float]) -> FunctionStatistics:
     steps = [row.scores[reward.name] for row in group.scored if reward.kind == "step"]
-    return Watched(
+    return FunctionStatistics(
         reward.name,
         reward.kind,
         reward.weight,
