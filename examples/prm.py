@@ -21,9 +21,9 @@ def supervise(stages: Stages) -> None:
     labels = wb.label_steps(
         config,
         stages.file("labels"),
-        prompts=6 if stages.small else 48,
+        prompts=3 if stages.small else 48,
         first=10_000,
-        continuations=4 if stages.small else 8,
+        continuations=2 if stages.small else 8,
         estimation="soft",
         workspace=stages.workspace,
         again=True,

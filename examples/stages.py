@@ -28,8 +28,11 @@ class Stages:
 
     def train(self, stage: str, **config: Any) -> str:
         """Train a stage to its end and return its policy or reward model, as ``run:NAME``."""
-        sizes = {"steps": 2, "save_steps": 2, "eval_steps": 2, "eval_prompts": 8} if self.small else {}
-        settings = {**self.base, **config, "run": {**self.base.get("run", {}), **config.get("run", {}), **sizes}}
+        settings = {**self.base, **config, "run": {**self.base.get("run", {}), **config.get("run", {})}}
+        if self.small:
+            settings["run"] |= {"steps": 2, "save_steps": 2, "eval_steps": 2, "eval_prompts": 4, "watch_prompts": 0}
+            if settings["method"]["name"] in ("grpo", "ppo"):
+                settings["method"] = {"prompts_per_step": 2, **settings["method"]}
         run = wb.train_to_end(wb.RunConfig(name=f"{self.name}.{stage}", **settings), self.workspace, report=report)
         self._add(stage, **measured(run))
         return f"run:{run.name}"
@@ -44,7 +47,7 @@ class Stages:
     def pairs(self, stage: str, policy: str, prompts: int, first: int) -> Path:
         """Sample pairs of a policy's answers, a right one over a wrong one, to prompts from ``first`` on."""
         config = wb.RunConfig(**{**self.base, "policy": {"path": policy}})
-        prompts = 16 if self.small else prompts
+        prompts = 10 if self.small else prompts
         made = wb.make_pairs(
             config, self.file(stage), prompts=prompts, first=first, per_group=2, workspace=self.workspace, again=True
         )

@@ -201,10 +201,10 @@ def store(tmp_path):
 @pytest.fixture
 def standby(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run that trains is taken by a standby process, however full the memory is."""
-    from workbench.runs import spawn
+    from workbench.runs import processes
 
-    monkeypatch.setattr(spawn, "FREE_BYTES", 0)
-    spawn.prepare()
+    monkeypatch.setattr(processes, "FREE_BYTES", 0)
+    processes.prepare()
 
 
 @pytest.fixture

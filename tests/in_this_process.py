@@ -13,7 +13,7 @@ from tests.stored_runs import config_of
 from workbench.process.train import Recorder, main
 from workbench.rundir import RunDir
 from workbench.runs import Run
-from workbench.runs.spawn import TRAINING, spawn
+from workbench.runs.processes import TRAINING, spawn
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 

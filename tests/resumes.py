@@ -1,12 +1,8 @@
-"""Configurations that a resumed run must continue to the bit, and the difference of two runs."""
+"""The difference of two runs, and an environment that tests play."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
-from tests.configs import merged
 from workbench.runs import Run
-from workbench.training.methods import RunConfig
 
 _TIMES = re.compile(r"time|seconds|memory")  # columns that no two runs share
 
@@ -25,49 +21,6 @@ class Clerk:
 """,
 }
 """An environment that counts the lines of an answer, and says so at every second one."""
-
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "process, all weights": {},
-    "outcome scheme, LoRA, reference, redrawn prompts": {
-        "method": {"credit": {"scheme": "outcome"}, "beta": 0.04, "resample_flat": 1},
-        "policy": {"lora": {"r": 4, "alpha": 8}},
-    },
-    "episodes of several turns": {"environment": CLERK, "method": {"beta": 0.04}},
-    "two iterations, reference that moves": {
-        "method": {
-            "rewards": [{"name": "step_correctness"}, {"name": "length_and_mistake", "schedule": [[0, 2.0], [8, 0.0]]}],
-            "num_iterations": 2,
-            "beta": 0.04,
-            "sync_ref_model": True,
-            "ref_model_sync_steps": 1,
-        }
-    },
-    "two ranks": {"run": {"ranks": 2}},
-    "micro-batches, bnpo": {"run": {"micro_batch_size": 4}, "method": {"loss_type": "bnpo"}},
-    "rescaled scheme, Dr. GRPO": {"method": {"credit": {"scheme": "rescaled", "scale": False}, "loss_type": "dr_grpo"}},
-    "CISPO, cosine, three iterations": {
-        "method": {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 3},
-        "optimiser": {"lr_scheduler_type": "cosine"},
-    },
-    "outcome weight, LoRA, two ranks, two iterations": {
-        "method": {"credit": {"outcome_weight": 0.5}, "num_iterations": 2},
-        "policy": {"lora": {"r": 4, "alpha": 8}},
-        "run": {"ranks": 2},
-    },
-}
-
-
-def configuration(changes: Mapping[str, Any]) -> RunConfig:
-    """A run of a few seconds that saves between its second and third generation, changed as told."""
-    iterations = changes.get("method", {}).get("num_iterations", 1)
-    steps = {"steps": 5 * iterations, "save_steps": 2 * iterations}
-    base = {
-        "seed": 3,
-        "optimiser": {"warmup_steps": 0},
-        "run": {"eval_steps": 2, "eval_prompts": 8, "device": "cpu", **steps},
-        "method": {"prompts_per_step": 2, "sampling": {"num_generations": 4, "max_completion_length": 64}},
-    }
-    return RunConfig.parse(merged(base, changes))
 
 
 def difference(one: Run, other: Run) -> float:

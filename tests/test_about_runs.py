@@ -7,7 +7,7 @@ from typing import Any
 from tests.credits import worked_credit
 from tests.stored_runs import store
 from workbench.runs import list_runs, open_run
-from workbench.runs.upkeep import About, about, describe, rename
+from workbench.runs.run import About, about, describe, rename
 from workbench.ui.handlers import runs
 from workbench.ui.handlers.run_rollouts import side_by_side
 from workbench.ui.handlers.session import Services

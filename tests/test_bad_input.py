@@ -27,7 +27,7 @@ from workbench.models.weights import WeightsError
 from workbench.rewards.source import reward_functions
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run, list_runs
-from workbench.runs.upkeep import About, about
+from workbench.runs.run import About, about
 from workbench.schema import Group
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui import api

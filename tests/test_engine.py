@@ -1,9 +1,7 @@
 """A run on a server that speaks the Tinker protocol, on ``tests/protocol``: what is sent, and what comes of it."""
 
 import importlib
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +12,8 @@ import torch
 from transformers import TrainerCallback
 
 from tests.configs import short_run
-from tests.waiting import wait_for
 from workbench.checks import alarms
-from workbench.engines.tinker import EngineSampler, TinkerTrainer
+from workbench.engines.tinker import Engine, EngineSampler, TinkerTrainer
 from workbench.errors import ConfigError, EngineError
 from workbench.policies.load import load_policy
 from workbench.policies.served import Answer, key_of
@@ -183,20 +180,29 @@ def test_a_run_writes_the_directory_of_every_run_and_says_when_its_server_is_gon
     assert f"train --from {late.name}" in said
 
 
-def test_a_run_that_waits_for_its_server_before_the_first_step_ends_at_sigterm(tmp_path, server):
+def test_sigterm_ends_a_run_until_its_first_step_and_asks_it_to_stop_from_there_on(tmp_path, server, monkeypatch):
+    """Until then it may wait for its server."""
     run = RunDir.create(tmp_path, on(server, run={"steps": 2, "save_steps": 1}))
-    assert main([str(run.path)]) == 0
-    (server / "lost").touch()
-    path = os.pathsep.join([str(PROTOCOL), str(PROTOCOL.parents[1])])
-    command = [sys.executable, "-m", "workbench.process", str(run.path), "--resume", "checkpoint-1"]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+    before, asked = signal.getsignal(signal.SIGTERM), []
+    load, step = Engine.load, Engine.step
+
+    def ask(call):
+        def asking(*given, **how):
+            asked.append(signal.getsignal(signal.SIGTERM) == before)
+            return call(*given, **how)
+
+        return asking
+
     try:
-        wait_for((server / "asked").exists, "the checkpoint is asked for")
-        process.terminate()
-        assert process.wait(timeout=60) == -signal.SIGTERM
+        assert main([str(run.path)]) == 0
+        signal.signal(signal.SIGTERM, before)
+        monkeypatch.setattr(Engine, "load", ask(load))
+        monkeypatch.setattr(Engine, "step", ask(step))
+        assert main([str(run.path), "--resume", "checkpoint-1"]) == 0
     finally:
-        process.kill()
-        process.wait()
+        signal.signal(signal.SIGTERM, before)
+    assert asked[0] is True
+    assert asked[-1] is False
 
 
 def test_what_a_server_samples_on_after_the_end_is_left_out(tiny):

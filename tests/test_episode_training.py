@@ -1,6 +1,5 @@
 """Training on episodes: what the loss is given, what is measured, and what is refused."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,18 +126,3 @@ def test_an_error_of_an_environment_ends_the_run_or_its_row(tmp_path, resampled)
     assert all(len(row) == 1 for row in turns)
     errors = sum(row[0].error is not None for row in turns)
     assert next(r["environment/errors"] for r in trainer.state.log_history if "environment/errors" in r) == errors > 0
-
-
-def test_a_run_by_ppo_plays_too(tmp_path: Path):
-    from workbench.training.methods.ppo import build as build_ppo
-
-    kept: list[Credit] = []
-    method = {"name": "ppo", "rewards": [{"name": "answer_correctness", "kind": "outcome"}]}
-    trainer = build_ppo(
-        config(method=method, seed=1), tmp_path, Listeners(on_rollouts=lambda step, credits: kept.extend(credits))
-    )
-    trainer.train()
-    for credit in kept:
-        for i, rollout in enumerate(credit.scored.group.rollouts):
-            assert rollout.mask is not None
-            assert not credit.of(i)[np.array(rollout.mask) == 0].any()

@@ -1,11 +1,9 @@
 """A run as a folder for an engine: its check passes as it is written, and is red where anything is changed."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,11 +16,24 @@ from workbench.errors import ConfigError
 from workbench.rewards import score_group
 from workbench.schema import Group, Rollout
 from workbench.steps import token_texts
-from workbench.training.bundle import bundle
 
 TASK = wb.load_task("chain-arithmetic")
-WITHOUT = "import runpy, sys; sys.modules |= dict.fromkeys(('workbench', 'verl', 'tinker')); sys.path.insert(0, '.'); "
-CHECK = f"{WITHOUT}runpy.run_path('check.py', run_name='__main__')"
+ALONE = """
+import os, runpy, sys
+import numpy, pydantic, regex
+sys.modules["verl"] = None
+for folder in sys.argv[1:]:
+    if not (child := os.fork()):  # which has the libraries already
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+        import workbench
+        assert os.path.samefile(workbench.__file__, "workbench/__init__.py")
+        BODY
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+CHECK = "import check; print(check.main())"
 
 
 def answers_to(example):
@@ -51,16 +62,17 @@ def credits_of(config, tokenizer):
     return credit_groups(groups, **credit.keywords())
 
 
-def checked(folder):
-    """The exit status of ``check.py`` where nothing of this package and no engine can be imported, and what it said."""
-    done = subprocess.run([sys.executable, "-c", CHECK], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    return done.returncode, done.stdout
+def run_in(folders, body=CHECK):
+    """What ``body`` prints in each folder, in a process that imports nothing else of this package, and no engine."""
+    command = [sys.executable, "-c", ALONE.replace("BODY", body), *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    return done.stdout
 
 
-def exported(tmp_path, tiny, target, **method):
+def exported(tmp_path, tiny, **method):
     config = short_run(method={"sampling": {"num_generations": 5}} | method)
-    export_run(config, credits_of(config, tiny.tokenizer), tmp_path / "out", target)
+    export_run(config, credits_of(config, tiny.tokenizer), tmp_path / "out")
     return tmp_path / "out"
 
 
@@ -68,26 +80,22 @@ GATED = {"credit": {"scheme": "step", "outcome_weight": 0.5, "gate": "outcome"},
 MASKED = {"credit": {"gamma": 0.9, "clip": 1}, "mask_truncated_completions": True, "loss_type": "dr_grpo"}
 
 
-@pytest.mark.parametrize(
-    ("target", "method"), [("verl", {}), ("tinker", {}), ("verl", GATED), ("verl", MASKED), ("tinker", MASKED)]
-)
-def test_the_check_of_what_is_exported_passes(tmp_path, tiny, target, method):
-    status, said = checked(exported(tmp_path, tiny, target, **method))
-    assert status == 0, said
-    assert "10 completions" in said
+def test_the_check_of_what_is_exported_passes(tmp_path, tiny):
+    methods = {"process": {}, "gated": GATED, "masked": MASKED}
+    said = run_in([exported(tmp_path / name, tiny, **method) for name, method in methods.items()])
+    assert said.count("10 completions") == 3
+    assert said.count("\n0\n") == 3, said
 
 
 def test_schemes_are_carried_bit_for_bit(tmp_path, tiny):
     """Rewards of 0 and 1 are float32 already, so that sending them as such rounds nothing."""
     code = (
-        "import json, core, credit, check; core.SETTINGS |= json.load(open('settings.json')); "
-        "table, mask = check.encoded(); values = core.advantages(table, [row['group'] for row in check.ROWS]); "
-        "print(check.credit_apart(values))"
+        "import core, check; table, mask = check.encoded(); "
+        "print(check.credit_apart(core.advantages(table, [row['group'] for row in check.ROWS])))"
     )
-    for scheme in ("outcome", "rescaled", "min"):
-        folder = exported(tmp_path / scheme, tiny, "tinker", credit={"scheme": scheme})
-        done = subprocess.run([sys.executable, "-c", WITHOUT + code], cwd=folder, capture_output=True, text=True)
-        assert done.stdout == "0.0\n", (scheme, done.stderr)
+    schemes = ("outcome", "rescaled", "min")
+    folders = [exported(tmp_path / scheme, tiny, credit={"scheme": scheme}) for scheme in schemes]
+    assert run_in(folders, code) == "0.0\n" * 3
 
 
 def in_text(name, old, new):
@@ -109,7 +117,7 @@ def in_parity(change):
 
 
 CHANGES = {
-    "the pattern": in_text("pattern.txt", "|Answer", "|Result"),
+    "the pattern": in_text("settings.json", "|Answer", "|Result"),
     "an option": in_text("settings.json", '"gamma": 1.0', '"gamma": 0.9'),
     "a weight": in_text("settings.json", '"weight": 1.0', '"weight": 0.5'),
     "a reward": in_text("rewards/reward_1.py", "return 1", "return 0.9"),
@@ -122,63 +130,32 @@ CHANGES = {
     "verl: the divisor": in_text("verl.yaml", "loss_agg_mode: token-mean", "loss_agg_mode: seq-mean-token-sum"),
     "verl: a normaliser after it": in_text("verl.yaml", "batch_normalize: false", "batch_normalize: true"),
     "verl: a KL in the reward": in_text("verl.yaml", "use_kl_in_reward: false", "use_kl_in_reward: true"),
-    "tinker: the divisor": in_text("settings.json", '"loss_type": "dapo"', '"loss_type": "grpo"'),
-    "tinker: the shift": in_text("train.py", "len(prompt_ids) - 1", "len(prompt_ids)"),
 }
 
 
 @pytest.fixture(scope="module")
 def as_written(tmp_path_factory, tiny):
-    """A folder for each engine."""
-    return {target: exported(tmp_path_factory.mktemp(target), tiny, target) for target in ("verl", "tinker")}
+    return exported(tmp_path_factory.mktemp("verl"), tiny)
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_the_check_is_red_where_anything_is_changed(tmp_path, as_written, what):
-    folder = tmp_path / "out"
-    shutil.copytree(as_written[what.partition(":")[0] if ":" in what else "verl"], folder)
-    CHANGES[what](folder)
-    status, said = checked(folder)
-    assert status == 1
-    assert "DIFFERENT" in said
+def test_the_check_is_red_where_anything_is_changed(tmp_path, as_written):
+    for number, change in enumerate(CHANGES.values()):
+        shutil.copytree(as_written, tmp_path / str(number))
+        change(tmp_path / str(number))
+    said = run_in(tmp_path / str(number) for number in range(len(CHANGES)))
+    status = dict(zip(CHANGES, (line for line in said.splitlines() if line in "01"), strict=True))
+    assert status == dict.fromkeys(CHANGES, "1")
 
 
 def test_a_zero_a_missing_score_and_no_step_stay_apart(as_written):
     """A row by hand: tokens 0 to 2 are in no step, a step of reward 0, one without a score, and the outcome."""
     code = (
-        "import core; scored = core.Scored([(3, 4), (5, 5)], [0.0, None], 0.0, None, {}); "
+        "import core; scored = core.Scored([(3, 4), (5, 5)], [0.0, None], 0.0, None); "
         "row = core.encode(7, scored); marked = [t for t, x in enumerate(row) if x]; "
         "print(core.decode(row) == (7, scored), marked, sum(row) < 1e-25); "
         "filled = core.advantages([row, [0.0] * 8, row], ['a', 'pad', 'a']); print(filled.shape, filled.any())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT + code], cwd=as_written["verl"], capture_output=True, text=True
-    )
-    assert done.stdout == "True [2, 4, 5, 7] True\n(3, 8) False\n", done.stderr
-
-
-def test_the_tinker_script_trains_on_a_server_and_sends_what_the_run_would(tmp_path, tiny):
-    """Two steps on ``tests/protocol``, which holds a second implementation of the protocol's losses."""
-    method = {"sampling": {"num_generations": 4, "max_completion_length": 48}, "credit": {"scheme": "outcome"}}
-    folder, server = exported(tmp_path, tiny, "tinker", **method), tmp_path / "server"
-    server.mkdir()
-    code = (
-        "import sys, numpy as np; sys.path[:0] = ['.', sys.argv[1]]; import train, tinker; train.main(sys.argv[2]); "
-        "[_, data] = tinker.ServiceClient.last.training.sent; "
-        "rows = [row.loss_fn_inputs['advantages'].data for row in data]; "
-        "print(len(rows), all(row[0] == 0 for row in rows), any(any(row) for row in rows))"
-    )
-    command = [sys.executable, "-c", code, str(Path(__file__).parent / "protocol"), f"file://{server}"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [
-        "step 1",
-        "step 2",
-        "tinker",
-        "8 True True",
-    ]
-    assert (server / "final").exists()
+    assert run_in([as_written], code) == "True [2, 4, 5, 7] True\n(3, 8) False\n"
 
 
 def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, tiny):
@@ -187,7 +164,7 @@ def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, ti
         run={"eval_steps": 2, "eval_prompts": 3},
         method={"num_iterations": 2, "beta": 0.1, "sampling": {"num_generations": 5, "top_k": 7, "stop": ["\n\n"]}},
     )
-    left = export_run(config, credits_of(config, tiny.tokenizer), tmp_path / "out", "verl")
+    left = export_run(config, credits_of(config, tiny.tokenizer), tmp_path / "out")
     said = {line.partition(":")[0] for line in left}
     assert {"policy.lora.dropout", "method.sampling.stop", "optimiser.lr_scheduler_type"} <= said
     assert not {"policy.lora.r", "method.beta", "method.credit.scheme", "run.steps"} & said
@@ -217,13 +194,5 @@ def test_rows_are_verl_s_and_settings_are_carried_or_said_not_to_be(tmp_path, ti
 )
 def test_a_run_whose_credit_would_be_another_there_is_refused(tmp_path, method, said):
     with pytest.raises(ConfigError, match=said):
-        export_run(short_run(method=method), [], tmp_path / "out", "verl")
+        export_run(short_run(method=method), [], tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_bundle_refuses_what_it_would_leave_behind():
-    from workbench.rewards.builtin.steps import step_correctness
-
-    with pytest.raises(ConfigError, match=r"it imports workbench\.rewards\.answers where it runs"):
-        bundle("A reward.", step_correctness)
-    assert "import workbench" not in bundle("An aligner.", wb.align_steps)

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from tests.credits import make_credit, make_rollout
 from workbench.credit import GAEOptions, Measured, credit_by_gae, gae, unused_rewards, why_no_spread
-from workbench.rundir.rollouts import Rollouts
 from workbench.schema import RewardSummary, ScoredGroup
-from workbench.views.heatmap import credit_payload, why_payload
 
 PLAIN = GAEOptions(gamma=0.5, lam=0.5, kl_coef=0.1, score_clip=2.0, whiten=False)
 
@@ -109,25 +107,6 @@ def test_an_explanation_adds_up_to_the_advantage_exactly(whiten, decay):
                 assert np.float32(term.raw) == credit.values["delta"][i][term.token]
     short = credit.explain(0, 0, 1).terms
     assert [(term.source, term.token) for term in short][:2] == [("delta", 0), ("later", 1)]
-
-
-def test_a_credit_is_stored_and_drawn_as_it_is(tmp_path):
-    (credit,) = credit_by_gae([two_rollouts()], MEASURED, GAEOptions())
-    Rollouts(tmp_path, "it").write(1, [credit])
-    (again,) = Rollouts(tmp_path, "it").read(1)
-    assert again.advantages.tobytes() == credit.advantages.tobytes()
-    assert {name: [row.tobytes() for row in rows] for name, rows in again.values.items()} == {
-        name: [row.tobytes() for row in rows] for name, rows in credit.values.items()
-    }
-    assert again.explain(0, 1) == credit.explain(0, 1)
-    drawn = credit_payload(again)["rollouts"][0]
-    assert set(drawn["values"]) == {"value", "token_reward", "delta", "return", "log_ratio"}
-    assert np.array(drawn["values"]["return"], np.float32).tobytes() == credit.values["return"][0].tobytes()
-    assert [(stretch["first"], stretch["last"]) for stretch in drawn["why"]] == [(t, t) for t in range(4)]
-    assert "why" not in credit_payload(again, explain_at_most=10)["rollouts"][0]
-    assert [term["token"] for term in why_payload(again, 0, 2)["list"]] == [2, 3, None]
-    assert "δ_t = ρ_t + γ V_{t+1} − V_t" in credit_payload(again)["formula"]
-    assert again.to_json()["rollouts"][0]["values"]["value"] == [1.0, 2.0, 4.0, 0.0]
 
 
 def test_a_batch_without_spread_teaches_nothing_and_says_so():

@@ -64,10 +64,10 @@ def executed(path, workspace, kernel):
     Runs train in the kernel, which has the libraries; one that is watched does so beside it.
     """
     notebook = nbformat.read(path, as_version=4)
-    anew = "%reset -f\nimport os\nfrom tests import in_this_process\nfrom workbench.runs import launch, spawn\n"
+    anew = "%reset -f\nimport os\nfrom tests import in_this_process\nfrom workbench.runs import launch, processes\n"
     anew += f"os.environ['WORKBENCH_WORKSPACE'] = {str(workspace)!r}\nlaunch.spawn = "
-    anew += "spawn.spawn" if path.stem == "04_train_and_watch" else "in_this_process.started_here"
-    anew += "\ndel os, in_this_process, launch, spawn"
+    anew += "processes.spawn" if path.stem == "04_train_and_watch" else "in_this_process.started_here"
+    anew += "\ndel os, in_this_process, launch, processes"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(anew))
     client = NotebookClient(notebook, km=kernel, timeout=900)
     try:

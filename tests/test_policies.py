@@ -22,17 +22,14 @@ from workbench.config import LoraConfig, ModelConfig, PolicySection, SamplingCon
 from workbench.data import load_task
 from workbench.errors import PolicyError, RewardError
 from workbench.models import weights
-from workbench.models.find import policy_path
 from workbench.policies.load import load_configured, load_policy, prepared
 from workbench.policies.prompts import find_chat_template
 from workbench.policies.sampler import sample_group, sample_rows
 from workbench.policies.worker import PolicyCache
-from workbench.rewards.models.model import LocalModels, load_model, load_trained
-from workbench.runs.check import checked
+from workbench.rewards.models.model import LocalModels
 from workbench.schema import Example
 from workbench.training.building import load_trained_policy, lora_config, shared_arguments, with_lora
-from workbench.training.methods import METHODS, RunConfig
-from workbench.training.saving import on_full_weights
+from workbench.training.methods import RunConfig
 
 
 def test_the_embedded_policy_is_small_and_answers_greedily_right(tiny):
@@ -283,60 +280,6 @@ def test_four_bits_train_and_sample_where_bitsandbytes_is_installed(tmp_path: Pa
     sampled = load_policy(str(tmp_path / "final"), device="cpu", quantisation="4bit")
     group = sample_group(sampled, Example("Start with 7, add 5.\n"), num_generations=2, max_completion_length=8)
     assert len(group) == 2
-
-
-# -- reward models ----------------------------------------------------------------------------------------------------
-
-
-def test_what_was_trained_on_frozen_weights_is_put_into_full_ones(tmp_path: Path) -> None:
-    """The head and the adapter are those that were trained, all else is the full model's."""
-    section = PolicySection(lora=LoraConfig(r=2, targets="q_proj"))
-    frozen, full = (load_trained("tiny", policy_path("tiny"), {})[0] for _ in range(2))
-    trained = with_lora(frozen, section)
-    for name, weight in trained.named_parameters():
-        if "base_layer" in name:  # what few bits leave of the weights
-            weight.data.mul_(0.5)
-        elif weight.requires_grad:
-            torch.nn.init.normal_(weight, std=0.1)
-    frozen.config.pad_token_id = 3
-    before = full.model.layers[0].self_attn.q_proj.weight.detach().clone()
-    merged = on_full_weights(trained, full).merge_and_unload()
-    layer = trained.base_model.model.model.layers[0].self_attn.q_proj
-    update = layer.scaling["default"] * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
-    torch.testing.assert_close(merged.model.layers[0].self_attn.q_proj.weight, before + update, atol=1e-6, rtol=0)
-    assert torch.equal(merged.score.weight, trained.base_model.model.score.modules_to_save["default"].weight)
-    assert merged.config.pad_token_id == 3
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("quantisation", ["4bit", "8bit"])
-@pytest.mark.parametrize("name", ["reward", "prm"])
-def test_a_reward_model_is_trained_on_few_bits_and_saved_in_full(name: str, quantisation: Any, tmp_path: Path) -> None:
-    form: Any = "classifier" if name == "reward" else "stepwise"
-    config = configured(
-        {"quantisation": quantisation, "lora": {"r": 2, "targets": "q_proj"}}, method={"name": name, "batch_size": 2}
-    )
-    config.run.steps = 2
-    checked(config)
-    trainer: Any = METHODS[name].build(config, tmp_path)
-    trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
-    assert {"lora_" in name or "score" in name for name in trained} == {True}
-    assert trainer.model.base_model.model.is_quantized
-    trainer.train()
-    trainer.save_final(tmp_path / "final")
-    whole, in_bits = (
-        load_model(ModelConfig(path=str(tmp_path / "final"), format=form, quantisation=bits), "cpu")
-        for bits in ("none", quantisation)
-    )
-    kinds = {str(weight.dtype) for weight in whole.model.parameters()}
-    assert kinds == {"torch.float32"}
-    assert type(in_bits.model.model.layers[0].mlp.up_proj).__module__.startswith("bitsandbytes")
-    assert torch.equal(in_bits.model.score.weight.float(), whole.model.score.weight)
-    ids = torch.tensor([[5, 6, 7, 8]])
-    with torch.no_grad():
-        full, few = (model.model(input_ids=ids).logits.float() for model in (whole, in_bits))
-    assert torch.isfinite(few).all()
-    assert (full - few).abs().max() < 0.5 * full.abs().max() + 0.5
 
 
 # ── damaged on disk ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,12 +14,11 @@ from transformers import TrainerCallback
 
 import workbench as wb
 from tests.stored_runs import config_of
-from workbench.checks.metrics import find_metric
 from workbench.credit import gae
 from workbench.errors import RunError
 from workbench.process.train import Recorder
 from workbench.rundir import RunDir
-from workbench.training.methods import METHODS, RunConfig
+from workbench.training.methods import RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.methods.ppo import build as build_trainer
 from workbench.training.ppo import ProcessPPOTrainer, value_losses
@@ -213,17 +212,10 @@ def test_invariant_parity_what_is_stored_and_drawn_is_what_the_loss_used(trained
     assert seen == 8
 
 
-def test_what_a_run_logs_has_a_meaning_and_a_curve(trained) -> None:
+def test_what_a_run_logs_is_of_its_rollouts(trained) -> None:
     run, _ = trained
     rows = [row for row in run.read_metrics()[0] if row.get("loss") is not None]
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
-    new = ("value_loss", "explained_variance", "value_clip_share", "token_kl", "score_clamped_share")
-    for name in new:
-        metric = find_metric(name)
-        assert metric is not None
-        assert metric.panel
-        assert name in METHODS["ppo"].metrics
-        assert rows[0][name] is not None
     credits = run.rollouts.read(1)
     outcomes = [scored.outcome for credit in credits for scored in credit.scored.scored]
     assert rows[0]["score_clamped_share"] == np.mean([abs(outcome) > 5 for outcome in outcomes])

@@ -2,7 +2,6 @@
 
 import math
 import random
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -194,27 +193,25 @@ def test_metrics_of_steps_by_hand() -> None:
         ("implicit", "implicit", {"r": 2, "alpha": 4}),
     ],
 )
-def test_a_resumed_run_has_the_identical_curve_and_its_model_scores_as_it_did(
+def test_a_trained_model_scores_as_it_did_in_training(
     tmp_path: Path, folders: dict[str, str], labelled: str, form: Any, kind: str, lora: dict[str, int] | None
 ) -> None:
     policy = {"path": folders[kind], "lora": lora}
     run = RunDir.create(
-        tmp_path, configuration(labelled, policy, {"micro_batch_size": 2}, format=form, until_first_error=True)
+        tmp_path,
+        configuration(labelled, policy, {"steps": 2, "micro_batch_size": 2}, format=form, until_first_error=True),
     )
-    trained = [name for name, value in train(run).model.named_parameters() if value.requires_grad]
-    assert lora is None or {"lora_" in name or "score" in name for name in trained} == {True}
+    trainer = train(run)
+    learns = [name for name, value in trainer.model.named_parameters() if value.requires_grad]
+    assert lora is None or {"lora_" in name or "score" in name for name in learns} == {True}
     rows = numbers(run)
-    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
-    assert {"step_accuracy", "auc", "first_error_f1", "calibration_error"} <= rows[0].keys() & rows[4].keys()
-    assert rows[4]["loss"] != rows[3]["loss"]
-    shutil.rmtree(run.checkpoints / "checkpoint-4")
-    again = train(run, resume="checkpoint-2")
-    assert numbers(run) == rows
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert {"step_accuracy", "auc", "first_error_f1", "calibration_error"} <= rows[0].keys() & rows[2].keys()
 
-    batch = again.data_collator([again.eval_dataset["measured"][i] for i in range(3)])
+    batch = trainer.data_collator([trainer.eval_dataset["measured"][i] for i in range(3)])
     with torch.no_grad():
-        expected = [score for scores, _ in again.scores(batch) for score in scores]
-    again.save_final(tmp_path / "final")
+        expected = [score for scores, _ in trainer.scores(batch) for score in scores]
+    trainer.save_final(tmp_path / "final")
     assert not (tmp_path / "final" / "adapter_model.safetensors").exists()
     assert guess_format(str(tmp_path / "final")) == form  # it says what it was trained to read
     loaded = load_model(ModelConfig(path=str(tmp_path / "final"), format=form), "cpu")
@@ -226,20 +223,14 @@ def test_a_resumed_run_has_the_identical_curve_and_its_model_scores_as_it_did(
 
 
 @pytest.mark.training
-@pytest.mark.parametrize(
-    ("form", "rows", "rate", "steps", "auc_after", "f1"),
-    [("stepwise", 4200, 2e-3, 70, 0.85, 0.65), ("implicit", 2000, 3e-4, 30, 0.9, 0.65)],
-)
-def test_a_model_learns_which_sums_are_wrong(
-    tmp_path: Path, form: str, rows: int, rate: float, steps: int, auc_after: float, f1: float
-) -> None:
+def test_a_model_learns_which_sums_are_wrong(tmp_path: Path) -> None:
     """Chains of one small sum by the noisy teacher, of which held-out answers are told right or wrong.
 
     Guessing has AUC 0.5; saying of every answer that it is right, or wrong, has a first-error F1 of 0.
     """
     rng = random.Random(0)
     written_rows = []
-    for _ in range(rows):
+    for _ in range(2000):
         chain = Chain(rng.randint(2, 5), (("add", rng.randint(2, 5)),))
         texts, right = labelled_answer(chain, noisy_results(chain, rng, wrong=0.4))
         written_rows.append({"prompt": chain.prompt(), "completions": texts[:1], "labels": right[:1]})
@@ -247,17 +238,17 @@ def test_a_model_learns_which_sums_are_wrong(
         {
             "policy": "tiny",
             "task": written(tmp_path, *written_rows),
-            "method": {"name": "prm", "format": form, "batch_size": 48},
-            "optimiser": {"learning_rate": rate, "warmup_steps": steps // 7, "adam_beta2": 0.98},
-            "run": {"steps": steps, "eval_steps": steps, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
+            "method": {"name": "prm", "format": "implicit", "batch_size": 48},
+            "optimiser": {"learning_rate": 3e-4, "warmup_steps": 4, "adam_beta2": 0.98},
+            "run": {"steps": 30, "eval_steps": 30, "save_steps": 0, "watch_prompts": 0, "device": "cpu"},
         }
     )
     run = RunDir.create(tmp_path, config)
     train(run)
     before, *_, after = numbers(run)
     assert before["auc"] < 0.7
-    assert after["auc"] > auc_after
-    assert after["first_error_f1"] > f1
+    assert after["auc"] > 0.9
+    assert after["first_error_f1"] > 0.65
 
 
 # -- what is refused before a run is queued ----------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class FakeTrainer:
 
 @pytest.fixture(autouse=True)
 def _no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.training.resampling.to_rollout", lambda tokenizer, row: row)
+    monkeypatch.setattr("workbench.training.generation.to_rollout", lambda tokenizer, row: row)
 
 
 def test_flat_groups_are_redrawn_until_all_have_spread_and_counted_by_hand() -> None:

@@ -3,8 +3,9 @@
 import errno
 import json
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,77 +15,72 @@ import torch
 
 import workbench as wb
 from tests.configs import merged
+from tests.in_this_process import carry_out, trained, written
 from tests.ranks import running_on_ranks
-from tests.resumes import CONFIGURATIONS, configuration, difference
-from tests.stored_runs import config_of
-from workbench.errors import RunError
+from tests.resumes import CLERK, difference
+from workbench.places import ADAPTER
 from workbench.process import train as process
-from workbench.process.train import Recorder, reason
 from workbench.rundir import RunDir, checkpoints
 from workbench.runs import Run
-from workbench.training.methods import METHODS, RunConfig
-from workbench.training.methods.base import Listeners
-from workbench.training.trainer import ProcessGRPOTrainer
+from workbench.training.methods import RunConfig
 
 pytestmark = pytest.mark.training
 
 
-Watch = Callable[[ProcessGRPOTrainer], None]
-RESUMED = (
-    "process, all weights",
-    "outcome scheme, LoRA, reference, redrawn prompts",
-    "two iterations, reference that moves",
-    "episodes of several turns",
-)
+LORA = {"lora": {"r": 4, "alpha": 8}}
+TWO_REWARDS = [{"name": "step_correctness"}, {"name": "length_and_mistake", "schedule": [[0, 2.0], [8, 0.0]]}]
+SMALL_BATCH = {"prompts_per_step": 2, "sampling": {"num_generations": 2, "max_completion_length": 32}}
+STEP_AND_OUTCOME = [{"name": "step_correctness"}, {"name": "answer_correctness", "kind": "outcome"}]
+BY_PPO = {**SMALL_BATCH, "name": "ppo", "rewards": STEP_AND_OUTCOME}
 
 
-def train(run: RunDir, *, resume: str | None = None, watch: Watch = lambda _: None) -> None:
-    """What the run's process does, in this one."""
-    config = config_of(run)
-    recorder = Recorder(run, config, writes=True)
-    listeners = Listeners(on_rollouts=recorder.on_rollouts, callbacks=[recorder])
-    trainer: Any = METHODS[config.method.name].build(config, run.checkpoints, listeners)
-    watch(trainer)
-    try:
-        trainer.train(resume_from_checkpoint=None if resume is None else str(run.checkpoints / resume))
-    finally:
-        run.close()
+def stored(name: str, **more: Any) -> dict[str, Any]:
+    """A method on the rows of the embedded task."""
+    return {"method": {"name": name, "batch_size": 2, "max_length": 128}, "run": {"watch_prompts": 1}, **more}
 
 
-def broken_after(step: int) -> Callable[[ProcessGRPOTrainer], None]:
-    """Have the trainer's loss fail in the step after ``step``."""
-
-    def watch(trainer: ProcessGRPOTrainer) -> None:
-        loss = trainer._compute_loss
-
-        def failing(model, inputs):
-            if trainer.state.global_step == step:
-                raise RuntimeError("the power went")
-            return loss(model, inputs)
-
-        trainer._compute_loss = failing
-
-    return watch
-
-
-def by_ppo(**method: Any) -> RunConfig:
-    """Saves between its second and third generation, as ``configuration`` has it."""
-    policy = method.pop("policy", {})
-    passes = method.get("num_iterations", 1)
-    sampling = {"num_generations": 2, "max_completion_length": 32}
-    run = {"steps": 4 * passes, "save_steps": 2 * passes, "eval_steps": 0, "device": "cpu"}
-    method = {"name": "ppo", "prompts_per_step": 2, "sampling": sampling, "rewards": PPO_REWARDS, **method}
-    return RunConfig.parse(
-        {"seed": 3, "method": method, "policy": policy, "optimiser": {"warmup_steps": 0}, "run": run}
-    )
-
-
-PPO_REWARDS = [{"name": "step_correctness", "kind": "step"}, {"name": "answer_correctness", "kind": "outcome"}]
-SHORT = {"method": {"sampling": {"num_generations": 2, "max_completion_length": 32}}}
-RUNS = {name: configuration(merged(CONFIGURATIONS[name], SHORT)) for name in RESUMED} | {
-    "ppo, two iterations, separate critic": by_ppo(num_iterations=2, critic="separate"),
-    "ppo, LoRA": by_ppo(policy={"lora": {"r": 4, "alpha": 8}}),
+RUNS: dict[str, dict[str, Any]] = {
+    "grpo": {"run": {"eval_steps": 2, "eval_prompts": 4}},
+    "grpo, LoRA, reference, redrawn prompts": {
+        "method": {"credit": {"scheme": "outcome"}, "beta": 0.04, "resample_flat": 1},
+        "policy": LORA,
+    },
+    "grpo, two iterations, reference that moves": {
+        "method": {
+            "rewards": TWO_REWARDS,
+            "num_iterations": 2,
+            "beta": 0.04,
+            "sync_ref_model": True,
+            "ref_model_sync_steps": 1,
+        }
+    },
+    "grpo, episodes": {"environment": CLERK, "method": {"beta": 0.04}},
+    "ppo, two iterations, separate critic": {"method": {**BY_PPO, "num_iterations": 2, "critic": "separate"}},
+    "ppo, LoRA": {"method": BY_PPO, "policy": LORA},
+    **{name: stored(name) for name in ("sft", "dpo", "reward", "prm")},
+    **{f"{name}, LoRA": stored(name, policy=LORA) for name in ("sft", "dpo", "reward", "prm")},
 }
+
+
+def configured(changes: Mapping[str, Any]) -> RunConfig:
+    """A run of four generations that saves after the second."""
+    passes = changes.get("method", {}).get("num_iterations", 1)
+    run = {"steps": 4 * passes, "save_steps": 2 * passes, "eval_steps": 0, "watch_prompts": 0, "device": "cpu"}
+    base = {"seed": 3, "optimiser": {"warmup_steps": 0}, "run": run, "method": SMALL_BATCH}
+    if changes.get("method", {}).get("batch_size"):
+        base["method"] = {}
+    return RunConfig.parse(merged(base, changes))
+
+
+def resumed(run: Run, step: int) -> Run:
+    """A copy of the run, of which it was killed in a later step than ``step``, that went on from there."""
+    again = Run(run.path.with_name("again"))
+    shutil.copytree(run.path, again.path)
+    for point in checkpoints.saved(again.dir.checkpoints):
+        if point.step > step:
+            shutil.rmtree(point.path)
+    shutil.rmtree(again.dir.checkpoints / "final")
+    return carry_out(again, f"checkpoint-{step}")
 
 
 def weights(run: Run) -> dict[int, dict[str, float]]:
@@ -97,24 +93,24 @@ def weights(run: Run) -> dict[int, dict[str, float]]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, name: str) -> None:
-    config = RUNS[name]
-    alone, broken = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
-    train(alone)
+    config = configured(RUNS[name])
+    alone = trained(config, tmp_path)
+    assert alone.status().state == "finished", alone.status().reason
     every = config.run.save_steps
-    with pytest.raises(RuntimeError, match="the power went"):
-        train(broken, watch=broken_after(every + config.sampled.num_iterations))
-    (newest, *_), skipped = checkpoints.saved(broken.checkpoints), checkpoints.newest_valid(broken.checkpoints)[1]
-    assert (newest.step, skipped) == (every, [])
-    train(broken, resume=newest.name)
-    steps = [row["step"] for row in broken.read_metrics()[0]]
-    assert steps == list(range(0 if config.run.eval_steps else 1, config.run.steps + 1))
-    assert difference(Run(alone.path), Run(broken.path)) == 0
+    assert (alone.dir.checkpoints / f"checkpoint-{every}" / ADAPTER).is_file() == ("LoRA" in name)
+    again = resumed(alone, every)
+    assert again.status().state == "finished", again.status().reason
+    rows = again.metrics_rows()[0]
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, config.run.steps + 1))
+    assert difference(alone, again) == 0
+    for step in alone.rollout_steps(watched=True):
+        assert alone.watched_rows(step) == again.watched_rows(step)
     scheduled = {
         step: {reward.name: reward.weight_at(step - 1) for reward in config.method.reward_functions}
-        for step in Run(alone.path).rollout_steps()
+        for step in alone.rollout_steps()
     }
-    assert weights(Run(alone.path)) == weights(Run(broken.path)) == scheduled
-    redrawn = [row["resample/prompts"] for row in alone.read_metrics()[0] if "resample/prompts" in row]
+    assert weights(alone) == weights(again) == scheduled
+    redrawn = [row["resample/prompts"] for row in rows if "resample/prompts" in row]
     assert len(redrawn) == (config.run.steps if getattr(config.method, "resample_flat", 0) else 0)
     assert any(redrawn[every:]) == bool(redrawn)
 
@@ -122,22 +118,15 @@ def test_invariant_a_resumed_run_is_the_run_it_would_have_been(tmp_path: Path, n
 def test_a_resume_in_a_later_epoch_meets_the_prompts_in_their_order(tmp_path: Path) -> None:
     """Three training rows, one prompt a step: step 5 is in the second epoch, whose order is its own."""
     task = wb.load_task("chain-arithmetic")
-    rows = [{"prompt": task[n].prompt, **task[n].columns} for n in range(4)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    settings = {"eval_steps": 0, "device": "cpu", "steps": 8, "save_steps": 4}
+    file = written(tmp_path, *({"prompt": task[n].prompt, **task[n].columns} for n in range(4)))
     method = {"prompts_per_step": 1, "sampling": {"num_generations": 2, "max_completion_length": 16}}
-    config = RunConfig.parse({"task": str(tmp_path / "rows.jsonl"), "run": settings, "method": method})
-    alone, resumed = RunDir.create(tmp_path, config), RunDir.create(tmp_path, config)
-    train(alone)
-    prompts = [[credit.scored.group.prompt for credit in alone.rollouts.read(step)] for step in range(1, 9)]
+    alone = trained(configured({"task": file, "run": {"steps": 8, "save_steps": 4}, "method": method}), tmp_path)
+    prompts = [[credit.scored.group.prompt for credit in alone.rollouts(step)] for step in range(1, 9)]
     assert sorted(map(str, prompts[:3])) == sorted(map(str, prompts[3:6]))
     assert prompts[:3] != prompts[3:6]  # or a forgotten epoch would not show
-    with pytest.raises(RuntimeError, match="the power went"):
-        train(resumed, watch=broken_after(5))
-    train(resumed, resume="checkpoint-4")
-    assert difference(Run(alone.path), Run(resumed.path)) == 0
+    assert difference(alone, resumed(alone, 4)) == 0
     # metrics.jsonl has the rows; a checkpoint that had them, too, would grow with every step.
-    state = json.loads((resumed.checkpoints / "checkpoint-8" / "trainer_state.json").read_text())
+    state = json.loads((alone.dir.checkpoints / "checkpoint-8" / "trainer_state.json").read_text())
     assert state["log_history"] == []
 
 
@@ -178,7 +167,6 @@ def _reached(run: Run, step: int) -> None:
 
 
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunDir.create(tmp_path, configuration({"run": {"eval_steps": 0}}))
     save = torch.save
 
     def full(state: object, file: str) -> None:
@@ -188,12 +176,12 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(tmp_path: Path, monkeyp
         save(state, file)
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(RunError, match="the disk is full at step 4: checkpoint-4 could not be written") as raised:
-        train(run)
-    assert "checkpoint-2 is whole" in str(raised.value)
-    assert reason(raised.value, config_of(run), 5, "X") == f"{raised.value}; free some space and X"
-    assert [one.name for one in checkpoints.saved(run.checkpoints)] == ["checkpoint-2"]
-    assert checkpoints.problem(run.checkpoints / "checkpoint-2") is None
+    run = trained(configured(stored("sft", run={"watch_prompts": 0})), tmp_path)
+    said = run.status().reason
+    assert said.startswith("the disk is full at step 4: checkpoint-4 could not be written")
+    assert "checkpoint-2 is whole; free some space and resume the run" in said
+    assert [one.name for one in checkpoints.saved(run.dir.checkpoints)] == ["checkpoint-2"]
+    assert checkpoints.problem(run.dir.checkpoints / "checkpoint-2") is None
 
 
 @pytest.mark.parametrize(("saved", "way"), [(False, "train --from a"), (True, "resume the run")])

@@ -106,7 +106,7 @@ def test_options_reach_a_builtin_here_and_in_the_worker_and_are_in_its_source(wo
 
 def test_a_runs_directory_keeps_the_code_that_runs_by_hash(tmp_path: Path) -> None:
     """Of the user's code, of a built-in, of one with options, and of TRL's: each file's hash is the manifest's."""
-    from workbench.runs.spawn import sources
+    from workbench.runs.processes import sources
 
     mine = "def mine(prompt, step, **columns):\n    return 1.0\n"
     options = {"ngram_size": 2}

@@ -1,9 +1,5 @@
 """What a run that is over is used for on the page: inspected, taken as settings, exported."""
 
-import os
-import subprocess
-import sys
-import venv
 import zipfile
 from pathlib import Path
 
@@ -74,24 +70,6 @@ def test_training_goes_on_from_a_checkpoint_under_the_run_s_settings(tmp_path: P
     assert "run:first@4" in said.text
     with pytest.raises(WorkbenchError, match="5"):
         train_on(draft_of(), "run:first@5", tmp_path)
-
-
-def test_a_run_is_exported_where_the_package_is_not_installed(tmp_path: Path) -> None:
-    """As after ``pip install -r requirements.txt``: only the folder of app.py is on the path of the page's process."""
-    saved(store(tmp_path, "whole", state="stopped"), "checkpoint-4")
-    venv.create(tmp_path / "venv", symlinks=True)
-    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    installed = [path for path in sys.path if path.endswith("site-packages")]  # whose .pth files are not read there
-    (site / "packages.pth").write_text("\n".join(installed))
-    python = str(tmp_path / "venv" / "bin" / "python")
-    plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
-    assert subprocess.run([python, "-c", "import workbench"], cwd=tmp_path, env=plain, stderr=-1).returncode == 1
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom workbench.ui.handlers.runs import export_run\n"
-        "workspace = Path(sys.argv[1])\nexport_run('whole', 'model', workspace / 'model', workspace)\n"
-    )
-    subprocess.run([python, "-c", code, str(tmp_path)], cwd=ROOT, env=plain, check=True)
-    assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 def test_a_model_is_exported_as_by_the_command_and_refusals_are_its_own(tmp_path: Path) -> None:

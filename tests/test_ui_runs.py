@@ -270,7 +270,7 @@ def test_a_deleted_run_comes_back_as_it_was(tmp_path):
     (moved,) = answer["moved"]
     assert "no run 'gone'" in answer["problems"][0]
     assert list_runs(tmp_path) == []
-    assert (tmp_path / "trash" / moved["entry"] / "a" / "run.yaml").is_file()
+    assert (tmp_path / "trash" / moved["entry"] / "run.yaml").is_file()
     assert [one["name"] for one in runs.table(tmp_path)["trash"]] == ["a"]
     assert runs.undelete(tmp_path, [moved["entry"]]) == {"restored": ["a"], "problems": []}
     after = {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}

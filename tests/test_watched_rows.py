@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +62,13 @@ def config(method: str, task: str, policy: Any, **run: Any) -> RunConfig:
     return configuration(task, {"name": method}, policy, **{**once, **run})
 
 
-def trained(workspace: Path, configured: RunConfig, resume: str | None = None) -> tuple[Run, Any]:
+def trained(workspace: Path, configured: RunConfig) -> tuple[Run, Any]:
     """A run in this process with all that its own would do, and its trainer."""
-    run = RunDir(workspace / "runs" / "resumed") if resume else RunDir.create(workspace, configured)
+    run = RunDir.create(workspace, configured)
     recorder = Recorder(run, config_of(run), writes=True)
     listeners = Listeners(recorder.on_rollouts, recorder.on_watched, recorder.on_rows, callbacks=[recorder])
     trainer: Any = METHODS[config_of(run).method.name].build(config_of(run), run.checkpoints, listeners)
-    trainer.train(resume_from_checkpoint=str(run.checkpoints / resume) if resume else None)
+    trainer.train()
     run.close()
     trainer.model.eval()
     return Run(run.path), trainer
@@ -189,22 +188,6 @@ def test_watching_leaves_a_run_with_dropout_as_it_is(tmp_path: Path, demonstrati
     alone, _ = trained(tmp_path, config("sft", demonstrations, small, eval_steps=0, watch_prompts=0))
     assert alone.rollout_steps(watched=True) == []
     assert numbers(watched.dir) == numbers(alone.dir)
-    again, _ = trained(tmp_path, config("sft", demonstrations, small, eval_steps=0))
-    assert again.watched_rows(2) == watched.watched_rows(2)
-
-
-@pytest.mark.training
-def test_a_resumed_run_keeps_what_it_saw_and_sees_the_same(tmp_path: Path, pairs: str, small: str) -> None:
-    whole, _ = trained(tmp_path, config("dpo", pairs, small, steps=4, eval_steps=0, save_steps=2, watch_prompts=2))
-    assert [len(whole.watched_rows(step)) for step in range(5)] == [2] * 5
-    shutil.copytree(whole.path, tmp_path / "runs" / "resumed")
-    resumed = Run(tmp_path / "runs" / "resumed")
-    (resumed.path / "rollouts" / "watched-000001.parquet").write_bytes(b"of the first time")
-    trained(tmp_path, config_of(whole.dir), resume="checkpoint-2")
-    for step in (0, 2, 3, 4):
-        assert resumed.watched_rows(step) == whole.watched_rows(step)
-    with pytest.raises(RunError, match="cannot be read"):  # steps up to the checkpoint are left alone
-        resumed.watched_rows(1)
 
 
 # -- what is stored and shown ----------------------------------------------------------------------------------------

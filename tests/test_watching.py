@@ -60,10 +60,6 @@ def test_watched_prompts_are_stored_apart_and_leave_the_run_as_it_is(tmp_path):
     ids = [[rollout.token_ids for credit in look for rollout in credit.scored.group.rollouts] for look in (first, last)]
     assert ids[0] != ids[1], "three steps at this rate change what is sampled"
 
-    again = trained(tmp_path, "again")
-    other = [[r.token_ids for credit in again.rollouts.read(3, watched=True) for r in credit.scored.group.rollouts]]
-    assert other[0] == ids[1], "the same seed gives the same answers of the same policy"
-
 
 def _same(one: RunDir, other: RunDir, step: int) -> bool:
     """Credits hold arrays, which do not compare as a whole."""

@@ -41,10 +41,7 @@ def train(
             raise ConfigError(f"{source}: give a configuration as --config {source}, or recipe:NAME")
         file = _recipe(source.removeprefix(RECIPE))
     if from_ is not None:
-        before = runs.open_run(from_, workspace)
-        base = before.config().model_dump(mode="json")
-        for difference in before.differences():
-            say(f"note: since {before.name}, {difference}")
+        base = runs.open_run(from_, workspace).config().model_dump(mode="json")
     config = settings.read(base, file)
     return _follow(runs.start(config, workspace, now=now), detach)
 
@@ -198,11 +195,6 @@ def export(
     push: Annotated[str | None, "say what the Hub's repository OWNER/NAME would get"] = None,
     yes: Annotated[bool, "with --push: send it, to a private repository"] = False,
     public: Annotated[bool, "with --push: a repository that all can see"] = False,
-    tracker: Annotated[
-        list[Literal["trackio", "wandb", "tensorboard"]],
-        "give it the run's configuration, metrics, alarms and heatmaps; repeatable",
-    ] = [],  # noqa: B006
-    project: Annotated[str | None, "project there; none for the run's own, run.project"] = None,
     script: Annotated[
         Path | None,
         "write a script, its rows and rewards, and an accelerate configuration into this new folder",
@@ -212,18 +204,18 @@ def export(
     ] = "none",
     rows: Annotated[Path | None, "write its stored rollouts there, as rows of docs/step-credit.schema.json"] = None,
     to: Annotated[
-        Literal["verl", "tinker"] | None,
+        Literal["verl"] | None,
         "write what trains as it did on that engine, with a check, into the new folder",
     ] = None,
     folder: CliPositionalArg[Annotated[Path | None, "the folder of --to"]] = None,
     workspace: Workspace = None,
 ) -> Result:
-    """Take a run elsewhere: its model, its curves to a tracker, its rollouts with their credit, or a script."""
+    """Take a run elsewhere: its model, its rollouts with their credit, or a script."""
     is_model = any(part is not None for part in (merged, adapter, push))
-    if (merged and adapter) or (push is None and (yes or public)) or (is_model and (tracker or script or rows or to)):
+    if (merged and adapter) or (push is None and (yes or public)) or (is_model and (script or rows or to)):
         raise ConfigError(
             "give --merged FOLDER or --adapter FOLDER, and to push it --push OWNER/NAME with --yes or --public; or "
-            "--tracker, --rows, --script and --to, which export no model"
+            "--rows, --script and --to, which export no model"
         )
     if (to is None) != (folder is None):
         raise ConfigError("give --to with the new folder that it writes: export RUN --to verl FOLDER")
@@ -232,44 +224,34 @@ def export(
         return _export_model(run, form, merged or adapter, push, workspace, yes=yes, private=not public)
     opened = runs.open_run(run, workspace)
     config = opened.config()
-    if not tracker and script is None and rows is None and to is None:
+    if script is None and rows is None and to is None:
         raise ConfigError(
-            "nothing to export the run as; give --merged, --adapter or --script FOLDER, --push OWNER/NAME, --tracker "
-            "NAME, --rows FILE, or --to verl or tinker FOLDER"
+            "nothing to export the run as; give --merged, --adapter or --script FOLDER, --push OWNER/NAME, "
+            "--rows FILE, or --to verl FOLDER"
         )
     result: dict[str, Any] = {"run": opened.name}
     lines: list[str] = []
-    if tracker:
-        from workbench.process.train import track_run
-
-        config.run.project, config.run.report_to = project or config.run.project, tracker
-        track_run(opened.dir, config)
-        lines.append(f"{opened.name}: in {', '.join(tracker)}, project {config.run.project}")
-        result |= {"trackers": tracker, "project": config.run.project}
     if rows is not None:
         result |= _write_rows(opened, config, rows, lines)
     if script is not None:
         result |= _write_script(opened, config, script, sharding, lines)
     if to is not None and folder is not None:
-        result |= _write_for_engine(opened, config, folder, to, lines)
+        result |= _write_for_verl(opened, config, folder, lines)
     return Result(result, lambda: "\n".join(lines))
 
 
-def _write_for_engine(
-    run: runs.Run, config: RunConfig, folder: Path, target: Literal["verl", "tinker"], lines: list[str]
-) -> dict[str, Any]:
+def _write_for_verl(run: runs.Run, config: RunConfig, folder: Path, lines: list[str]) -> dict[str, Any]:
     from workbench.engines.export import export_run
 
     if not (steps := run.rollout_steps()):
-        raise ConfigError(f"--to {target}: run {run.name!r} has stored no rollouts to check it against")
+        raise ConfigError(f"--to verl: run {run.name!r} has stored no rollouts to check it against")
     config.name = run.name
-    left = export_run(config, run.rollouts(steps[-1]), folder, target)
-    start = "sh run.sh" if target == "verl" else "python train.py URL"
+    left = export_run(config, run.rollouts(steps[-1]), folder)
     lines += [
-        f"{folder}: {run.name} for {target}; {len(left)} settings are not carried, see {folder / 'NOT_CARRIED.md'}",
-        f"  cd {folder} && python check.py && {start}",
+        f"{folder}: {run.name} for verl; {len(left)} settings are not carried, see {folder / 'NOT_CARRIED.md'}",
+        f"  cd {folder} && python check.py && sh run.sh",
     ]
-    return {"to": target, "folder": str(folder), "not_carried": left}
+    return {"to": "verl", "folder": str(folder), "not_carried": left}
 
 
 def _write_rows(run: runs.Run, config: RunConfig, file: Path, lines: list[str]) -> dict[str, Any]:
@@ -294,12 +276,11 @@ def _write_script(
 
     config.name = run.name
     script = write_script(config, folder, sharding)
-    how = f"it needs this package, as {script.needs}" if script.needs else "it needs TRL and nothing of this package"
-    lines.append(f"{script.folder / 'train.py'}: trains as {run.name}; {how}")
+    lines.append(f"{script.folder / 'train.py'}: trains as {run.name}; it needs this package")
     for note in script.notes:
         say(f"note: {note}")
     lines += [f"\n{what}:\n  {command}" for what, command in script.commands]
-    return {"script": str(script.folder), "needs": script.needs, "commands": dict(script.commands)}
+    return {"script": str(script.folder), "commands": dict(script.commands)}
 
 
 def _export_model(
@@ -320,13 +301,12 @@ def _export_model(
         result: dict[str, Any] = {"run": run, "folder": None if folder is None else str(folder)}
         lines = [] if folder is None else [f"{run}: the model is in {folder}"]
         if push is not None:
-            sent = exporting.plan(written, push, private=private)
-            result |= {"repository": sent.repository, "private": sent.private, "files": dict(sent.files)}
-            result |= {"card": sent.card, "pushed": yes}
-            lines += [f"  {size:>13,} bytes  {name}" for name, size in sent.files]
-            kind = "private" if sent.private else "public"
+            files = {path.name: path.stat().st_size for path in sorted(written.iterdir()) if path.is_file()}
+            card, kind = (written / "README.md").read_text(encoding="utf-8"), "private" if private else "public"
+            result |= {"repository": push, "private": private, "files": files, "card": card, "pushed": yes}
+            lines += [f"  {size:>13,} bytes  {name}" for name, size in files.items()]
             if yes:
-                lines.append(f"pushed to {exporting.push(written, sent)} ({kind})")
+                lines.append(f"pushed to {exporting.push(written, push, private=private)} ({kind})")
             else:
-                lines += ["", sent.card, f"nothing was pushed to {sent.repository} ({kind}); add --yes to do it"]
+                lines += ["", card, f"nothing was pushed to {push} ({kind}); add --yes to do it"]
     return Result(result, lambda: "\n".join(lines))

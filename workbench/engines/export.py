@@ -1,21 +1,22 @@
-"""``export RUN --to verl`` and ``--to tinker``: a run as a folder that trains on an engine and needs nothing of this
-package.
+"""``export RUN --to verl``: a run as a folder that trains on verl, without this package there.
 
-What splits, scores and credits there is cut out of this package's own source (``training.bundle``); ``exported/`` holds
-what is written for the engine. ``parity.json`` are stored groups of the run, ``check.py`` computes them anew, and
-``NOT_CARRIED.md`` says of every setting that the engine does not take what becomes of it. verl's settings are those of
-``verl/trainer/config/_generated_ppo_trainer.yaml`` of version 0.9.1, what it takes was read in its source.
+What splits, scores and credits there are copies of this package's own modules, in the folder's ``workbench/``;
+``exported/`` holds what is written for verl. ``parity.json`` are stored groups of the run, ``check.py`` computes
+them anew, and ``NOT_CARRIED.md`` says of every setting that verl does not take what becomes of it. verl's
+settings are those of ``verl/trainer/config/_generated_ppo_trainer.yaml`` of version 0.9.1, read in its source.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,28 +24,21 @@ import pyarrow.parquet as pq
 from workbench.assets import EMBEDDED
 from workbench.config import SharedConfig, write_yaml
 from workbench.config.engine import LOSSES
-from workbench.credit import SHARED, Batch, GroupRewards, check_options
-from workbench.credit.assign import compute_batch
+from workbench.credit import SHARED, check_options
 from workbench.credit.schemes import find_scheme
 from workbench.data import load_task, prompted
 from workbench.engines.exchange import rows_of
 from workbench.errors import ConfigError
-from workbench.models.find import policy_path
 from workbench.policies.load import without_weights
 from workbench.policies.prompts import find_chat_template
-from workbench.rewards import protocol
+from workbench.rewards import find_builtin
 from workbench.rewards.others import answer_column
-from workbench.rewards.reward import weighted_sum
-from workbench.schema import JUDGES, Credit, Rollout
-from workbench.steps.split import align_rollout, rollout_texts, split_leniently, split_rollouts, step_texts
-from workbench.steps.tokens import token_texts
-from workbench.training.bundle import bundle
+from workbench.rewards.source import choose_function
+from workbench.schema import JUDGES, Credit
 from workbench.training.methods.grpo import GRPOSection, section_of
-from workbench.training.script import IMPORTED, reward_modules
 
-Target = Literal["verl", "tinker"]
 VERL = "0.9.1"
-_FILES = {"verl": ("core", "check", "plugin", "agent"), "tinker": ("core", "check", "train")}
+_FILES = ("core", "check", "plugin", "agent")
 _AGG = {
     "dapo": "token-mean", "bnpo": "token-mean", "grpo": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"
 }  # fmt: skip
@@ -57,63 +51,47 @@ exec python -m verl.trainer.main_ppo --config-path "$STEP_CREDIT" --config-name 
 """
 
 
-def export_run(config: SharedConfig, credits: Sequence[Credit], folder: Path, target: Target) -> list[str]:
-    """Write a run for an engine into a new folder; ``credits`` are the groups of one of its generations.
+def export_run(config: SharedConfig, credits: Sequence[Credit], folder: Path) -> list[str]:
+    """Write a run for verl into a new folder; ``credits`` are the groups of one of its generations.
 
     Return what is not carried, a line a setting. Raises ConfigError for a run that would train on another credit there.
     """
     if folder.exists():
-        raise ConfigError(f"--to {target} {folder}: it is there already; name a new folder")
+        raise ConfigError(f"--to verl {folder}: it is there already; name a new folder")
     method = section_of(config)
-    check_exportable(config, method, target)
-    policy, needs = without_weights(config.policy), find_scheme(method.credit.scheme).needs
+    check_exportable(config, method)
+    policy = without_weights(config.policy)
     task = prompted(load_task(config.task), config.prompt, find_chat_template(config.policy.path) is not None)
     rows = method.rows_of(config, task).to_pylist()
     training = [{"prompt": row.pop("prompt"), "columns": row} for row in rows]
-    settings = _settings(config, method, credits, target) | {"eos_token_ids": policy.eos_token_ids}
-    compiled = method.pattern.compiled.pattern
-    reasons = dict(_reasons(config, target))
+    settings = _settings(method) | {"eos_token_ids": policy.eos_token_ids}
+    reasons = dict(_reasons(config))
     left = {path: why for path, why in reasons.items() if why not in _ELSEWHERE}
-    scheme = find_scheme(method.credit.scheme).compute
-    about = "of the run, cut out of the workbench's source."
-    files = {
-        "settings.json": json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
-        "pattern.txt": compiled,
-        "credit.py": bundle(f"The credit {about}", compute_batch, scheme, Batch, GroupRewards),
-        "steps.py": bundle(
-            f"How a completion becomes steps {about}",
-            *(Rollout, split_rollouts, split_leniently, align_rollout, rollout_texts, step_texts, token_texts),
-        ),
-        "protocol.py": bundle(
-            f"How rewards are called {about}", protocol.call_reward, protocol.as_reward, protocol.Batch, weighted_sum
-        ),
-        **reward_modules(config),
-        "parity.json": json.dumps({"rows": list(_parity(credits, method))}, ensure_ascii=False) + "\n",
-        "NOT_CARRIED.md": _not_carried(config, target, left),
-    }
     exported = Path(__file__).parent / "exported"
-    files |= {f"{name}.py": (exported / f"{name}.py").read_text(encoding="utf-8") for name in _FILES[target]}
-    assert not {"token_ids", "states"} & set(needs)  # refused above
-    if target == "verl":
-        files |= {"verl.yaml": write_yaml(_verl_yaml(config, method)), "run.sh": RUN_SH.format(version=VERL)}
-        files["agent.yaml"] = "- name: step_credit\n  _target_: agent.StepCreditLoop\n"
-    else:
-        files["train.jsonl"] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in training)
+    files = {
+        **{f"{name}.py": (exported / f"{name}.py").read_text(encoding="utf-8") for name in _FILES},
+        **carried_modules(),
+        **reward_modules(config),
+        "settings.json": json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
+        "parity.json": json.dumps({"rows": list(_parity(credits, method))}, ensure_ascii=False) + "\n",
+        "NOT_CARRIED.md": _not_carried(config, left),
+    }
+    files |= {"verl.yaml": write_yaml(_verl_yaml(config, method)), "run.sh": RUN_SH.format(version=VERL)}
+    files["agent.yaml"] = "- name: step_credit\n  _target_: agent.StepCreditLoop\n"
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="")
-    if target == "verl":
-        held_out = [task.held_out[i] for i in config.run.measured(len(task.held_out))] if config.run.eval_steps else []
-        tests = [{"prompt": row.prompt, "columns": dict(row.columns)} for row in held_out] or training[:1]
-        for split, rows in (("train", training), ("test", tests)):
-            table = pa.Table.from_pylist([_verl_row(i, row, split, config.task.name) for i, row in enumerate(rows)])
-            pq.write_table(table, folder / f"{split}.parquet")
+    held_out = [task.held_out[i] for i in config.run.measured(len(task.held_out))] if config.run.eval_steps else []
+    tests = [{"prompt": row.prompt, "columns": dict(row.columns)} for row in held_out] or training[:1]
+    for split, rows in (("train", training), ("test", tests)):
+        table = pa.Table.from_pylist([_verl_row(i, row, split, config.task.name) for i, row in enumerate(rows)])
+        pq.write_table(table, folder / f"{split}.parquet")
     if config.policy.path in EMBEDDED:
         shutil.copytree(EMBEDDED[config.policy.path], folder / "policy", ignore=shutil.ignore_patterns("*.md"))
     return [f"{name}: {why}" for name, why in left.items()]
 
 
-def check_exportable(config: SharedConfig, method: GRPOSection, target: Target) -> None:
+def check_exportable(config: SharedConfig, method: GRPOSection) -> None:
     """Raise ConfigError for a setting without which the credit there would be another."""
     credit, pattern = method.credit, method.pattern
     needs = set(find_scheme(credit.scheme).needs) & {"token_ids", "states"}
@@ -133,14 +111,49 @@ def check_exportable(config: SharedConfig, method: GRPOSection, target: Target) 
         refused[f"method.rewards: {reward.name!r} is no function"] = not reward.is_builtin and reward.code is None
         refused[f"method.rewards: the weight of {reward.name!r} depends on the step"] = bool(reward.schedule)
         beside = {path.stem for path in Path(reward.folder).iterdir()} if reward.folder else set()
-        imported = beside & set(IMPORTED.findall(reward.code or ""))
+        imported = beside & set(_IMPORTED.findall(reward.code or ""))
         refused[f"method.rewards: {reward.name!r} imports {', '.join(imported)} of its folder"] = bool(imported)
     for said, is_so in refused.items():
         if is_so:
-            raise ConfigError(f"--to {target}: {said}; train with --engine tinker, or under accelerate (--script)")
+            raise ConfigError(f"--to verl: {said}; train with --engine tinker, or under accelerate (--script)")
 
 
-def _settings(config: SharedConfig, method: GRPOSection, credits: Sequence[Credit], target: Target) -> dict[str, Any]:
+_IMPORTED = re.compile(r"^\s*(?:from|import) +(\w+)", re.MULTILINE)
+_OURS = re.compile(r"\bfrom workbench\.([\w.]+) import")
+_CARRIED = (
+    *("errors.py", "schema/*.py", "steps/*.py", "credit/*.py", "credit/schemes/*.py", "sandbox/child.py"),
+    *(f"rewards/{name}.py" for name in ("answers", "others", "protocol", "sums")),
+)
+"""Modules of this package that compute there as they do here; they need numpy, pydantic and regex."""
+
+
+def carried_modules() -> dict[str, str]:
+    """Return the source of ``_CARRIED`` by path; packages of which only some modules are carried are empty."""
+    package = Path(__file__).parents[1]
+    paths = [path for pattern in _CARRIED for path in sorted(package.glob(pattern))]
+    empty = {f"workbench/{folder}__init__.py": "" for folder in ("", "rewards/", "sandbox/")}
+    return empty | {str(path.relative_to(package.parent)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def reward_modules(config: SharedConfig) -> dict[str, str]:
+    """Return a module for each reward function, and the package that lists them."""
+    files, lines, names, carried = dict[str, str](), list[str](), list[str](), carried_modules()
+    for number, reward in enumerate(config.method.reward_functions, start=1):
+        code = reward.code if reward.code is not None else find_builtin(reward.name).source_with(reward.options)
+        function = choose_function(code, reward.name)
+        if function is None:
+            raise ConfigError(f"reward {reward.name!r}: its code has no function of that name, nor one called reward")
+        for module in _OURS.findall(code):
+            if f"workbench/{module.replace('.', '/')}.py" not in carried:
+                raise ConfigError(f"reward {reward.name!r}: its code imports workbench.{module}, which is not there")
+        names.append(f"reward_{number}")
+        files[f"rewards/{names[-1]}.py"] = code
+        lines.append(f"from rewards.{names[-1]} import {function.name} as {names[-1]}")
+    package = ['"""The run\'s reward functions."""\n', *lines, f"\nREWARDS = [{', '.join(names)}]\n"]
+    return {**files, "rewards/__init__.py": "\n".join(package)}
+
+
+def _settings(method: GRPOSection) -> dict[str, Any]:
     credit, sampling = method.credit, method.sampling
     scheme = find_scheme(credit.scheme)
     given = {**credit.keywords(but=("scheme", *SHARED)), **credit.options}
@@ -150,13 +163,12 @@ def _settings(config: SharedConfig, method: GRPOSection, credits: Sequence[Credi
     outcomes = [reward.name for reward in method.rewards if reward.kind == "outcome"]
     judge = next((name for name in outcomes if name in JUDGES), outcomes[0] if outcomes else None)
     further = {"min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty}
-    settings: dict[str, Any] = {
-        "target": target,
-        "pattern": {"kind": method.pattern.kind, "leave_out_thinking": method.pattern.leave_out_thinking},
+    return {
+        "pattern": dataclasses.asdict(method.pattern),
         "rewards": [{"name": r.name, "kind": r.kind, "weight": r.weight} for r in method.rewards],
         "judge": judge,
         "has_outcome": bool(outcomes),
-        "compute": scheme.compute.__name__,
+        "scheme": credit.scheme,
         "options": options,
         "outcome_weight": credit.outcome_weight,
         "clip": credit.clip,
@@ -165,37 +177,6 @@ def _settings(config: SharedConfig, method: GRPOSection, credits: Sequence[Credi
         "sampling": {"max_tokens": sampling.max_completion_length}
         | {name: value for name, value in further.items() if value not in (None, 1.0)},
     }
-    if target == "tinker":
-        optimiser, engine = config.optimiser, config.engine
-        high = method.epsilon if method.epsilon_high is None else method.epsilon_high
-        tokenizer = "policy" if config.policy.path in EMBEDDED else policy_path(config.policy.path)
-        settings |= {
-            "tokenizer": tokenizer,
-            "template_kwargs": dict(config.prompt.template_kwargs),
-            "training": {
-                "url": engine.url,
-                "key_env": engine.key_env,
-                "base_model": engine.base_model or tokenizer,
-                "rank": engine.rank if engine.is_remote or config.policy.lora is None else config.policy.lora.r,
-                "seed": config.seed,
-                "steps": config.run.steps,
-                "prompts_per_step": method.prompts_per_step,
-                "num_generations": sampling.num_generations,
-                "num_iterations": method.num_iterations,
-                "loss_type": method.loss_type,
-                "epsilon": method.epsilon,
-                "epsilon_high": high,
-                "learning_rate": optimiser.learning_rate,
-                "warmup_steps": optimiser.warmup(config.run.steps),
-                "lr_scheduler_type": optimiser.lr_scheduler_type,
-                "beta1": optimiser.adam_beta1,
-                "beta2": optimiser.adam_beta2,
-                "eps": optimiser.adam_epsilon,
-                "weight_decay": optimiser.weight_decay,
-                "grad_clip_norm": optimiser.max_grad_norm,
-            },
-        }
-    return settings
 
 
 def _parity(credits: Sequence[Credit], method: GRPOSection) -> Iterator[dict[str, Any]]:
@@ -355,7 +336,7 @@ def _verl_yaml(config: SharedConfig, method: GRPOSection) -> dict[str, Any]:
 
 _HERE = "how this package runs, not what it trains"
 _ROWS = "the rows are written out as this makes them"
-_CODE = "settings.json, credit.py, steps.py, protocol.py and rewards/ hold it"
+_CODE = "settings.json, rewards/ and workbench/ hold it"
 _ELSEWHERE = {_ROWS, _CODE, _HERE}
 """Why a setting is not missed there."""
 _IN_PROCESS = "reward code runs in verl's own workers, without a deadline; an error fails the prompt's group"
@@ -363,135 +344,89 @@ _VERL_SHAPE = (
     "verl holds weights in float32, computes in bfloat16, and has fields of its own (fsdp_config, override_config)"
 )
 _FSDP_LORA = "LoRA under FSDP takes rank, alpha and target_modules alone"
-_LEFT: dict[Target, dict[str, str]] = {
-    "verl": {
-        "task": _ROWS,
-        "prompt": _ROWS,
-        "method.credit": _CODE,
-        "method.pattern": _CODE,
-        "method.rewards": _CODE,
-        "method.sampling.min_p": _CODE,
-        "method.sampling.repetition_penalty": _CODE,
-        "method.mask_truncated_completions": _CODE,
-        "run.eval_prompts": _ROWS,
-        "run.eval_skip": _ROWS,
-        "run.epochs": _ROWS,
-        "method.name": _HERE,
-        "method.sampling.stop": "verl starts its servers without a tokenizer (skip_tokenizer_init), and then no text "
-        "stops them: answers run on to their end token",
-        "optimiser.lr_scheduler_type": "verl has constant and cosine under FSDP: any other is written as cosine, which "
-        "ends at 0; one step of it is a generation",
-        "optimiser.optim": "torch's AdamW, verl's own default; optim.optimizer and optimizer_impl name another",
-        "policy.adapter": "not loaded; export the run's model with --merged and name that as model.path",
-        "policy.merge": "not merged; export the model with --merged and name that as model.path",
-        "policy.lora.dropout": _FSDP_LORA,
-        "policy.lora.rslora": _FSDP_LORA,
-        "policy.lora.dora": _FSDP_LORA,
-        "policy.lora.bias": _FSDP_LORA,
-        "policy.lora.modules_to_save": _FSDP_LORA,
-        "policy": _VERL_SHAPE,
-        "run.device": "verl trains on GPUs (trainer.device cuda) or NPUs",
-        "run.watch_prompts": "no prompts are followed; trainer.log_val_generations logs held-out answers",
-        "run.watch_every": "no prompts are followed",
-        "method.resample_flat": "verl's filter_groups goes by the sum of an answer's rewards, and not by advantages: "
-        "it is off, and groups without spread stay in the batch",
-        "method.sync_ref_model": "the reference stays as it was loaded",
-        "method.ref_model_mixup_alpha": "the reference stays as it was loaded",
-        "method.ref_model_sync_steps": "the reference stays as it was loaded",
-        "method.rollouts_every": "trainer.rollout_data_dir stores every generation, with scores that are sums of rows",
-        "method.isolate_rewards": _IN_PROCESS,
-        "method.reward_deadline": _IN_PROCESS,
-        "method.on_reward_error": _IN_PROCESS,
-        "method.max_reward_errors": _IN_PROCESS,
-        "method.trl": "no trainer of TRL's takes part",
-        "engine": _HERE,
-        "environment": _HERE,  # one with a name is refused
-        "origins": _HERE,
-    },
-    "tinker": {
-        **dict.fromkeys(("policy", "task", "prompt", "run.eval_skip"), _ROWS),
-        "policy": "the weights are the server's; settings.json names its base model and the tokenizer",
-        "method.credit": _CODE,
-        "method.pattern": _CODE,
-        "method.rewards": _CODE,
-        "method.beta": "no KL is sent; `train --engine tinker` sends its gradient",
-        "method.sampling.stop": "train.py stops at end tokens alone",
-        "method.sampling": "the server samples from the plain softmax, so that the ratio is 1",
-        "method.resample_flat": "no group is sampled again",
-        "method.mask_truncated_completions": _CODE,
-        **dict.fromkeys(("method.isolate_rewards", "method.reward_deadline"), "reward code runs in train.py itself"),
-        **dict.fromkeys(("method.on_reward_error", "method.max_reward_errors"), "an error ends train.py"),
-        **dict.fromkeys(("method.rollouts_every", "run.eval_steps", "run.eval_prompts"), "train.py measures nothing"),
-        **dict.fromkeys(("run.watch_prompts", "run.watch_every"), "train.py measures nothing"),
-        **dict.fromkeys(("run.save_steps", "run.save_total_limit"), "the weights are saved once, at the end"),
-        "run": _HERE,
-        "optimiser": "the server's optimiser is AdamW and spreads the work itself",
-        "environment": _HERE,  # one with a name is refused
-        "method": _HERE,
-        "engine": _HERE,
-        "origins": _HERE,
-    },
+_LEFT: dict[str, str] = {
+    "task": _ROWS,
+    "prompt": _ROWS,
+    "method.credit": _CODE,
+    "method.pattern": _CODE,
+    "method.rewards": _CODE,
+    "method.sampling.min_p": _CODE,
+    "method.sampling.repetition_penalty": _CODE,
+    "method.mask_truncated_completions": _CODE,
+    "run.eval_prompts": _ROWS,
+    "run.eval_skip": _ROWS,
+    "run.epochs": _ROWS,
+    "method.name": _HERE,
+    "method.sampling.stop": "verl starts its servers without a tokenizer (skip_tokenizer_init), and then no text "
+    "stops them: answers run on to their end token",
+    "optimiser.lr_scheduler_type": "verl has constant and cosine under FSDP: any other is written as cosine, which "
+    "ends at 0; one step of it is a generation",
+    "optimiser.optim": "torch's AdamW, verl's own default; optim.optimizer and optimizer_impl name another",
+    "policy.adapter": "not loaded; export the run's model with --merged and name that as model.path",
+    "policy.merge": "not merged; export the model with --merged and name that as model.path",
+    "policy.lora.dropout": _FSDP_LORA,
+    "policy.lora.rslora": _FSDP_LORA,
+    "policy.lora.dora": _FSDP_LORA,
+    "policy.lora.bias": _FSDP_LORA,
+    "policy.lora.modules_to_save": _FSDP_LORA,
+    "policy": _VERL_SHAPE,
+    "run.device": "verl trains on GPUs (trainer.device cuda) or NPUs",
+    "run.watch_prompts": "no prompts are followed; trainer.log_val_generations logs held-out answers",
+    "run.watch_every": "no prompts are followed",
+    "method.resample_flat": "verl's filter_groups goes by the sum of an answer's rewards, and not by advantages: "
+    "it is off, and groups without spread stay in the batch",
+    "method.sync_ref_model": "the reference stays as it was loaded",
+    "method.ref_model_mixup_alpha": "the reference stays as it was loaded",
+    "method.ref_model_sync_steps": "the reference stays as it was loaded",
+    "method.rollouts_every": "trainer.rollout_data_dir stores every generation, with scores that are sums of rows",
+    "method.isolate_rewards": _IN_PROCESS,
+    "method.reward_deadline": _IN_PROCESS,
+    "method.on_reward_error": _IN_PROCESS,
+    "method.max_reward_errors": _IN_PROCESS,
+    "method.trl": "no trainer of TRL's takes part",
+    "engine": _HERE,
+    "environment": _HERE,  # one with a name is refused
+    "origins": _HERE,
 }
-_TAKEN = {
-    "name": "name", "seed": "seed", "run.steps": "steps", "engine.url": "url", "engine.key_env": "key_env",
-    "engine.base_model": "base_model", "engine.rank": "rank", "method.name": "", "method.prompts_per_step": "",
-    "method.num_iterations": "", "method.loss_type": "", "method.epsilon": "", "method.epsilon_high": "",
-    "method.sampling.num_generations": "", "method.sampling.max_completion_length": "", "prompt.template_kwargs": "",
-    **dict.fromkeys(
-        f"optimiser.{name}" for name in ("learning_rate", "warmup_steps", "warmup_ratio", "lr_scheduler_type",
-        "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
-    ),
-}  # fmt: skip
-"""What ``train.py`` reads in settings.json."""
+"""A setting, or a section, that verl does not take → what becomes of it."""
 
 
-def _reasons(config: SharedConfig, target: Target) -> Iterator[tuple[str, str]]:
-    """Yield every setting that the engine does not take under a name of its own, with what becomes of it.
+def _reasons(config: SharedConfig) -> Iterator[tuple[str, str]]:
+    """Yield every setting that verl does not take under a name of its own, with what becomes of it.
 
     Raises StopIteration for one of which nothing is known.
     """
-    taken = set(_TAKEN)
-    if target == "verl":
-        taken = {ours for ours, _, _ in _verl_keys(config, section_of(config))}
-        if not config.optimiser.lr_scheduler_type.startswith("co"):  # constant, cosine
-            taken.discard("optimiser.lr_scheduler_type")
+    taken = {ours for ours, _, _ in _verl_keys(config, section_of(config))}
+    if not config.optimiser.lr_scheduler_type.startswith("co"):  # constant, cosine
+        taken.discard("optimiser.lr_scheduler_type")
     for path in config.flat():
         if not any(path == one or path.startswith(f"{one}.") for one in taken):
             prefixes = [*accumulate(path.split("."), lambda one, other: f"{one}.{other}")]
-            yield path, next(_LEFT[target][one] for one in reversed(prefixes) if one in _LEFT[target])
+            yield path, next(_LEFT[one] for one in reversed(prefixes) if one in _LEFT)
 
 
-NOTES = {
-    "verl": (
-        "verl hands an estimator one number a token (`rm_scores`). A step's reward stands at its last token; 0 is sent "
-        "as 2^-100 and unscored as 2^-101, so that 0 means that no step ends. Behind each answer there is a masked "
-        "token with its outcome (under the gate, two), which counts in `response_length` and not in the loss.",
-        "`critic/score` and held-out scores are the sum of an answer's step rewards and its outcome; the outcome alone "
-        "is in `reward_extra_info`.",
-        "Two steps that end in one token cannot be sent: such an answer fails, and verl drops its group.",
-        "`loss_agg_mode` divides by the tokens, or the answers, of the mini-batch over all GPUs. With `bnpo` the run "
-        "divides by those of each micro-batch.",
-        "With `use_kl_in_reward`, importance weights of `rollout_correction` or `filter_groups`, what trains is not "
-        "the run's credit any more; check.py says so. Advantages are rounded once, and rewards to float32 before that.",
-        "TRL computes the ratio with its own forward pass; verl does as well (`old_log_probs`), from weights whose "
-        "sampler is another engine.",
-        "verl draws the prompts in an order of its own (`data.shuffle`, by `data.seed`), and goes on from "
-        "`checkpoints/` where the folder it is started in has some of the name (`trainer.resume_mode`).",
-        "A KL is verl's `low_var_kl`: TRL's k3, bounded at 10 in size for a token.",
-    ),
-    "tinker": (
-        "The protocol's loss is a plain sum, so the divisor is sent with the advantages. SkyRL's server on JAX "
-        "averages over a row's targets and over rows all the same: train.py does not undo it, `train --engine tinker` "
-        "does.",
-        "Arrays are those of the targets, one shorter than the tokens, 0 over the prompt; advantage 0 is the mask.",
-        "train.py takes rows in the file's order, and stores, resumes and measures nothing.",
-    ),
-}  # fmt: skip
+NOTES = (
+    "verl hands an estimator one number a token (`rm_scores`). A step's reward stands at its last token; 0 is sent "
+    "as 2^-100 and unscored as 2^-101, so that 0 means that no step ends. Behind each answer there is a masked "
+    "token with its outcome (under the gate, two), which counts in `response_length` and not in the loss.",
+    "`critic/score` and held-out scores are the sum of an answer's step rewards and its outcome; the outcome alone "
+    "is in `reward_extra_info`.",
+    "Two steps that end in one token cannot be sent: such an answer fails, and verl drops its group.",
+    "`loss_agg_mode` divides by the tokens, or the answers, of the mini-batch over all GPUs. With `bnpo` the run "
+    "divides by those of each micro-batch.",
+    "With `use_kl_in_reward`, importance weights of `rollout_correction` or `filter_groups`, what trains is not "
+    "the run's credit any more; check.py says so. Advantages are rounded once, and rewards to float32 before that.",
+    "TRL computes the ratio with its own forward pass; verl does as well (`old_log_probs`), from weights whose "
+    "sampler is another engine.",
+    "verl draws the prompts in an order of its own (`data.shuffle`, by `data.seed`), and goes on from "
+    "`checkpoints/` where the folder it is started in has some of the name (`trainer.resume_mode`).",
+    "A KL is verl's `low_var_kl`: TRL's k3, bounded at 10 in size for a token.",
+)
 
 
-def _not_carried(config: SharedConfig, target: Target, reasons: Mapping[str, str]) -> str:
-    flat, name = config.flat(), f"verl {VERL}" if target == "verl" else "the Tinker protocol"
-    lines = [f"# What {name} does not take", "", *(f"- {note}" for note in NOTES[target]), ""]
+def _not_carried(config: SharedConfig, reasons: Mapping[str, str]) -> str:
+    flat = config.flat()
+    lines = [f"# What verl {VERL} does not take", "", *(f"- {note}" for note in NOTES), ""]
     lines += ["| setting | in the run | there |", "|---|---|---|"]
     for path, why in reasons.items():
         value = flat[path].replace("\n", " ").replace("|", "\\|")
@@ -499,8 +434,7 @@ def _not_carried(config: SharedConfig, target: Target, reasons: Mapping[str, str
     lines += [
         "",
         f"Not missed there: {_ROWS} (`task`, `prompt`); {_CODE} (`method.credit`, `method.pattern`, rewards).",
+        *("", "What it takes:", "", "| setting | of verl | value |", "|---|---|---|"),
+        *(f"| `{ours}` | `{key}` | `{value}` |" for ours, key, value in _verl_keys(config, section_of(config))),
     ]
-    if target == "verl":
-        lines += ["", "What it takes:", "", "| setting | of verl | value |", "|---|---|---|"]
-        lines += [f"| `{ours}` | `{key}` | `{value}` |" for ours, key, value in _verl_keys(config, section_of(config))]
     return "\n".join(lines) + "\n"

@@ -22,7 +22,7 @@ from workbench.assets import EMBEDDED
 from workbench.config import PolicySection
 from workbench.errors import PolicyError, RewardError, WorkbenchError, did_you_mean, shown
 from workbench.places import STEP_FORMAT, default_workspace, hub_problem, is_hub_id, local_path, no_folder
-from workbench.rundir.finding import checkpoint_or
+from workbench.rundir import checkpoint_or
 
 GGUF = ".gguf"
 _SCORERS = ("SequenceClassification", "TokenClassification", "RewardModel")

@@ -19,7 +19,7 @@ from workbench.models.find import check_there
 from workbench.policies.step_values import StepValues
 from workbench.rewards import RewardConfig
 from workbench.rewards.protocol import Score
-from workbench.rundir.finding import checkpoint_or
+from workbench.rundir import checkpoint_or
 from workbench.sandbox.child import Child
 from workbench.schema import Example, Group, Prompt
 from workbench.steps import StepPattern

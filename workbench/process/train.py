@@ -17,8 +17,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,7 +26,6 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
-from workbench.checks import alarms
 from workbench.config import SharedConfig
 from workbench.errors import EngineError, RewardError, RunError, WorkbenchError
 from workbench.files import no_room
@@ -38,7 +36,6 @@ from workbench.rundir.metrics import resumed
 from workbench.schema import Credit, LossPass, WatchedRow, counted
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners, Trainer
-from workbench.views.heatmap import heatmap
 
 
 def main(arguments: list[str]) -> int:
@@ -59,6 +56,8 @@ def main(arguments: list[str]) -> int:
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))  # they share this machine's cores
         if writes:
             run.set_status("starting", "loading the policy")
+        if config.run.report_to:
+            prepare_trackers(run, config)
         recorder = Recorder(run, config, writes=writes)
         trainer = build_of(config)(
             config,
@@ -98,6 +97,15 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def prepare_trackers(run: RunDir, config: SharedConfig) -> None:
+    """Say where trackers look for what transformers does not tell them; a resumed run goes on in wandb."""
+    os.environ.setdefault("WANDB_PROJECT", config.run.project)
+    os.environ.setdefault("WANDB_RUN_ID", hashlib.sha256(str(run.path).encode()).hexdigest()[:12])
+    os.environ.setdefault("WANDB_RESUME", "allow")
+    os.environ.setdefault("WANDB_DIR", str(run.path))
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))
+
+
 def build_of(config: RunConfig) -> Callable[..., Any]:
     """Return what builds a run's trainer: its method's, or a server's that samples and trains."""
     if config.engine.is_remote:
@@ -126,13 +134,10 @@ class Recorder(TrainerCallback):
 
     def __init__(self, run: RunDir, config: SharedConfig, *, writes: bool) -> None:
         self.run = run
-        self._tracking = Tracking(run, config) if writes and config.run.report_to else None
         self.stop_requested = False
         self._writes = writes
         self._began = 0.0  # when training did, of which a resumed run's earlier processes are a part
-        self._method = config.method
-        self._saves = config.run.save_steps > 0
-        self._engine = config.engine
+        self._method, self._engine, self._saves = config.method, config.engine, config.run.save_steps > 0
         self._logged = dict.fromkeys(("loss", *METHODS[config.method.name].metrics[:5], "grad_norm"))
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
@@ -168,21 +173,16 @@ class Recorder(TrainerCallback):
         state.log_history.clear()  # metrics.jsonl has it; every checkpoint would hold all of it once more
         if self._writes:
             self._began = self._began or time.monotonic()  # what is measured before training is logged before it begins
-            generations = -(-step // self._method.iterations)
-            rollouts = (
-                {"rollouts": generations * self._method.rollouts_per_step} if self._method.rollouts_per_step else {}
-            )
+            each, generations = self._method.rollouts_per_step, -(-step // self._method.iterations)
             row = {
                 "step": step,
                 "time": time.time(),
                 "seconds": round(time.monotonic() - self._began, 3),
                 "peak_memory_mb": peak_memory_mb(),
-                **rollouts,
+                **({"rollouts": generations * each} if each else {}),
                 **{name: value for name, value in logs.items() if name != "epoch"},
             }
             self.run.append_metrics(row)
-            if self._tracking is not None:
-                self._tracking.row(row)
             self.run.note(step=step)
             shown = (f"{name} {logs[name]:.4g}" for name in self._logged if isinstance(logs.get(name), float))
             print(f"step {step}/{state.max_steps}  " + "  ".join(shown), flush=True)
@@ -199,13 +199,9 @@ class Recorder(TrainerCallback):
     def on_rollouts(self, step: int, credits: list[Credit]) -> None:
         if self._writes:
             self.run.rollouts.write(step, credits)
-            if self._tracking is not None:
-                self._tracking.rollouts(step, credits)
 
     def on_watched(self, step: int, credits: list[Credit]) -> None:
         self.run.rollouts.write(step, credits, watched=True)
-        if self._tracking is not None:
-            self._tracking.watched(credits)
 
     def on_pass(self, seen: LossPass) -> None:
         if self._writes:
@@ -213,8 +209,6 @@ class Recorder(TrainerCallback):
 
     def on_rows(self, step: int, rows: list[WatchedRow]) -> None:
         self.run.rollouts.write_rows(step, rows)
-        if self._tracking is not None:
-            self._tracking.watched(rows)
 
 
 class StopSignal(TrainerCallback):
@@ -242,94 +236,3 @@ def reason(error: BaseException, config: SharedConfig, step: int | None, again: 
     if isinstance(error, RewardError) and step is not None:
         return f"{where}: {text}"
     return text
-
-
-_ROWS = 240  # four times what an alarm looks at, because not every row has every metric
-_NOT_METRICS = ("step", "time")
-
-
-class Tracking:
-    """Gives the trackers of a run its new alarms, and heatmaps in the steps in which watched prompts are looked at."""
-
-    def __init__(self, run: RunDir, config: SharedConfig) -> None:
-        self._names, self._every, self._config = config.run.report_to, config.run.watch_every, config
-        self._rows: deque[Mapping[str, Any]] = deque(maxlen=_ROWS)
-        self._raised: set[str] = set()
-        # Where trackers look for what transformers does not tell them; a resumed run goes on in wandb.
-        os.environ.setdefault("WANDB_PROJECT", config.run.project)
-        os.environ.setdefault("WANDB_RUN_ID", hashlib.sha256(str(run.path).encode()).hexdigest()[:12])
-        os.environ.setdefault("WANDB_RESUME", "allow")
-        os.environ.setdefault("WANDB_DIR", str(run.path))
-        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))
-
-    def row(self, row: Mapping[str, Any]) -> None:
-        """Tell of the alarms that this row of ``metrics.jsonl`` raises."""
-        self._rows.append(row)
-        present = {alarm.name: alarm.text for alarm in alarms(list(self._rows))}
-        for name in present.keys() - self._raised:
-            text = f"step {row.get('step')}: {present[name]}"
-            self._each(lambda tracker, name=name, text=text: tracker.alert(title=name, text=text))  # type: ignore[misc]
-        self._raised = set(present)
-
-    def rollouts(self, step: int, credits: Sequence[Credit]) -> None:
-        """Show the heatmap of a generation's first group."""
-        if credits and (step - 1) % self._every == 0:
-            self._html("heatmap/rollouts", heatmap(credits[0]).html())
-
-    def watched(self, values: Sequence[Credit | WatchedRow]) -> None:
-        """Show the heatmaps of watched prompts or rows."""
-        for number, value in enumerate(values, start=1):
-            self._html(f"heatmap/watched-{number}", heatmap(value).html())
-
-    def _html(self, name: str, document: str) -> None:
-        self._each(lambda tracker: tracker.log({name: tracker.Html(document)}))
-
-    def _each(self, tell: Callable[[Any], object]) -> None:
-        for tracker in self._trackers():
-            try:
-                tell(tracker)
-            except Exception as error:  # of somebody's network or disk; the run's directory has it all
-                print(f"run.report_to: {tracker.__name__} did not take it: {error}", flush=True)
-
-    def _trackers(self) -> Iterator[Any]:
-        """Yield the packages, whose ``log``, ``alert`` and ``Html`` are alike, and which know the run that is open."""
-        if "wandb" in self._names:
-            import wandb
-
-            yield wandb
-        if "trackio" in self._names:
-            import trackio
-
-            yield trackio
-
-
-def track_run(run: RunDir, config: SharedConfig) -> None:
-    """Give the trackers in ``run.report_to`` a whole run from its directory, as they would have got it."""
-    from transformers import TrainerControl, TrainerState, TrainingArguments
-    from transformers.integrations import get_reporting_integration_callbacks
-
-    tracking, names = Tracking(run, config), config.run.report_to
-    callbacks = [kind() for kind in get_reporting_integration_callbacks(names)]
-    args: Any = TrainingArguments(
-        output_dir=str(run.path), run_name=run.name, project=config.run.project, report_to="none", use_cpu=True
-    )
-    state, control = TrainerState(), TrainerControl()
-    for callback in callbacks:
-        callback.on_train_begin(args, state, control)
-    looks, generations = run.rollouts.steps(watched=True), run.rollouts.steps()
-    rows = {int(row.get("step") or 0): row for row in run.read_metrics()[0]}
-    for step in sorted({*rows, *looks, *generations}):
-        state.global_step = step
-        if step in looks:
-            stored = config.method.kind is not None
-            tracking.watched(run.rollouts.read_rows(step) if stored else run.rollouts.read(step, watched=True))
-        if step in generations:
-            tracking.rollouts(step, run.rollouts.read(step))
-        if step in rows:
-            numbers = {name: value for name, value in rows[step].items() if type(value) in (int, float)}
-            logs = {name: n for name, n in numbers.items() if name not in _NOT_METRICS and math.isfinite(n)}
-            for callback in callbacks:
-                callback.on_log(args, state, control, logs=logs)
-            tracking.row(rows[step])
-    for callback in callbacks:
-        callback.on_train_end(args, state, control)

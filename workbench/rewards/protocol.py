@@ -499,6 +499,12 @@ LARGEST = 1e6
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
+def weighted_sum(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
+    """The weighted sum of the scores there are; None where there is none, or all that are there weigh 0."""
+    terms = [weights[name] * score for name, score in scores.items() if score is not None and weights[name]]
+    return sum(terms) if terms else None
+
+
 def read_list(name: str, returned: Any, count: int, what: str, rollout: int | None = None) -> list[Any]:
     """Return ``count`` values as a list. Raises RewardValueError for anything else."""
     values = as_list(returned)

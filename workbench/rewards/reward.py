@@ -37,6 +37,7 @@ from workbench.rewards.protocol import (
     is_async,
     kind_of,
     read_signature,
+    weighted_sum,
 )
 from workbench.rewards.source import RewardConfig
 from workbench.sandbox.child import read_prints
@@ -444,12 +445,6 @@ def _call(reward: Reward, batch: Batch, budget: ErrorBudget | None) -> Called:
         batch.log.read_as,
     )
     return scores, batch.log, summary
-
-
-def weighted_sum(scores: Mapping[str, Score], weights: Mapping[str, float]) -> Score:
-    """The weighted sum of the scores there are; None where there is none, or all that are there weigh 0."""
-    terms = [weights[name] * score for name, score in scores.items() if score is not None and weights[name]]
-    return sum(terms) if terms else None
 
 
 def settle(scored: Sequence[StepScores], rewards: Sequence[RewardSummary]) -> tuple[StepScores, ...]:

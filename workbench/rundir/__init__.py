@@ -7,7 +7,7 @@
     ├── rewards/         the reward code as it ran, settings of models, manifest.json with each file's SHA-256
     ├── environment.json versions, device and git state of what ran it
     ├── status.json      RunStatus, replaced atomically
-    ├── about.json       what somebody says of it: a note and tags (``runs.upkeep``)
+    ├── about.json       what somebody says of it: a note and tags (``runs.run``)
     ├── metrics.jsonl    one JSON object a row, appended by one os.write each (``rundir.metrics``)
     ├── rollouts/        step-000012.parquet: that step's generation, advantages as the loss used them;
     │                    watched-000020.parquet: what the policy answers the watched prompts after that step, or
@@ -24,12 +24,10 @@ metric means (``training`` does).
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import fcntl
-import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -42,9 +40,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import psutil
 from pydantic import TypeAdapter
 
-from workbench.config import SharedConfig
-from workbench.errors import RunError, redact
-from workbench.files import encode, move_in, read_json, replace_file
+from workbench.config import RUN_NAME, SharedConfig
+from workbench.errors import RunError, did_you_mean, redact
+from workbench.files import encode, move_in, replace_file
+from workbench.places import default_workspace, is_of_run
+from workbench.rundir import checkpoints
 from workbench.rundir import metrics as metrics_log
 from workbench.rundir.checkpoints import write_rewards
 from workbench.rundir.metrics import MetricsWriter
@@ -53,11 +53,6 @@ from workbench.rundir.rollouts import Answers, Passes, Rollouts
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FINAL_STATES", "RunDir", "RunState", "RunStatus"]
-
-_RESERVE = ".reserve"
-_RESERVE_BYTES = 64 * 1024
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _TAIL_BYTES = 64 * 1024
 
 RunState = Literal["queued", "starting", "running", "finished", "stopped", "failed", "crashed"]
@@ -181,21 +176,10 @@ class RunDir:
             (draft / "metrics.jsonl").write_bytes(metrics_log.HEADER)
             (draft / "log.txt").touch()
             replace_file(draft / "status.json", encode(dataclasses.asdict(status)))
-            _reserve(draft)
             return cls(move_in(draft, parent, config.name))
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-
-    def changed_rewards(self, sources: Mapping[str, str]) -> list[str]:
-        """Return the names in ``sources`` whose code is not what this run kept of it; unknown where it kept none."""
-        try:
-            manifest = read_json(self.path / "rewards" / "manifest.json")
-            stored = {entry["name"]: entry["sha256"] for entry in manifest}
-        except (OSError, ValueError, KeyError, TypeError):
-            return []
-        now = {name: hashlib.sha256(code.encode("utf-8", "replace")).hexdigest() for name, code in sources.items()}
-        return sorted(name for name in now.keys() & stored.keys() if now[name] != stored[name])
 
     def config_text(self) -> str:
         """Return the stored configuration as YAML; ``RunConfig.from_yaml`` parses it."""
@@ -225,8 +209,7 @@ class RunDir:
 
     def set_status(self, state: RunState, reason: str = "", **more: Any) -> RunStatus:
         """Replace state and reason, and the other fields of RunStatus given; the rest stays. Atomic."""
-        with self._locked():
-            return self._write_status(self.status(), state=state, reason=reason, **more)
+        return self.note(state=state, reason=reason, **more)
 
     def note(self, **more: Any) -> RunStatus:
         """Replace the given fields of RunStatus and leave state and reason to whoever else writes them. Atomic."""
@@ -249,15 +232,7 @@ class RunDir:
         status = dataclasses.replace(
             status, reason=redact(status.reason), warnings=tuple(redact(warning) for warning in status.warnings)
         )
-        path, data = self.path / "status.json", encode(dataclasses.asdict(status))
-        try:
-            replace_file(path, data)
-        except RunError as error:
-            reserve = self.path / _RESERVE
-            if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL and reserve.exists()):
-                raise
-            reserve.unlink()  # kept for this: a run that ends because the disk is full can still say so
-            replace_file(path, data)
+        replace_file(self.path / "status.json", encode(dataclasses.asdict(status)))
         return status
 
     def begin_again(self) -> RunStatus:
@@ -269,7 +244,6 @@ class RunDir:
             status = self.status()
             if not status.final:
                 raise RunError(f"run {self.name!r} is {status.state}; only a run that is over can be resumed")
-            _reserve(self.path)
             return self._write_status(
                 status,
                 state="queued",
@@ -363,20 +337,81 @@ class RunDir:
         """
         try:
             with self.log.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _TAIL_BYTES))
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 text = file.read().decode("utf-8", "replace")
         except FileNotFoundError:
             return []
         except OSError as error:
             return [f"log.txt cannot be read: {error.strerror or error}"]
         rows = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
-        if size > _TAIL_BYTES:
-            rows = rows[1:]  # the first one is cut
         return redact("\n".join(rows[-lines:])).split("\n") if text else []
 
 
-def _reserve(folder: Path) -> None:
-    """Disk space reserved for writing the final status when the disk is full."""
-    with contextlib.suppress(OSError):  # on a disk as full as that the run says so at its first row
-        (folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
+# -- runs and their checkpoints by name: <workspace>/runs/NAME, run:NAME and run:NAME@STEP ----------------------------
+
+
+REFERENCE = re.compile(r"run:([^@]+)(?:@(\d+))?")
+"""A run's name and, if there is one, the step of a checkpoint."""
+_OF_A_RUN = ("status.json", "run.yaml", "metrics.jsonl", "checkpoints")
+"""A folder that has one of these is a run's, if a damaged one: it is listed, and says what it has lost."""
+
+
+def list_dirs(workspace: Path | str | None = None) -> list[RunDir]:
+    """Return the runs' directories of a workspace (the default one unless told), the newest first."""
+    folder = _runs_folder(workspace)
+    paths = [path for path in folder.iterdir() if _is_run(path)] if folder.is_dir() else []
+    return [RunDir(path) for path in sorted(paths, key=_made, reverse=True)]
+
+
+def find_dir(name: str, workspace: Path | str | None = None) -> RunDir:
+    """Return the directory of the run called ``name``. Raises RunError if there is none, and for no name of a run."""
+    folder = _runs_folder(workspace)
+    if not RUN_NAME.fullmatch(name):
+        raise RunError(f"{name[:80]!r} cannot be a run's name: {RUN_NAME.pattern} is the pattern of one")
+    if not _is_run(folder / name):
+        names = [run.name for run in list_dirs(workspace)]
+        there = f"the newest there are {', '.join(names[:5])}" if names else "it has no runs yet"
+        close = did_you_mean(name, names)
+        raise RunError(f"there is no run {name!r} in the workspace {folder.parent}; {there}{close}")
+    return RunDir(folder / name)
+
+
+def find_checkpoint(reference: str, workspace: Path | str | None = None) -> Path:
+    """Return the folder of the checkpoint that ``reference`` names: a step's, or the run's last. Raises RunError."""
+    match = REFERENCE.fullmatch(reference)
+    if match is None:
+        raise RunError(f"{reference[:80]!r} is no checkpoint of a run; write run:NAME, or run:NAME@STEP")
+    run = find_dir(match[1], workspace)
+    folder = run.checkpoints / ("final" if match[2] is None else f"checkpoint-{int(match[2])}")
+    if not folder.is_dir():
+        steps = sorted(checkpoint.step for checkpoint in checkpoints.saved(run.checkpoints))
+        raise RunError(
+            f"{reference}: run {run.name!r} ({run.status().state}) has no {folder.name}; it has those of steps "
+            f"{', '.join(map(str, steps)) or 'none'}: name one as run:{run.name}@STEP, or let it train to its end"
+        )
+    if (problem := checkpoints.problem(folder)) is not None:
+        raise RunError(f"{reference}: {folder.name} cannot be used: {problem}; name another checkpoint of the run")
+    return folder
+
+
+def checkpoint_or(name: str) -> str:
+    """The folder of a run's checkpoint where ``name`` stands for one of the default workspace; any other name as it is.
+
+    Raises RunError for a run or checkpoint that is not there.
+    """
+    return str(find_checkpoint(name)) if is_of_run(name) else name
+
+
+def _runs_folder(workspace: Path | str | None) -> Path:
+    return (default_workspace() if workspace is None else Path(workspace)).resolve() / "runs"
+
+
+def _made(path: Path) -> int:
+    try:
+        return (path / "run.yaml").stat().st_mtime_ns  # written once
+    except OSError:
+        return 0  # deleted since it was listed
+
+
+def _is_run(path: Path) -> bool:
+    return RUN_NAME.fullmatch(path.name) is not None and any(os.path.lexists(path / file) for file in _OF_A_RUN)

@@ -32,7 +32,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +141,6 @@ PACKAGES = (
     *("vllm", "deepspeed"),
 )
 _GIT_SECONDS = 5.0
-_MOST_FILES = 10_000  # of a folder that is hashed
 
 
 def write_environment(folder: Path, config: SharedConfig) -> None:
@@ -190,19 +188,6 @@ def edited(folder: Path, config: SharedConfig) -> list[str]:
     return [f"{name} (was {then.get(name)}, is {now.get(name)})" for name in names]
 
 
-def differences(folder: Path, config: SharedConfig) -> list[str]:
-    """In what this process differs from the one that ran the run in ``folder``, in words; none if that is unknown."""
-    try:
-        then = read_json(folder / ENVIRONMENT_FILE)
-    except (OSError, ValueError):
-        return []
-    now = environment(config)
-    pairs = {label: [str(of.get(name) or "unknown")[:80] for of in (then, now)] for name, label in _LABELS.items()}
-    for name in sorted(then["packages"].keys() | now["packages"].keys()):
-        pairs[name] = [of["packages"].get(name) or "not installed" for of in (then, now)]
-    return [f"{label} was {before} and is {after}" for label, (before, after) in pairs.items() if before != after]
-
-
 def peak_memory_mb() -> float:
     """Most memory that this process has held so far, in 10^6 bytes: a GPU's by torch where that is in use, else RAM."""
     torch = sys.modules.get("torch")  # a process that has not loaded it holds no GPU
@@ -217,30 +202,13 @@ def peak_memory_mb() -> float:
 
 
 def git_state(folder: Path) -> str | None:
-    """Commit, and the SHA-256 of the diff if tracked files differ from it; None outside git."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return None
-    changes = _git(folder, "diff", "HEAD", "--no-ext-diff", "--binary")
-    digest = f" with changes {hashlib.sha256(changes).hexdigest()[:10]}" if changes else ""
-    return commit.decode().strip()[:10] + digest
-
-
-_LABELS = {"python": "Python", "task_sha256": "the SHA-256 of the task's file", "git": "the project's git state"}
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
+    """Return the commit, with "-dirty" if tracked files differ from it; None outside git."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=10"]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            timeout=_GIT_SECONDS,
-            check=False,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return done.stdout.strip()
 
 
 @cache
@@ -252,14 +220,9 @@ def _version(name: str) -> str | None:
 
 
 def _task_hash(task: str) -> str | None:
-    """Hash a file, or the names and hashes of a folder's files; None if there is neither."""
-    path = Path(task)
+    """Hash a file of rows; None for any other task."""
     try:
-        if path.is_dir():
-            files = sorted(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES))
-            lines = [f"{file.relative_to(path)} {_task_hash(str(file))}\n" for file in files]
-            return hashlib.sha256("".join(lines).encode()).hexdigest()
-        return sha256(path)
+        return sha256(Path(task))
     except (OSError, ValueError):
         return None
 

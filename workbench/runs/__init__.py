@@ -6,12 +6,11 @@ neither it nor torch is ever imported here.
 """
 
 from workbench.places import default_workspace
-from workbench.rundir.finding import find_checkpoint
+from workbench.rundir import find_checkpoint
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, compare
 from workbench.runs.launch import resolved, start, train_to_end
 from workbench.runs.making import label_steps, make_demonstrations, make_pairs, mix_rows
-from workbench.runs.run import Run, RunSummary, list_runs, open_run
-from workbench.runs.upkeep import Trashed, discard, restore, trashed
+from workbench.runs.run import Run, RunSummary, Trashed, discard, list_runs, open_run, restore, trashed
 
 train = start
 """The name ``start`` has among the public names."""

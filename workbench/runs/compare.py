@@ -3,24 +3,27 @@
 A compared scheme is a run, named after the comparison, so that one that was stopped goes on, under its name, with what
 is not finished. A compared method may be several runs and files of rows (``examples/compare_methods.py``). All numbers
 are read from what these wrote.
+
+``differences`` lists the fields in which configurations differ, ``configuration_labels`` names each by them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from workbench.credit.schemes import find_scheme
 from workbench.data.made import provenance_of
-from workbench.errors import RunError
 from workbench.files import read_json
 from workbench.places import default_workspace
-from workbench.runs.launch import Report, carry_on, check_same
-from workbench.runs.run import Run, open_run
-from workbench.runs.spawn import TRAINING
+from workbench.runs.launch import Report, carry_on
+from workbench.runs.processes import TRAINING
+from workbench.runs.run import Run
 from workbench.training.methods import RunConfig
 
 TARGET = 0.65
@@ -86,13 +89,13 @@ def compare(
 ) -> Iterator[tuple[Run, ComparedRun]]:
     """Run ``config`` under every scheme with the seeds ``config.seed``, ``+ 1``, …; yield each run as it ends.
 
-    ``report(run, row)`` is called with each metrics row as it is written, ``tell`` with what becomes of runs that are
-    there already: under ``config.name`` a comparison goes on with what is not finished. A run that fails is yielded
+    ``report(run, row)`` is called with each metrics row as it is written, ``tell`` with the name of
+    a comparison that has none: under ``config.name`` one goes on with what is not finished. A run that fails is yielded
     like the others, with what it had measured; ``run.status()`` says why. The run at hand is stopped if the caller is
     interrupted.
 
-    Raises CreditError for an unknown scheme, ConfigError for one that the rest does not fit, and for a name under which
-    other settings were compared, before anything is started.
+    Raises CreditError for an unknown scheme and ConfigError for one that the rest does not fit, before anything is
+    started; ConfigError for a run that was compared under this name with other settings, when its turn comes.
     """
     planned = []
     for scheme, seed in itertools.product(schemes, range(config.seed, config.seed + seeds)):
@@ -104,23 +107,8 @@ def compare(
     name = config.name or free_name([f"-{scheme}-{seed}" for scheme, seed, _ in planned], folder, tell)
     for scheme, seed, planned_config in planned:
         planned_config.name = f"{name}-{scheme}-{seed}"
-        _tell_of_earlier(planned_config, folder, tell)
-    for scheme, seed, planned_config in planned:
         run = carry_on(planned_config, folder, report=report, module=module)
         yield run, summarise(scheme, seed, run.metrics_rows()[0])
-
-
-def _tell_of_earlier(config: RunConfig, workspace: Path, tell: Tell) -> None:
-    """Tell what becomes of a run that is there already. Raises ConfigError if it was started with other settings."""
-    assert config.name is not None
-    try:
-        run = open_run(config.name, workspace)
-    except RunError:
-        return
-    check_same(run, config, workspace)
-    status = run.status()
-    goes_on = "" if status.state == "finished" else ", and goes on"
-    tell(f"{run.name}: {status.state} before{goes_on}")
 
 
 def summarise(scheme: str, seed: int, rows: Iterable[Mapping[str, Any]]) -> ComparedRun:
@@ -224,3 +212,75 @@ class MethodStages:
 
 def _last(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
     return next((row[name] for row in reversed(rows) if row.get(name) is not None), None)
+
+
+# -- in what configurations differ ------------------------------------------------------------------------------------
+
+
+FEW_FIELDS = 4
+"""Fields that a configuration's label names, as long as they tell all of them apart."""
+APART = ("name", "seed")
+"""What two runs of one configuration may differ in."""
+MISSING = "–"
+_REWARDS = "method.rewards."
+
+
+class Difference(TypedDict):
+    """A field of the configuration, with one value a run."""
+
+    field: str
+    values: list[str]
+
+
+def configuration_key(config: RunConfig) -> str:
+    """Equal for runs that are seeds of one configuration."""
+    dump = {name: value for name, value in config.model_dump(mode="json").items() if name not in APART}
+    return hashlib.sha256(json.dumps(dump, sort_keys=True).encode()).hexdigest()
+
+
+def configuration_labels(configs: Sequence[RunConfig]) -> list[str]:
+    """What each configuration is called beside the others: the fields they differ in, or its credit scheme if alone."""
+    if len(configs) == 1:
+        return [configs[0].method.label]
+    every = dict.fromkeys(name for config in configs for name in _reward_names(config))
+    not_in_all = [name for name in every if any(name not in _reward_names(config) for config in configs)]
+    methods = [config.method.name.upper() for config in configs]
+    said = {"method.name": methods} if len(set(methods)) > 1 else {}  # what differs → how each configuration says it
+    for row in differences(dict(zip(map(str, range(len(configs))), configs, strict=True))):
+        field, values = row["field"], row["values"]
+        reward = next((name for name in not_in_all if field.startswith(f"{_REWARDS}{name}.")), None)
+        if reward is not None:
+            said[f"{_REWARDS}{reward}"] = [
+                f"{'with' if reward in _reward_names(config) else 'without'} {reward}" for config in configs
+            ]
+        elif field not in ("seed", "method.name") and MISSING not in values:
+            said[field] = [f"{value} steps" if field == "run.steps" else f"{_short(field)} {value}" for value in values]
+    parts = list(said.values())
+    few = 2 if "method.name" in said else FEW_FIELDS  # methods differ in most of their fields
+    apart = (n for n in range(few, len(parts)) if len(set(zip(*parts[:n], strict=True))) == len(configs))
+    count = next(apart, len(parts))
+    return [" · ".join(part[i] for part in parts[:count]) or config.method.label for i, config in enumerate(configs)]
+
+
+def _reward_names(config: RunConfig) -> list[str]:
+    return [reward.name for reward in config.method.reward_functions]
+
+
+def _short(field: str) -> str:
+    """A field's own name; with the function of a reward; of ``task.name`` and ``policy.path`` the section."""
+    if field.startswith(_REWARDS):
+        return field.removeprefix(_REWARDS).replace(".", " ")
+    section, _, name = field.rpartition(".")
+    return section if field in ("task.name", "policy.path") else name
+
+
+def differences(configs: Mapping[str, RunConfig]) -> list[Difference]:
+    """The fields in which configurations differ, but their names: each with one value a configuration, as text."""
+    flat = [config.flat() for config in configs.values()]
+    fields = dict.fromkeys(name for settings in flat for name in settings)
+    rows: list[Difference] = [
+        {"field": name, "values": [settings.get(name, MISSING) for settings in flat]}
+        for name in fields
+        if name != "name"
+    ]
+    return [row for row in rows if len(set(row["values"])) > 1]

@@ -1,8 +1,8 @@
 """One run a device: a lock for each GPU (by its UUID) and one for the CPU, and a queue in front of them.
 
 A lock is an ``flock`` on a file, held by the run's first process through its ``exec`` into training, so that the system
-gives it back however that process ends. Who waits holds a locked ticket: tickets are served in the order in which their
-runs were started, and one whose holder has died is thrown away by whoever meets it. Locks are per user and machine,
+gives it back however that process ends. Who waits has a ticket: tickets are served in the order in which their runs
+were started, and one whose process has died is thrown away by whoever meets it. Locks are per user and machine,
 whatever the workspace, because that is what two runs would share; ``WORKBENCH_LOCKS`` names another folder for them.
 
 Knows nothing of torch: GPUs are listed by their driver.
@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from workbench.errors import RunError
 
@@ -34,17 +34,6 @@ _DRIVERS = (_DRIVER, *map(Path, ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")))  # 
 
 OnWait = Callable[[Path | None, str], None]
 """Called with the run that is waited for (None if it cannot be told) and the device, each time that changes."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """Devices this process holds until it ends, what it becomes by ``exec`` included.
-
-    ``before`` are the runs that held them last.
-    """
-
-    devices: tuple[str, ...]
-    before: tuple[Path, ...]
 
 
 def pool(device: str) -> list[str]:
@@ -63,17 +52,15 @@ def check_count(names: list[str], ranks: int) -> None:
 
 
 def gpus() -> list[str]:
-    """The UUIDs of the GPUs this process may use, in the order of their buses; none where there is no NVIDIA driver.
+    """Return the UUIDs of the GPUs this process may use, in the order of their buses; none without NVIDIA's driver.
 
     Those that a container shows without their device node are left out.
     """
-    if _DRIVER.is_dir():
-        listed = [_read(folder / "information") for folder in sorted(_DRIVER.iterdir())]
-        with_node = [gpu for gpu in listed if (_NODES / f"nvidia{gpu.get('Device Minor')}").exists()]
-        # A node is made when CUDA first starts.
-        there = [gpu["GPU UUID"] for gpu in with_node or listed if "GPU UUID" in gpu]
-    else:
-        there = _ask_smi()
+    folders = sorted(_DRIVER.iterdir()) if _DRIVER.is_dir() else []
+    listed = [_read(folder / "information") for folder in folders]
+    with_node = [gpu for gpu in listed if (_NODES / f"nvidia{gpu.get('Device Minor')}").exists()]
+    # A node is made when CUDA first starts.
+    there = [gpu["GPU UUID"] for gpu in with_node or listed if "GPU UUID" in gpu]
     named = os.environ.get(VISIBLE)
     if named is None:
         return there
@@ -87,33 +74,25 @@ def gpus() -> list[str]:
 
 
 def take(
-    names: list[str],
-    count: int,
-    run: Path,
-    on_wait: OnWait,
-    *,
-    since: int | None = None,
-    hurried: Callable[[], bool] = lambda: False,
-) -> Held:
-    """Wait for ``count`` of the devices ``names`` (the one lock there is where they have no names), and hold them.
+    names: list[str], count: int, run: Path, on_wait: OnWait, *, since: int, hurried: Callable[[], bool]
+) -> tuple[str, ...]:
+    """Wait for ``count`` of the devices ``names``, and hold them until this process ends, what it becomes included.
 
-    Once ``hurried`` it waits no longer: it takes free ones, or else the first, beside whoever holds them. ``since`` is
-    when the run began to wait (unix nanoseconds): its place in the queue. Raises RunError where there are fewer GPUs.
+    Where devices have no names there is one lock. Once ``hurried`` it waits no longer: it takes free ones, or else the
+    first, beside whoever holds them. ``since`` is when the run began to wait (unix nanoseconds): its place in the
+    queue. Raises RunError where there are fewer GPUs.
     """
     check_count(names, count)
     folder = locks_folder()
     reported: tuple[Path | None, str] | None = None
-    with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since or time.time_ns()) as earlier:
+    with _ticket(folder / f"queue-{'cpu' if names == ['cpu'] else 'gpu'}", run, since) as earlier:
         while True:
             ahead, is_hurried = earlier(), hurried()
-            if is_hurried or not ahead:
-                held, busy = _try(folder, names, min(count, len(names)), run)
-            else:
-                held, busy = [], names[0]
+            held, busy = ((), names[0]) if ahead and not is_hurried else _try(folder, names, count, run)
             if held:
-                return Held(tuple(name for name, _ in held), tuple(path for _, path in held if path))
+                return held
             if is_hurried:
-                return Held(tuple(names[:count]), ())
+                return tuple(names[:count])
             holder = ahead[-1] if ahead else None
             with contextlib.suppress(OSError):
                 if not ahead and (text := _lock(folder, busy).read_bytes()):
@@ -138,9 +117,9 @@ def locks_folder() -> Path:
     return folder
 
 
-def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tuple[str, Path | None]], str]:
-    """Return all ``count`` devices, each with the run that held it last, or none; and the name of a busy one."""
-    held: list[tuple[str, int]] = []
+def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[tuple[str, ...], str]:
+    """Return ``count`` devices, or the one without a name, or none; and the name of a busy one."""
+    held: dict[str, int] = {}
     busy = names[0]
     for name in names:
         descriptor = os.open(_lock(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -150,12 +129,16 @@ def _try(folder: Path, names: list[str], count: int, run: Path) -> tuple[list[tu
             os.close(descriptor)
             busy = name
             continue
-        held.append((name, descriptor))
-        if len(held) == count:
-            return [(name, _sign(descriptor, run)) for name, descriptor in held], busy
-    for _, descriptor in held:
+        held[name] = descriptor
+        if len(held) == min(count, len(names)):
+            for taken in held.values():  # says who holds it, and passes through exec
+                os.ftruncate(taken, 0)
+                os.pwrite(taken, os.fsencode(run), 0)
+                os.set_inheritable(taken, True)
+            return tuple(held), busy
+    for descriptor in held.values():
         os.close(descriptor)
-    return [], busy
+    return (), busy
 
 
 def _lock(folder: Path, name: str) -> Path:
@@ -163,51 +146,26 @@ def _lock(folder: Path, name: str) -> Path:
     return folder / f"{name.replace('/', '_')}.lock"
 
 
-def _sign(descriptor: int, run: Path) -> Path | None:
-    """Write who holds the lock into its file, let the lock pass through exec, and return who held it before."""
-    before = os.pread(descriptor, 4096, 0).decode("utf-8", "surrogateescape")
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, os.fsencode(run), 0)
-    os.set_inheritable(descriptor, True)
-    return Path(before) if before and before != str(run) else None
-
-
 @contextmanager
 def _ticket(queue: Path, run: Path, since: int) -> Iterator[Callable[[], list[Path]]]:
     """Draw a ticket; gives a function that lists the runs with earlier ones, the first drawn first."""
     queue.mkdir(mode=0o700, exist_ok=True)
-    name = f"{since:020d}-{os.getpid()}"
-    draft = queue / f".{name}"
-    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    mine = queue / f"{since:020d}-{os.getpid()}"
+    mine.write_bytes(os.fsencode(run))
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(descriptor, os.fsencode(run))
-        draft.rename(queue / name)  # nobody meets it unlocked
-        yield lambda: [
-            path for ticket in sorted(os.listdir(queue)) if ticket < name and (path := _waiting(queue / ticket))
-        ]
+        yield lambda: [path for ticket in sorted(queue.iterdir()) if ticket < mine and (path := _waiting(ticket))]
     finally:
-        (queue / name).unlink(missing_ok=True)
-        os.close(descriptor)
+        mine.unlink(missing_ok=True)
 
 
 def _waiting(ticket: Path) -> Path | None:
     """Return the run that holds a ticket; None, and the ticket thrown away, if its process is gone."""
-    if ticket.name.startswith("."):
-        return None
-    try:
-        descriptor = os.open(ticket, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return Path(os.fsdecode(os.read(descriptor, 4096)))
-    else:
-        ticket.unlink(missing_ok=True)
-        return None
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(FileNotFoundError, psutil.NoSuchProcess):
+        process, drawn = psutil.Process(int(ticket.name.partition("-")[2])), ticket.stat().st_mtime
+        if process.status() != psutil.STATUS_ZOMBIE and process.create_time() < drawn + 1:  # else its id is used again
+            return Path(os.fsdecode(ticket.read_bytes()))
+    ticket.unlink(missing_ok=True)
+    return None
 
 
 def _read(information: Path) -> dict[str, str]:
@@ -217,18 +175,3 @@ def _read(information: Path) -> dict[str, str]:
     except OSError:
         return {}
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _ask_smi() -> list[str]:
-    """Ask nvidia-smi, where the driver shows no files, as under WSL."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.splitlines()] if done.returncode == 0 else []

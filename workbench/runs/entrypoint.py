@@ -25,9 +25,7 @@ from workbench.rundir import RunDir, checkpoints
 from workbench.rundir.checkpoints import write_environment
 from workbench.runs import devices
 from workbench.runs.launch import check_origins
-from workbench.runs.processes import kill, members
-from workbench.runs.run import Run
-from workbench.runs.spawn import STANDBY, TRAINING, training_command
+from workbench.runs.processes import STANDBY, TRAINING, training_command
 from workbench.training.methods import RunConfig
 
 
@@ -53,12 +51,6 @@ def main(arguments: list[str]) -> None:
         if args.module == TRAINING and not args.resume:
             config.method.check_rows(config)
         held = _wait_for_device(run, config, args.queued, now=args.now, is_standby=tag is not None)
-        for (
-            before
-        ) in held.before:  # end what it left behind, ranks whose launcher was killed say, unless it lives again
-            left = members(before)  # asked first: a process of a later life is not among them if the run is over then
-            if left and (before / "status.json").is_file() and Run(before).status().final:
-                kill(left)
         run.note(started=time.time(), behind=None, device="")
         resume = _pick_checkpoint(run, config.run.save_steps) if args.resume else []
         write_environment(run.path, config)
@@ -71,7 +63,7 @@ def main(arguments: list[str]) -> None:
     run.set_status("starting", "loading the trainer")
     os.environ.update(seen_by_the_run(held))
     command = training_command(run.path, config.run.ranks, args.module, *resume)
-    if tag is not None and held.devices == ("cpu",):
+    if tag is not None and held == ("cpu",):
         sys.argv = command[2:]
         runpy.run_module(command[2], run_name="__main__", alter_sys=True)
         sys.exit()
@@ -83,19 +75,22 @@ def _exec(command: Sequence[str]) -> NoReturn:
     os.execv(command[0], list(command))
 
 
-def seen_by_the_run(held: devices.Held) -> dict[str, str]:
+def seen_by_the_run(held: tuple[str, ...]) -> dict[str, str]:
     """Environment that limits CUDA to the devices held: to none on the CPU, and as it is where they have no names."""
-    if held.devices == ("cpu",):
+    if held == ("cpu",):
         return {devices.VISIBLE: ""} if devices.gpus() else {}
-    named = all(name.startswith(devices.NAMED) for name in held.devices)
-    return {devices.VISIBLE: ",".join(held.devices)} if named else {}
+    named = all(name.startswith(devices.NAMED) for name in held)
+    return {devices.VISIBLE: ",".join(held)} if named else {}
 
 
-def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, now: bool, is_standby: bool) -> devices.Held:
+def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, now: bool, is_standby: bool) -> tuple[str, ...]:
     def waits(behind: Path | None, device: str) -> None:
         if is_standby:
             raise _HasToWaitError
-        reason, name = waiting_for(behind, device, run.path.parent.parent)
+        name = behind.name if behind is not None and behind.parent == run.path.parent else None
+        other = "another run (not in this workspace)" if name is None else f"run {name!r}"
+        used = "the CPU" if device == "cpu" else f"GPU {device.removeprefix('GPU-')[:8]}"
+        reason = f"waiting: {other} uses {used}"
         run.set_status("queued", reason, behind=name)
         print(reason, flush=True)
 
@@ -103,14 +98,6 @@ def _wait_for_device(run: RunDir, config: RunConfig, since: int, *, now: bool, i
     one_each = config.policy.device_map == "none"  # else one process spreads its weights over all
     count = config.run.ranks if one_each else len(pool)
     return devices.take(pool, count, run.path, waits, since=since, hurried=lambda: now or run.status().now)
-
-
-def waiting_for(behind: Path | None, device: str, workspace: Path) -> tuple[str, str | None]:
-    """Say what is waited for, and name the run if it is one of this workspace."""
-    name = behind.name if behind is not None and behind.parent.parent == workspace else None
-    other = "another run (not in this workspace)" if name is None else f"run {name!r}"
-    named = "the CPU" if device == "cpu" else f"GPU {device.removeprefix('GPU-')[:8]}"
-    return f"waiting: {other} uses {named}", name
 
 
 def _pick_checkpoint(run: RunDir, save_steps: int) -> list[str]:

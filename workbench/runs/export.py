@@ -1,6 +1,6 @@
 """The model of a run taken elsewhere: an adapter merged into its base or as it is, with a model card; to the Hub.
 
-A folder is complete or not there. Nothing is pushed but by ``push``; ``plan`` says what would be.
+A folder is complete or not there. Nothing is pushed but by ``push``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +17,8 @@ from workbench.config.reading import write_yaml
 from workbench.errors import RunError, cut, redact, shown
 from workbench.models.find import base_of, is_adapter
 from workbench.places import is_hub_id, local_path
+from workbench.rundir import find_checkpoint
 from workbench.rundir.checkpoints import MANIFEST
-from workbench.rundir.finding import find_checkpoint
 from workbench.runs.run import Run, open_run
 from workbench.training.methods import METHODS, RunConfig
 
@@ -27,16 +26,6 @@ Form = Literal["merged", "adapter"]
 _LEFT_OUT = re.compile(r"(optimizer|scheduler|rng_state.*|critic|reference|trainer_state|training_args)\.[a-z]+")
 """Files of a checkpoint that only a run resumes from."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The content of a push: the files of a folder with their sizes, and the model card among them."""
-
-    repository: str
-    private: bool
-    files: Sequence[tuple[str, int]]
-    card: str
 
 
 def export_model(reference: str, form: Form | None, folder: Path, workspace: Path | str | None = None) -> Path:
@@ -105,9 +94,7 @@ def card(run: Run, config: RunConfig, checkpoint: Path, folder: Path) -> str:
         both = (f"{weight:g} × {_public(named.get(name, name))}" for name, weight in merge.items())
         facts.insert(1, ("merged adapters", ", ".join(both)))
     how = "as an adapter of its base" if adapter else "as a whole model"
-    last: dict[str, tuple[float, Any]] = {}
-    for row in run.metrics_rows()[0]:
-        last |= {name: (value, row.get("step")) for name, value in row.items() if isinstance(value, int | float)}
+    last = {name: (row[name], row["step"]) for row in run.metrics_rows()[0] for name in row if row[name] is not None}
     columns = METHODS[config.method.name].metrics
     measured = [(name, f"{last[name][0]:.4g} at step {last[name][1]}") for name in columns if name in last]
     parts = [
@@ -153,23 +140,18 @@ def check_push(repository: str, reference: str, form: Form | None, workspace: Pa
         )
 
 
-def plan(folder: Path, repository: str, *, private: bool = True) -> Plan:
-    files = [(path.name, path.stat().st_size) for path in sorted(folder.iterdir()) if path.is_file()]
-    return Plan(repository, private, files, (folder / "README.md").read_text(encoding="utf-8"))
-
-
-def push(folder: Path, plan: Plan) -> str:
-    """Upload a folder as a model repository, made where there is none; its address. Raises RunError."""
+def push(folder: Path, repository: str, *, private: bool) -> str:
+    """Upload a folder as a model repository, made where there is none, and return its address. Raises RunError."""
     from huggingface_hub import HfApi
 
     try:
         hub = HfApi()
-        hub.create_repo(plan.repository, private=plan.private, exist_ok=True, repo_type="model")
-        hub.upload_folder(repo_id=plan.repository, folder_path=str(folder), repo_type="model")
+        hub.create_repo(repository, private=private, exist_ok=True, repo_type="model")
+        hub.upload_folder(repo_id=repository, folder_path=str(folder), repo_type="model")
     except Exception as error:  # no token, no right, no network
         reason = redact((str(error).strip().splitlines() or [type(error).__name__])[0])
         raise RunError(
-            f"--push: {plan.repository} could not be written ({cut(reason, 300)}); log in with hf auth login, or see "
+            f"--push: {repository} could not be written ({cut(reason, 300)}); log in with hf auth login, or see "
             "whether the name is yours"
         ) from error
-    return f"https://huggingface.co/{plan.repository}"
+    return f"https://huggingface.co/{repository}"

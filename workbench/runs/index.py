@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
-import warnings
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 from numpy.typing import NDArray
 
 from workbench.runs.run import Run
@@ -54,7 +52,7 @@ class RolloutPage(TypedDict):
     files: int
 
 
-_COLUMNS = ("step", "group", "rollout", "outcome", "reward", "advantage", "tokens")
+_COLUMNS = ["step", "group", "rollout", "outcome", "reward", "advantage", "tokens"]
 
 
 class RolloutIndex:
@@ -65,7 +63,7 @@ class RolloutIndex:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._numbers: dict[tuple[int, int], NDArray[np.float64]] = {}
+        self._numbers: dict[tuple[int, int], pd.DataFrame] = {}
         self._matches: dict[tuple[int, int], NDArray[np.bool_]] = {}
         self._search = ""
 
@@ -87,43 +85,32 @@ class RolloutIndex:
                 texts = _texts(run, file[0]).values()
                 self._matches[file] = np.array([search in "\n".join(both).casefold() for both in texts], dtype=bool)
             read += 1
-        every = [self._numbers[file] for file in files[:read]]
-        numbers = np.concatenate(every) if every else np.empty((0, len(_COLUMNS)))
-        match = np.concatenate([self._matches[file] for file in files[:read]]) if search and every else None
-        places = _ordered(numbers, order)
-        places = places if match is None else places[match[places]]
-        offset = min(offset, max(0, len(places) - 1)) // PAGE * PAGE
+        frames = [self._numbers[file] for file in files[:read]]
+        numbers = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_COLUMNS, dtype=float)
+        found = _ordered(numbers, order)
+        if search and frames:
+            found = found[np.concatenate([self._matches[file] for file in files[:read]])[found.index]]
+        offset = min(offset, max(0, len(found) - 1)) // PAGE * PAGE
         return {
-            "rows": _rows(run, numbers[places[offset : offset + PAGE]]),
+            "rows": _rows(run, found.iloc[offset : offset + PAGE]),
             "length": PAGE,
             "offset": offset,
-            "found": len(places),
+            "found": len(found),
             "total": len(numbers),
             "read": read,
             "files": len(files),
         }
 
 
-def _numbers(run: Run, step: int) -> NDArray[np.float64]:
-    """Return (N, 7): ``_COLUMNS`` of a step's rollouts, NaN for what was not scored."""
-    table = run.dir.rollouts.table(step, ("group", "rollout", "outcome", "rewards", "advantages")).combine_chunks()
-    plain = {name: table[name].to_numpy().astype(np.float64) for name in ("group", "rollout", "outcome")}
-    reward, scored, _ = _sums(table["rewards"])
-    advantage, _, tokens = _sums(table["advantages"])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = reward / scored
-    first = (np.full(len(tokens), float(step)), plain["group"], plain["rollout"], plain["outcome"])
-    return np.column_stack([*first, mean, advantage / np.maximum(tokens, 1), tokens])
-
-
-def _sums(lists: pa.ChunkedArray) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Of each list of numbers: the sum, how many there are that are not null, and its length."""
-    chunk = lists.combine_chunks()
-    ends = chunk.offsets.to_numpy() - chunk.offsets[0].as_py()
-    values = chunk.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
-    there = ~np.isnan(values)
-    sums, counts = (np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(there, values, 0.0), there))
-    return np.diff(sums[ends]), np.diff(counts[ends]), np.diff(ends).astype(np.float64)
+def _numbers(run: Run, step: int) -> pd.DataFrame:
+    """Return ``_COLUMNS`` of a step's rollouts, NaN for what was not scored."""
+    columns = ("group", "rollout", "outcome", "rewards", "advantages")
+    frame: pd.DataFrame = run.dir.rollouts.table(step, columns).to_pandas()
+    frame["outcome"] = frame["outcome"].astype(float)  # of nulls alone
+    for name, lists in (("reward", "rewards"), ("advantage", "advantages")):
+        frame[name] = frame[lists].explode().astype(float).groupby(level=0).mean()
+    frame["advantage"] = frame["advantage"].fillna(0.0)  # of a completion without tokens
+    return frame.assign(step=step, tokens=frame["advantages"].map(len))[_COLUMNS]
 
 
 def _texts(run: Run, step: int) -> dict[tuple[int, int], tuple[str, str]]:
@@ -137,37 +124,21 @@ def _texts(run: Run, step: int) -> dict[tuple[int, int], tuple[str, str]]:
     }
 
 
-def _ordered(numbers: NDArray[np.float64], order: str) -> NDArray[np.int64]:
-    """The places of rows by ``order``; those that have no such number come last."""
-    columns = dict(zip(_COLUMNS, numbers.T, strict=True))
+def _ordered(numbers: pd.DataFrame, order: str) -> pd.DataFrame:
+    """Return the rows by ``order``, the largest first; those that have no such number come last."""
+    name = order.removeprefix("-")
+    key = numbers[name if name in numbers else "step"]
     if order == "disagreement":
-        with np.errstate(invalid="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # nothing is scored
-            apart = [
-                (columns[n] - np.nanmean(columns[n])) / (np.nanstd(columns[n]) or 1.0) for n in ("reward", "outcome")
-            ]
-        key = np.abs(apart[0] - apart[1])
-    else:
-        key = columns.get(order.removeprefix("-"), columns["step"]) * (-1 if order.startswith("-") else 1)
-    return np.argsort(-key, kind="stable")  # NaN last
+        both = numbers[["reward", "outcome"]]
+        apart = (both - both.mean()) / both.std(ddof=0).replace(0.0, 1.0)
+        key = (apart["reward"] - apart["outcome"]).abs()
+    return numbers.loc[key.sort_values(ascending=order.startswith("-"), kind="stable").index]
 
 
-def _rows(run: Run, numbers: NDArray[np.float64]) -> list[RolloutRow]:
-    texts = {step: _texts(run, int(step)) for step in set(numbers[:, 0])}
-    rows: list[RolloutRow] = []
-    for step, group, rollout, outcome, reward, advantage, tokens in numbers.tolist():
-        prompt, text = texts[step][int(group), int(rollout)]
-        rows.append(
-            {
-                "step": int(step),
-                "group": int(group),
-                "rollout": int(rollout),
-                "prompt": prompt.strip()[:SHOWN],
-                "text": text.strip()[:SHOWN],
-                "outcome": None if math.isnan(outcome) else outcome,
-                "reward": None if math.isnan(reward) else reward,
-                "advantage": advantage,
-                "tokens": int(tokens),
-            }
-        )
+def _rows(run: Run, numbers: pd.DataFrame) -> list[RolloutRow]:
+    texts = {step: _texts(run, int(step)) for step in set(numbers["step"])}
+    rows: list[Any] = numbers.astype(object).where(numbers.notna(), None).to_dict("records")
+    for row in rows:
+        prompt, text = texts[row["step"]][row["group"], row["rollout"]]
+        row |= {"prompt": prompt.strip()[:SHOWN], "text": text.strip()[:SHOWN]}
     return rows

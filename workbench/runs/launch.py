@@ -16,12 +16,10 @@ from workbench.errors import ConfigError, RunError, WorkbenchError, cut, shown
 from workbench.files import sha256
 from workbench.models.find import is_adapter
 from workbench.places import default_workspace, is_of_run
-from workbench.rundir import RunDir, checkpoints
-from workbench.rundir.finding import REFERENCE, find_checkpoint
+from workbench.rundir import REFERENCE, RunDir, checkpoints, find_checkpoint
 from workbench.runs.check import checked, with_absolute_paths, with_model_paths
-from workbench.runs.run import Run, open_run
-from workbench.runs.spawn import TRAINING, refuse_under_a_launcher, sources, spawn
-from workbench.runs.upkeep import discard
+from workbench.runs.processes import TRAINING, refuse_under_a_launcher, sources, spawn
+from workbench.runs.run import Run, discard, open_run
 from workbench.training.methods import RunConfig, filled_from_task
 
 Report = Callable[[Run, Mapping[str, Any]], None]

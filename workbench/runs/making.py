@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +76,14 @@ def make_pairs(
     workspace: Path | str | None = None,
     tell: Tell = lambda line: None,
 ) -> MadeRows:
-    """Write pairs of completions of one prompt: the higher outcome is the chosen one, by at least ``margin``.
+    """Write pairs of completions of the same prompt, the higher outcome chosen; ties are dropped.
 
-    Raises TaskError if the file is there already or no pair came about.
+    Raises TaskError for a file that is there already (with ``again``, if it was made with other settings), for no such
+    prompts, and where there is no pair.
     """
-
-    limits = {"per_group": per_group, "margin": margin}
-    making = _Making("pairs", config, Path(out), prompts, first, groups, workspace, again, tell)
-    return making.write(lambda scored: pairs_of(scored, per_group, margin), {"limits": limits})
+    limits, make = {"per_group": per_group, "margin": margin}, partial(pairs_of, most=per_group, margin=margin)
+    asked = (config, Path(out), prompts, first, groups, again, workspace, tell)
+    return _of_outcomes("pairs", make, limits, *asked)
 
 
 def make_demonstrations(
@@ -102,10 +103,43 @@ def make_demonstrations(
 
     Raises TaskError as ``make_pairs`` does.
     """
-
     limits = {"per_group": per_group, "threshold": threshold}
-    making = _Making("demonstrations", config, Path(out), prompts, first, groups, workspace, again, tell)
-    return making.write(lambda scored: demonstrations_of(scored, per_group, threshold), {"limits": limits})
+    make = partial(demonstrations_of, most=per_group, threshold=threshold)
+    asked = (config, Path(out), prompts, first, groups, again, workspace, tell)
+    return _of_outcomes("demonstrations", make, limits, *asked)
+
+
+def _of_outcomes(
+    made_by: str,
+    make: Callable[[Iterator[ScoredGroup]], Made],
+    limits: dict[str, Any],
+    config: RunConfig,
+    out: Path,
+    prompts: int,
+    first: int,
+    groups: Sequence[Group] | None,
+    again: bool,
+    workspace: Path | str | None,
+    tell: Tell,
+) -> MadeRows:
+    """Sample groups, or take those given, score their outcomes and write what ``make`` makes of them."""
+    config = resolved(config, workspace)
+    rewards = [reward for reward in config.sampled.rewards if reward.kind == "outcome"]
+    about = source_of(made_by, config, {"first": first, "count": prompts}, groups) | {
+        "rewards": [reward.model_dump(mode="json", exclude_defaults=True) for reward in rewards],
+        "limits": limits,
+    }
+
+    def sample_and_make() -> tuple[Made, int]:
+        from workbench.policies.load import load_configured
+
+        if groups is not None:
+            return make(score_outcomes(config, groups, tell)), 0
+        sampled = sample_prompts(load_configured(config.policy), config, first, prompts)
+        made = make(score_outcomes(config, sampled, tell))
+        return made, made.counts["completions"]
+
+    return _write_once(out, about, again, sample_and_make)
 
 
 def make_prompts(
@@ -120,8 +154,7 @@ def make_prompts(
     sampled: int = 0,
 ) -> MadeRows:
     """Write the prompts of scored groups whose pass rate is from ``low`` to ``high``. Raises TaskError as above."""
-
-    return _written(prompts_of(scored, low, high, right_from), Path(out), about, began, sampled)
+    return _write(prompts_of(scored, low, high, right_from), Path(out), about, began, sampled)
 
 
 def label_steps(
@@ -146,41 +179,37 @@ def label_steps(
     steps are valued already; their completions count unless they were not ``sampled`` for this. Raises TaskError as
     ``make_pairs`` does.
     """
+    config = resolved(config, workspace)
+    about = source_of("step_values", config, {"first": first, "count": prompts}) | {
+        "rewards": [{"name": outcome, "kind": "outcome"}],
+        "labels": {"labels_as": labels_as, "estimation": estimation, "continuations": continuations},
+        "completions": completions,
+    }
 
-    making = _Making("step_values", config, Path(out), prompts, first, None, workspace, again)
-    labels = {"labels_as": labels_as, "estimation": estimation, "continuations": continuations}
-    about = {"rewards": [{"name": outcome, "kind": "outcome"}], "labels": labels, "completions": completions}
-    if (before := _made_before(making.out, making.source | about, again)) is not None:
-        return before
-    began = time.monotonic()
-    rows = labelled_rows(valued or _estimated(making, outcome, continuations), labels_as, estimation, completions)
-    count = rows.counts["continuations"] + (rows.counts["completions"] if sampled else 0)
-    return _written(rows, making.out, making.source | about, began, count)
+    def estimate() -> Iterator[tuple[Group, StepValues]]:
+        from workbench.policies.load import load_configured
+        from workbench.policies.monte_carlo import step_values
 
+        policy = load_configured(config.policy)
+        for group in sample_prompts(policy, config, first, prompts):
+            values = step_values(policy, group, config.sampled.pattern, outcome, continuations, config.seed)
+            assert values is not None  # nothing cancels it
+            yield group, values
 
-def _estimated(making: _Making, outcome: str, continuations: int) -> Iterator[tuple[Group, StepValues]]:
-    from workbench.policies.load import load_configured
-    from workbench.policies.monte_carlo import step_values
+    def label() -> tuple[Made, int]:
+        rows = labelled_rows(valued or estimate(), labels_as, estimation, completions)
+        return rows, rows.counts["continuations"] + (rows.counts["completions"] if sampled else 0)
 
-    config = making.config
-    policy = load_configured(config.policy)
-    for group in sample_prompts(policy, config, making.first, making.prompts):
-        values = step_values(policy, group, config.sampled.pattern, outcome, continuations, config.seed)
-        assert values is not None  # nothing cancels it
-        yield group, values
+    return _write_once(Path(out), about, again, label)
 
 
 def mix_rows(
     fresh: Path, replay: Sequence[Path], out: Path | str, *, share: float = 0.1, seed: int = 0, again: bool = False
 ) -> MadeRows:
     """Write all ``fresh`` rows and ``share`` of the training rows of each file of ``replay``. Raises TaskError."""
-
-    began = time.monotonic()
-    made = mixed_of(fresh, replay, share, seed)
     files = [{"file": str(path), "sha256": sha256(path)} for path in (fresh, *replay)]
     about = {"made_by": "mix", "fresh": files[0], "replay": files[1:], "share": share, "seed": seed}
-    before = _made_before(Path(out), about, again)
-    return before or _written(made, Path(out), about, began, sampled=0)
+    return _write_once(Path(out), about, again, lambda: (mixed_of(fresh, replay, share, seed), 0))
 
 
 def sample_prompts(policy: Policy, config: RunConfig, first: int, count: int) -> Iterator[Group]:
@@ -222,50 +251,17 @@ def source_of(
     }
 
 
-class _Making:
-    """One file of rows: what is sampled for it, and where it goes. Raises TaskError if the file is there already."""
+def _write_once(file: Path, about: dict[str, Any], again: bool, make: Callable[[], tuple[Made, int]]) -> MadeRows:
+    """Write the rows of ``make``, which returns how many completions it sampled, too.
 
-    def __init__(
-        self,
-        made_by: str,
-        config: RunConfig,
-        out: Path,
-        prompts: int,
-        first: int,
-        groups: Sequence[Group] | None,
-        workspace: Path | str | None,
-        again: bool,
-        tell: Tell = lambda line: None,
-    ) -> None:
-        if not again:
-            refuse_to_overwrite(out)
-        self.made_by, self.out, self.prompts, self.first = made_by, out, prompts, first
-        self.config, self.given, self.again, self.tell = resolved(config, workspace), groups, again, tell
-        self.source = source_of(made_by, self.config, {"first": first, "count": prompts}, groups)
-
-    def write(self, make: Callable[[Iterator[ScoredGroup]], Made], limits: dict[str, Any]) -> MadeRows:
-        from workbench.policies.load import load_configured
-
-        rewards = [reward for reward in self.config.sampled.rewards if reward.kind == "outcome"]
-        about = {"rewards": [reward.model_dump(mode="json", exclude_defaults=True) for reward in rewards], **limits}
-        if (before := _made_before(self.out, self.source | about, self.again)) is not None:
-            return before
-        began = time.monotonic()
-        groups: Iterable[Group] | None = self.given
-        if groups is None:
-            groups = sample_prompts(load_configured(self.config.policy), self.config, self.first, self.prompts)
-        made = make(score_outcomes(self.config, groups, self.tell))
-        sampled = 0 if self.given is not None else made.counts["completions"]
-        return _written(made, self.out, self.source | about, began, sampled)
-
-
-def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | None:
-    """Return the rows that were made with the same settings. Raises TaskError for a file of other settings."""
-
-    if not file.exists():
-        return None
+    A file that was made with the same settings is passed by if ``again``. Raises TaskError for any other one.
+    """
     if not again:
         refuse_to_overwrite(file)
+    if not file.exists():
+        began = time.monotonic()
+        made, sampled = make()
+        return _write(made, file, about, began, sampled)
     written = read_json(provenance_of(file))
     settings = json.loads(encode({name: value for name, value in about.items() if name != "environment"}))
     if written["sha256"] != sha256(file) or settings != {name: written.get(name) for name in settings}:
@@ -274,7 +270,7 @@ def _made_before(file: Path, about: dict[str, Any], again: bool) -> MadeRows | N
     return MadeRows(str(file), str(provenance_of(file)), written["rows"], written["counts"], *spent)
 
 
-def _written(made: Made, file: Path, about: dict[str, Any], began: float, sampled: int) -> MadeRows:
+def _write(made: Made, file: Path, about: dict[str, Any], began: float, sampled: int) -> MadeRows:
     seconds, peak = round(time.monotonic() - began, 1), checkpoints.peak_memory_mb()
     spent = {"rows": len(made.rows), "completions_sampled": sampled, "seconds": seconds, "peak_memory_mb": peak}
     beside = write_made(made, file, {**about, **spent})

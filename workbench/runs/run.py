@@ -1,30 +1,50 @@
 """A run: opened by name, followed through its directory, stopped through its processes.
 
 Nothing is remembered here that is not in the directory, so that every opener, in any process, sees the same thing.
+
+A note and tags lie in the run's directory (``about.json``). A run that is over may be renamed: its directory moves, and
+what names it as ``run:NAME`` has to follow by hand. A deleted run moves to ``<workspace>/trash`` and, on request, home
+again::
+
+    <workspace>/trash/<run id>@1763730000123456789/
+
+Nothing is erased here. A run that is not over is neither moved nor, while it moves, resumed.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import psutil
 
+from workbench.config import RUN_NAME, run_name_of
 from workbench.errors import RunError, WorkbenchError
+from workbench.files import encode, read_json, replace_file
 from workbench.models.find import is_adapter
-from workbench.places import RUN
-from workbench.rundir import RunDir, RunStatus
-from workbench.rundir.checkpoints import MANIFEST, differences, edited, nothing_usable, saved
-from workbench.rundir.finding import find_dir, list_dirs
-from workbench.runs.processes import kill_all, lives, members, parent_of, wait_gone
-from workbench.runs.spawn import TRAINING, join, refuse_under_a_launcher, settle, sources, spawn
+from workbench.places import RUN, default_workspace
+from workbench.rundir import RunDir, RunStatus, find_dir, list_dirs
+from workbench.rundir.checkpoints import MANIFEST, edited, nothing_usable, saved
+from workbench.runs.processes import (
+    TRAINING,
+    join,
+    kill_all,
+    lives,
+    members,
+    parent_of,
+    refuse_under_a_launcher,
+    settle,
+    spawn,
+    wait_gone,
+)
 from workbench.schema import Credit, LossPass, WatchedRow
 from workbench.training.methods import METHODS, Method, RunConfig
 
@@ -111,7 +131,7 @@ class Run:
         return {
             "name": self.name,
             "path": str(self.path),
-            "status": dataclasses.asdict(self.status()),
+            "status": asdict(self.status()),
             "config": self.config().model_dump(mode="json"),
             "metrics": self.metrics_rows()[0],
         }
@@ -214,12 +234,6 @@ class Run:
             raise RunError(f"run {self.name!r} is {status.state} and waits for no device; there is nothing to start")
         return self.dir.note(now=True)
 
-    def differences(self) -> list[str]:
-        """In what this process differs from the one that trained the run, in words: versions, git state, built-ins."""
-        config = self.config()
-        changed = [f"the built-in reward {name!r} has changed" for name in self.dir.changed_rewards(sources(config))]
-        return [*differences(self.path, config), *changed]
-
     @property
     def resumable(self) -> bool:
         """Return whether ``resume`` can go on: the run is over before its last step and saved a checkpoint.
@@ -294,7 +308,7 @@ class Run:
         if step == steps[0]:
             return rows
         first = self.dir.rollouts.read_rows(steps[0])
-        return [dataclasses.replace(row, before=before) for row, before in zip(rows, first, strict=True)]
+        return [replace(row, before=before) for row, before in zip(rows, first, strict=True)]
 
     def rollout_steps(self, *, watched: bool = False) -> list[int]:
         """Return the training steps whose rollouts, or watched rollouts, are stored, ascending."""
@@ -418,3 +432,110 @@ class MetricsReader:
             yield News(now, *self.read())
             if now.final or pause():
                 return
+
+
+# -- notes, names and the trash ----------------------------------------------------------------------------------------
+
+
+FILE = "about.json"
+
+
+@dataclass(frozen=True)
+class About:
+    """A note and tags."""
+
+    note: str = ""
+    tags: tuple[str, ...] = ()
+
+
+def about(run: Run) -> About:
+    """Read what is said of a run; nothing if its file is missing or damaged."""
+    try:
+        values = read_json(run.path / FILE)
+        return About(values["note"], tuple(values["tags"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return About()
+
+
+def describe(name: str, note: str, tags: list[str], workspace: Path | str | None = None) -> About:
+    """Say something of a run, whatever its state."""
+    run = open_run(name, workspace)
+    cleaned = tuple(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.strip()))
+    said = About(note.strip(), cleaned)
+    replace_file(run.path / FILE, encode(asdict(said)))
+    return said
+
+
+def rename(name: str, new: str, workspace: Path | str | None = None) -> Run:
+    """Give a run that is over another name. Raises RunError where it cannot have it."""
+    run, new = open_run(name, workspace), run_name_of(new)
+    if not RUN_NAME.fullmatch(new):
+        raise RunError(f"{new[:80]!r} cannot be a run's name: letters, digits, '.', '_' and '-', at most 80")
+    path = run.path.with_name(new)
+    _move_finished(run, path)
+    return Run(path)
+
+
+_ENTRY = re.compile(r"(.+)@(\d{19})")
+
+
+@dataclass(frozen=True)
+class Trashed:
+    """A deleted run: ``entry`` is what ``restore`` takes, ``deleted`` unix seconds."""
+
+    entry: str
+    name: str
+    deleted: float
+
+
+def discard(name: str, workspace: Path | str | None = None) -> Trashed:
+    """Move the run's folder to the trash.
+
+    Raises RunError for a run that is not there or not over, and where the folder cannot be moved.
+    """
+    run = open_run(name, workspace)
+    entry = f"{name}@{time.time_ns():019d}"
+    run.status()  # settles one that has crashed
+    home = _trash(workspace)
+    home.mkdir(parents=True, exist_ok=True)
+    _move_finished(run, home / entry)
+    return Trashed(entry, name, time.time())
+
+
+def restore(entry: str, workspace: Path | str | None = None) -> Run:
+    """Take a deleted run back. Raises RunError if it is not in the trash, or if its name is another run's by now."""
+    deleted = next((candidate for candidate in trashed(workspace) if candidate.entry == entry), None)
+    if deleted is None:
+        raise RunError(f"{entry[:80]!r} is nothing in the trash; it may have been taken back already")
+    home = _trash(workspace) / entry
+    try:  # refused by the system if there is a run of that name
+        home.rename(home.parents[1] / "runs" / deleted.name)
+    except OSError as error:
+        raise RunError(
+            f"run {deleted.name!r} cannot be taken back: {error}; delete the run of that name, if there is one"
+        ) from error
+    return open_run(deleted.name, workspace)
+
+
+def trashed(workspace: Path | str | None = None) -> list[Trashed]:
+    """List the trash, the last deleted first."""
+    found = [match for path in _trash(workspace).glob("*@*") if (match := _ENTRY.fullmatch(path.name))]
+    entries = [Trashed(match[0], match[1], int(match[2]) / 1e9) for match in found]
+    return sorted(entries, key=lambda entry: -entry.deleted)
+
+
+def _move_finished(run: Run, path: Path) -> None:
+    """Move the folder of a run that is over. Raises RunError where it cannot be moved."""
+    try:
+        with RunDir(run.path).lock_finished():
+            if members(run.path):
+                raise RunError(f"the processes of run {run.name!r} are still ending; try again in a moment")
+            if os.path.lexists(path):
+                raise RunError(f"there is a run {path.name!r} already; choose another name")
+            run.path.rename(path)
+    except OSError as error:
+        raise RunError(f"run {run.name!r} cannot be moved to {path.parent}: {error}") from error
+
+
+def _trash(workspace: Path | str | None) -> Path:
+    return (default_workspace() if workspace is None else Path(workspace)).resolve() / "trash"

@@ -104,31 +104,6 @@ def trained_weights(policy: PolicySection) -> dict[str, Any]:
     }
 
 
-def held_weights(config: SharedConfig) -> dict[str, Any]:
-    """Return how to load a reward model to train: as ``trained_weights``, placed if it is quantised."""
-    bits = config.policy.quantisation
-    placed = {} if bits == "none" else {"quantisation": bits, "device": _device_of_rank(config.run.device)}
-    return trained_weights(config.policy) | placed
-
-
-def in_full(config: SharedConfig, load: Callable[..., tuple[Any, Any]]) -> Callable[[], Any] | None:
-    """Return a loader of the full weights of a quantised reward model, to merge its adapter; else None."""
-    if config.policy.quantisation == "none":
-        return None
-    return lambda: load(**trained_weights(config.policy.model_copy(update={"quantisation": "none"})))[0]
-
-
-def whole_modules_as_loaded(model: Any) -> None:
-    """Give modules that are trained whole their own values again: over quantised weights TRL makes them bfloat16."""
-    from peft.utils import ModulesToSaveWrapper
-
-    for module in model.modules():
-        if isinstance(module, ModulesToSaveWrapper):
-            ours, loaded = module.modules_to_save["default"], module.original_module
-            for weight, value in zip(ours.parameters(), loaded.parameters(), strict=True):
-                weight.data = value.detach().clone()
-
-
 def _device_of_rank(device: str) -> str:
     name = pick_device(device).type
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name

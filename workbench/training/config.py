@@ -6,39 +6,17 @@ assume one advantage a sequence, which schemes that give each token its own do n
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from functools import wraps
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from trl import GRPOConfig
 
 from workbench.config import CreditConfig
-from workbench.credit import SCHEMES, SHARED
-from workbench.errors import ConfigError, did_you_mean
+from workbench.credit import SCHEMES
+from workbench.errors import ConfigError
 from workbench.steps import StepPattern
 
-_log = logging.getLogger(__name__)
 
-
-def answers_former_names(config: Any) -> Any:
-    """Have a class of arguments raise ConfigError for a name that is no field, with today's for a former one."""
-    made, known = config.__init__, {one.name for one in fields(config)}
-
-    @wraps(made)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
-        for name in given.keys() - known:
-            near = did_you_mean(name, known - {*config.refused})
-            today = f"; it is {config.former[name]}" if name in config.former else near
-            raise ConfigError(f"{name}: {config.__name__} has no such field{today}")
-        made(self, *args, **given)
-
-    config.__init__ = checked
-    return config
-
-
-@answers_former_names
 @dataclass
 class ProcessGRPOConfig(GRPOConfig):
     """Arguments of ``ProcessGRPOTrainer``; everything of ``GRPOConfig`` keeps its meaning.
@@ -48,32 +26,6 @@ class ProcessGRPOConfig(GRPOConfig):
     unless ``credit`` says otherwise, and ``reward_weights`` weighs the outcome rewards, as in TRL.
     """
 
-    former: ClassVar[Mapping[str, str]] = {
-        "model_name": "the trainer's argument model",
-        "tokenizer": "the trainer's argument processing_class",
-        "train_dataset": "the trainer's argument train_dataset",
-        "reward_model": "the trainer's arguments reward_funcs and step_rewards",
-        "reward_function": "the trainer's arguments reward_funcs and step_rewards",
-        "total_steps": "max_steps",
-        "warmup_ratio": "warmup_steps, below 1 a share of the steps",
-        "max_prompt_length": "gone: leave long prompts out of the data",
-        **dict.fromkeys(("max_new_tokens", "response_length"), "max_completion_length"),
-        **dict.fromkeys(("num_return_sequences", "group_size"), "num_generations"),
-        **dict.fromkeys(("kl_coef", "kl_beta", "init_kl_coef"), "beta"),
-        **dict.fromkeys(("clip_eps", "cliprange"), "epsilon"),
-        **dict.fromkeys(("mu", "inner_epochs", "ppo_epochs", "num_ppo_epochs"), "num_iterations"),
-        "mini_batch_size": "per_device_train_batch_size, or steps_per_generation for a step each",
-        "batch_size": "generation_batch_size",
-        "kl_penalty": "gone: the KL is that of the sampled tokens, and beta its weight",
-        "no_cuda": "use_cpu",
-        "evaluation_strategy": "eval_strategy",
-        **dict.fromkeys(("logging_dir", "log_with"), "report_to"),
-        "step_delimiter": "step_pattern",
-        **dict.fromkeys(("credit_scheme", "credit_options", "credit_clip", *SHARED), "credit={'scheme': …, 'clip': …}"),
-    }
-    """What articles and earlier versions of TRL call a field → what it is now."""
-    refused: ClassVar[tuple[str, ...]] = ()
-    """Fields that must be as they are by default."""
     step_pattern: dict[str, Any] | str | StepPattern | None = field(
         default=r"(?m)^Step \d+:",
         metadata={
@@ -112,12 +64,6 @@ class ProcessGRPOConfig(GRPOConfig):
             self.step_pattern = asdict(self.step_pattern)  # plain values, which are stored and logged as JSON
         if isinstance(self.credit, CreditConfig):
             self.credit = self.credit.model_dump(exclude_none=True)
-        if self.loss_type == "cispo" and (cap := self.epsilon if self.epsilon_high is None else self.epsilon_high) < 1:
-            _log.warning(
-                "loss_type 'cispo' caps the ratio itself at epsilon_high, here %g, and so scales every gradient down; "
-                "set epsilon_high to 5",
-                cap,
-            )
         if self.generation_kwargs:
             raise ConfigError(
                 "generation_kwargs: the group sampler would ignore them; use temperature, top_p, top_k, min_p, "

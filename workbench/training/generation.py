@@ -1,24 +1,26 @@
-"""The parts of a generation: completions sampled from the policy as it is now, scored, and the passes over it.
+"""The parts of a generation: completions sampled from the policy as it is now, and scored.
 
 ``PolicySampler`` samples for generation, held-out accuracy and the watched prompts, with any trainer of transformers.
 ``score_share`` scores a rank's completions as the preview does, by ``rewards.score_completions``; scores travel between
-ranks as they are (floats and None), and what they are worth to a token is not known here. ``Passes`` collects what
-every optimiser step over the generation computed its policy loss from, as a ``LossPass``: nothing is computed anew, and
-what it makes of the loss, ``credit.explain`` says.
+ranks as they are (floats and None), and what they are worth to a token is not known here. ``DynamicSampling`` draws
+a generation beforehand, and replaces groups without variance by other prompts'.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import prod
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from numpy.random import SeedSequence
+from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from workbench.config import SamplingConfig, SharedConfig
@@ -32,15 +34,12 @@ from workbench.policies.sampler import Sampled, sample_rows, to_rollout
 from workbench.rewards import ErrorBudget, Reward, Sandbox, score_completions, settle
 from workbench.rewards.environments import Environment
 from workbench.schema import (
+    Credit,
     Example,
     Group,
-    LossPass,
-    LossSettings,
-    OnPass,
     Prompt,
     RewardSummary,
     Rollout,
-    RolloutPass,
     ScoredGroup,
     StepScores,
 )
@@ -350,119 +349,105 @@ def _text_of(prompt: Any) -> Prompt:
     ]
 
 
-ROW = "generation_row"
-"""Of a batch: where in the generation, over all ranks, each of its rows lies."""
+# -- a generation that is drawn beforehand --------------------------------------------------------------------------
 
 
-def settings_of(trainer: Any) -> LossSettings:
-    """Return the loss of a TRL ``GRPOTrainer``."""
-    args = trainer.args
-    return LossSettings(
-        trainer.loss_type,
-        epsilon=trainer.epsilon_low,
-        epsilon_high=trainer.epsilon_high,
-        delta=args.delta,
-        beta=trainer.beta,
-        kl_times_ratio=args.use_bias_correction_kl,
-        sequence_ratio=trainer.importance_sampling_level == "sequence",
-        max_completion_length=trainer.max_completion_length,
-        sapo_temperatures=(args.sapo_temperature_pos, args.sapo_temperature_neg),
-        vespo_k=(args.vespo_k_pos, args.vespo_k_neg),
-        vespo_lambda=(args.vespo_lambda_pos, args.vespo_lambda_neg),
-    )
+@dataclass
+class Drawn:
+    """A rank's part of a generation that was drawn beforehand: its rows, what was sampled for each, and its scores."""
+
+    inputs: list[Mapping[str, Any]]
+    rows: list[Sampled]
+    share: Share
+    seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class BesidePolicy:
-    """Parts of a micro-batch's loss beside the policy's: ``coef`` times ``entropies`` (B, T), and the router's loss.
+class DynamicSampling(GRPOTrainer):
+    """A trainer that samples, scores and credits a generation's rows as ``ProcessGRPOTrainer`` does."""
 
-    ``coef`` is None without an entropy bonus, ``router`` None without a router's loss, weighted as the loss has it.
-    """
+    def draw(self, inputs: Sequence[Mapping[str, Any]], seed: int) -> Drawn:
+        """Sample and score ``inputs``, a rank's rows, and redraw whole groups while some have no spread.
 
-    coef: float | None
-    entropies: torch.Tensor | None = None
-    router: torch.Tensor | None = None
-
-
-class Passes:
-    """Collects the micro-batches of a trainer's steps; ``on_pass`` gets each step's on every rank.
-
-    Not told of are steps over a part of a generation (``steps_per_generation`` above the accumulated micro-batches),
-    and vespo's with the importance weights of vLLM, which it bounds within its own weight.
-    """
-
-    def __init__(self, trainer: Any, on_pass: OnPass) -> None:
-        self._trainer, self._on_pass = trainer, on_pass
-        self._rows: list[tuple[int, int, list[torch.Tensor | None]]] = []  # row, micro-batch of this rank, numbers
-        self._losses: list[float] = []
-        self._routers: list[float] = []
-        self._generation = 0
-
-    def begin_generation(self) -> None:
-        """The next step is the first over a new generation."""
-        self._generation = self._trainer.state.global_step + 1
-
-    def add(
-        self,
-        inputs: Mapping[str, Any],
-        trained: Mapping[str, Any],
-        logps: torch.Tensor,
-        loss: torch.Tensor,
-        beside: BesidePolicy,
-    ) -> None:
-        """A micro-batch ``inputs``, of which the rows ``trained`` went through the policy, (B, T) ``logps`` and all."""
-        number, trainer = len(self._losses), self._trainer
-        factors = list(trainer.loss_masks.values())  # what else the policy term is multiplied with
-        if "importance_sampling_ratio" in trained:
-            factors.append(trained["importance_sampling_ratio"])  # (B, T) or (B, 1)
-        mask = trained["completion_mask"]
-        weights = prod(factors, start=torch.ones_like(mask, dtype=torch.float32)) if factors else None  # (B, T)
-        bonus = None
-        if beside.coef is not None and beside.entropies is not None:  # -coef H / N, N the micro-batch's counted tokens
-            counted = mask * trained.get("tool_mask", 1) * trainer.loss_masks.get("get_high_entropy_mask", 1)
-            bonus = -beside.coef * beside.entropies.detach() * counted / counted.sum().clamp(min=1.0)
-        numbers = (logps, trained.get("old_per_token_logps"), weights, bonus)
-        stored = [None if values is None else values.detach().float().cpu() for values in numbers]
-        lengths = mask.sum(dim=1).tolist()  # 0 for a masked completion, which adds nothing
-        seen: dict[int, list[torch.Tensor | None]] = {
-            row: [None if values is None or not length else values[i, :length].clone() for values in stored]
-            for i, (row, length) in enumerate(zip(trained[ROW].tolist(), lengths, strict=True))
+        After DAPO, section 3.2 (https://arxiv.org/abs/2503.14476): a group whose rewards are all equal, or whose
+        outcomes are under ``gate``, has no gradient, so another prompt's is sampled in its place, in at most
+        ``resample_flat`` rounds. What is drawn depends on the seed and the step alone, so that it is the same on any
+        number of ranks and in a resumed run.
+        """
+        size = self.num_generations
+        first = self.accelerator.process_index * len(inputs)
+        total = self.accelerator.num_processes * len(inputs)
+        drawn = Drawn(list(inputs), [Sampled()] * len(inputs), Share())
+        places, tried = list(range(total)), set[str]()
+        flat_groups = groups = redrawn = rounds = 0
+        while True:
+            of_round = int(SeedSequence([seed, rounds]).generate_state(1)[0]) if rounds else seed  # far from any other
+            self._draw_places(drawn, places, first, of_round)
+            credits: list[Credit] = self.credited(self.gathered(drawn.share))
+            flat = [i for i, credit in enumerate(credits) if not credit.spread]
+            asked = {place // size for place in places}
+            groups, flat_groups = groups + len(asked), flat_groups + len(asked & set(flat))
+            tried |= {_key(credit.scored.group.prompt) for credit in credits}
+            others = self._other_rows(tried, len(flat), seed + rounds) if rounds < self.args.resample_flat else []
+            if not others:
+                break
+            rounds, redrawn = rounds + 1, redrawn + len(others)
+            places = []
+            for group, row in zip(flat, others, strict=False):  # where too few are left, the last ones stay
+                for place in range(group * size, (group + 1) * size):
+                    places.append(place)
+                    if first <= place < first + len(inputs):
+                        drawn.inputs[place - first] = {name: row[name] for name in inputs[0]}
+        drawn.metrics = {
+            "resample/flat_share": flat_groups / groups,
+            "resample/rounds": float(rounds),
+            "resample/prompts": float(redrawn),
         }
-        self._rows += [(row, number, seen.get(row, [None] * 4)) for row in inputs[ROW].tolist()]
-        self._losses.append(float(loss.detach()))
-        self._routers.append(0.0 if beside.router is None else float(beside.router.detach()))
-        if trainer.accelerator.sync_gradients:
-            self._finish(inputs)
+        return drawn
 
-    def _finish(self, inputs: Mapping[str, Any]) -> None:
-        trainer = self._trainer
-        everyone = gather_object([(self._rows, self._losses, self._routers)])
-        self._rows, self._losses, self._routers = [], [], []
-        parts, ranks = len(everyone[0][1]), len(everyone)
-        rollouts = {
-            row: RolloutPass(
-                rank * parts + number,
-                *(
-                    None if v is None else v.numpy()
-                    for v in (*numbers, None if bonus is None else bonus / (parts * ranks))
-                ),
-            )
-            for rank, (rows, _, _) in enumerate(everyone)
-            for row, number, (*numbers, bonus) in rows
-        }
-        count = trainer.args.generation_batch_size
-        if len(rollouts) != count or (trainer.loss_type == "vespo" and "importance_sampling_ratio" in inputs):
+    def _draw_places(self, drawn: Drawn, places: Sequence[int], first: int, seed: int) -> None:
+        """Fill those of ``places``, of all ranks' rows, that are this rank's."""
+        local = [place - first for place in places if first <= place < first + len(drawn.inputs)]
+        if not local:
             return
-        step = trainer.state.global_step + 1
-        self._on_pass(
-            LossPass(
-                step=step,
-                generation=self._generation,
-                number=step - self._generation + 1,
-                settings=settings_of(trainer),
-                rollouts=tuple(rollouts[row] for row in range(count)),
-                tokens=float(inputs["num_items_in_batch"]),
-                loss=sum(sum(losses) for _, losses, _ in everyone) / ranks,
-                router=sum(sum(routers) for _, _, routers in everyone) / (parts * ranks),
-            )
+        began = time.perf_counter()
+        inputs = [drawn.inputs[i] for i in local]
+        prompts = [row["prompt"] for row in inputs]
+        prompt_ids, _, _ = self._tokenize_prompts(prompts)
+        before = sum(place < first for place in places)
+        rows = self.sample(prompt_ids, seed, examples=examples_of(inputs), first_row=before, total_rows=len(places))
+        drawn.seconds += time.perf_counter() - began
+        share = self.scored(inputs, prompts, [to_rollout(self._tokenizer, row) for row in rows])
+        members: list[Member] = list(drawn.share.members) or list(share.members)
+        if share.failure is None and drawn.share.failure is None:
+            for i, row, member in zip(local, rows, share.members, strict=True):
+                drawn.rows[i], members[i] = row, member
+        drawn.share = Share(
+            members,
+            drawn.share.rewards or share.rewards,
+            drawn.share.failure or share.failure,
+            reward_errors=drawn.share.reward_errors + share.reward_errors,
         )
+
+    def _other_rows(self, tried: set[str], count: int, seed: int) -> list[Mapping[str, Any]]:
+        """``count`` rows of the data with other prompts, each once, or as many as there are."""
+        dataset = self.train_dataset
+        looked_at = min(len(dataset), 4 * (len(tried) + count))
+        others: dict[str, Mapping[str, Any]] = {}
+        for index in random.Random(seed).sample(range(len(dataset)), looked_at):
+            if len(others) == count:
+                break
+            row = dataset[index]
+            key = _key(row["prompt"])
+            if key not in tried:
+                others.setdefault(key, row)
+        return list(others.values())
+
+
+def examples_of(inputs: Sequence[Mapping[str, Any]]) -> list[Example]:
+    """Return rows of the data set as what an environment begins with."""
+    return [Example(row["prompt"], {name: value for name, value in row.items() if name != "prompt"}) for row in inputs]
+
+
+def _key(prompt: Any) -> str:
+    return json.dumps(prompt, sort_keys=True, default=str)

@@ -1,25 +1,26 @@
-"""``LossOfParts``: TRL's ``GRPOTrainer`` with a forward pass and a loss of those rows alone that have a say in them.
+"""``LossOfTrainedRows``: TRL's ``GRPOTrainer`` with the loss of those rows alone that have a say in it.
 
-* ``_get_per_token_logps_and_entropies`` sends short completions through the model apart from long ones;
-* ``_compute_loss`` is TRL's, of the rows that have any advantage; KL estimators are logged beside it.
-
-Loss, gradient and metrics are those of the whole batch.
+``_compute_loss`` is TRL's, of the rows that have any advantage; KL estimators are logged beside it. Loss, gradient and
+metrics are those of the whole batch. ``Passes`` collects what every optimiser step over a generation computed its
+policy loss from, as a ``LossPass``: nothing is computed anew, and what it makes of the loss, ``credit.explain`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from math import prod
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
+from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from workbench.training.generation import ROW, BesidePolicy, Passes
+from workbench.schema import LossPass, LossSettings, OnPass, RolloutPass
 
+ROW = "generation_row"
+"""Of a batch: where in the generation, over all ranks, each of its rows lies."""
 _BY_ROWS = frozenset({"grpo", "sapo", "dr_grpo", "luspo"})
 """Losses that divide by the number of rows of a micro-batch."""
 _BY_TOKENS = frozenset({"bnpo"})
@@ -32,11 +33,6 @@ _INPUTS = frozenset(
 )
 """What has one row a completion, and the one number; with anything else, a picture's parts say, all rows stay."""
 _CLIPPED = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
-_PLAIN = frozenset({"batch_size", "compute_entropy", "compute_aux_loss"})
-"""Options of TRL's forward pass that go by no row of the batch."""
-MOST_PARTS = 4
-PASS = {"cpu": 256, "cuda": 4096}
-"""What one more forward and backward pass costs, in positions; that of CUDA is a guess, and unmeasured."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,9 @@ class TrainedRows:
     all_tokens: float
 
 
-class LossOfParts(GRPOTrainer):
+class LossOfTrainedRows(GRPOTrainer):
     """TRL's trainer; ``loss_masks`` are what its loss has left out last, by the method's name."""
 
-    in_parts = True
-    """Whether rows may go through the model in another order than the batch's."""
     loss_masks: dict[str, torch.Tensor]
     _passes: Passes | None
     _policy_logps: torch.Tensor | None = None
@@ -69,15 +63,7 @@ class LossOfParts(GRPOTrainer):
         return "train" if self.model.training else "eval"
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        forward = super()._get_per_token_logps_and_entropies
-        # In parts if no other row and no random number has a say in a row's, and no wrapper of several processes
-        # expects one forward pass to a backward one.
-        rows_alone = self.in_parts and not self.aux_loss_enabled and self.args.disable_dropout
-        is_plain = not any(value is not None for name, value in kwargs.items() if name not in _PLAIN)
-        if rows_alone and is_plain and self.accelerator.num_processes == 1:
-            result = forward_by_length(forward, *args, **kwargs)
-        else:
-            result = forward(*args, **kwargs)
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         self._policy_logps, self._entropies, self._router_loss = result[0].detach(), result[1], result[2]
         return result
 
@@ -184,51 +170,118 @@ class LossOfParts(GRPOTrainer):
             metrics["clip_ratio/low_min"][-1] = 0.0
 
 
-def parts_by_length(lengths: Sequence[int], prompt: int, extra: int) -> list[list[int]]:
-    """Return the rows of a batch in at most ``MOST_PARTS`` parts, from short to long, of (nearly) as many rows each.
+def settings_of(trainer: Any) -> LossSettings:
+    """Return the loss of a TRL ``GRPOTrainer``."""
+    args = trainer.args
+    return LossSettings(
+        trainer.loss_type,
+        epsilon=trainer.epsilon_low,
+        epsilon_high=trainer.epsilon_high,
+        delta=args.delta,
+        beta=trainer.beta,
+        kl_times_ratio=args.use_bias_correction_kl,
+        sequence_ratio=trainer.importance_sampling_level == "sequence",
+        max_completion_length=trainer.max_completion_length,
+        sapo_temperatures=(args.sapo_temperature_pos, args.sapo_temperature_neg),
+        vespo_k=(args.vespo_k_pos, args.vespo_k_neg),
+        vespo_lambda=(args.vespo_lambda_pos, args.vespo_lambda_neg),
+    )
 
-    ``lengths`` are those of the completions, in tokens, ``prompt`` is the prompts' common width, and ``extra`` is what
-    each part after the first costs, in positions. The cheapest number of parts is taken, the least of equally cheap.
+
+@dataclass(frozen=True)
+class BesidePolicy:
+    """Parts of a micro-batch's loss beside the policy's: ``coef`` times ``entropies`` (B, T), and the router's loss.
+
+    ``coef`` is None without an entropy bonus, ``router`` None without a router's loss, weighted as the loss has it.
     """
-    rows = sorted(range(len(lengths)), key=lambda row: lengths[row])
-    choices = []
-    for count in range(1, min(MOST_PARTS, len(rows)) + 1):
-        bounds = [len(rows) * part // count for part in range(count + 1)]
-        parts = [rows[start:end] for start, end in pairwise(bounds)]
-        positions = sum(len(part) * (prompt + lengths[part[-1]]) for part in parts)
-        choices.append((positions + (count - 1) * extra, parts))
-    return min(choices, key=lambda choice: choice[0])[1]
+
+    coef: float | None
+    entropies: torch.Tensor | None = None
+    router: torch.Tensor | None = None
 
 
-def forward_by_length(
-    forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None, Any]],
-    model: Any,
-    input_ids: torch.Tensor,
-    attention_mask: torch.Tensor,
-    logits_to_keep: int,
-    **options: Any,
-) -> tuple[torch.Tensor, torch.Tensor | None, Any]:
-    """``forward`` of TRL's log-probabilities and entropies, part by part: both (B, ``logits_to_keep``).
+class Passes:
+    """Collects the micro-batches of a trainer's steps; ``on_pass`` gets each step's on every rank.
 
-    ``input_ids`` and ``attention_mask`` are (B, prompt + ``logits_to_keep``). Behind a part's longest row they are 0.
-    What ``forward`` returns third, a loss over the rows of a batch, is left out.
+    Not told of are steps over a part of a generation (``steps_per_generation`` above the accumulated micro-batches),
+    and vespo's with the importance weights of vLLM, which it bounds within its own weight.
     """
-    prompt = input_ids.shape[1] - logits_to_keep
-    positions = torch.arange(1, logits_to_keep + 1, device=input_ids.device)
-    lengths: list[int] = (attention_mask[:, prompt:] * positions).amax(dim=1).clamp(min=1).tolist()
-    parts = parts_by_length(lengths, prompt, PASS.get(input_ids.device.type, PASS["cuda"]))
-    if len(parts) == 1 and max(lengths) == logits_to_keep:
-        return forward(model, input_ids, attention_mask, logits_to_keep, **options)
-    found: list[tuple[torch.Tensor, ...]] = []
-    for part in parts:
-        longest = lengths[part[-1]]
-        width = prompt + longest
-        logps, entropies, _ = forward(model, input_ids[part, :width], attention_mask[part, :width], longest, **options)
-        values = (logps,) if entropies is None else (logps, entropies)
-        found.append(tuple(pad(value, (0, logits_to_keep - longest)) for value in values))
-    places = torch.tensor([row for part in parts for row in part], device=input_ids.device).argsort()
-    logps, *rest = (torch.cat(values)[places] for values in zip(*found, strict=True))
-    return logps, rest[0] if rest else None, None
+
+    def __init__(self, trainer: Any, on_pass: OnPass) -> None:
+        self._trainer, self._on_pass = trainer, on_pass
+        self._rows: list[tuple[int, int, list[torch.Tensor | None]]] = []  # row, micro-batch of this rank, numbers
+        self._losses: list[float] = []
+        self._routers: list[float] = []
+        self._generation = 0
+
+    def begin_generation(self) -> None:
+        """The next step is the first over a new generation."""
+        self._generation = self._trainer.state.global_step + 1
+
+    def add(
+        self,
+        inputs: Mapping[str, Any],
+        trained: Mapping[str, Any],
+        logps: torch.Tensor,
+        loss: torch.Tensor,
+        beside: BesidePolicy,
+    ) -> None:
+        """A micro-batch ``inputs``, of which the rows ``trained`` went through the policy, (B, T) ``logps`` and all."""
+        number, trainer = len(self._losses), self._trainer
+        factors = list(trainer.loss_masks.values())  # what else the policy term is multiplied with
+        if "importance_sampling_ratio" in trained:
+            factors.append(trained["importance_sampling_ratio"])  # (B, T) or (B, 1)
+        mask = trained["completion_mask"]
+        weights = prod(factors, start=torch.ones_like(mask, dtype=torch.float32)) if factors else None  # (B, T)
+        bonus = None
+        if beside.coef is not None and beside.entropies is not None:  # -coef H / N, N the micro-batch's counted tokens
+            counted = mask * trained.get("tool_mask", 1) * trainer.loss_masks.get("get_high_entropy_mask", 1)
+            bonus = -beside.coef * beside.entropies.detach() * counted / counted.sum().clamp(min=1.0)
+        numbers = (logps, trained.get("old_per_token_logps"), weights, bonus)
+        stored = [None if values is None else values.detach().float().cpu() for values in numbers]
+        lengths = mask.sum(dim=1).tolist()  # 0 for a masked completion, which adds nothing
+        seen: dict[int, list[torch.Tensor | None]] = {
+            row: [None if values is None or not length else values[i, :length].clone() for values in stored]
+            for i, (row, length) in enumerate(zip(trained[ROW].tolist(), lengths, strict=True))
+        }
+        self._rows += [(row, number, seen.get(row, [None] * 4)) for row in inputs[ROW].tolist()]
+        self._losses.append(float(loss.detach()))
+        self._routers.append(0.0 if beside.router is None else float(beside.router.detach()))
+        if trainer.accelerator.sync_gradients:
+            self._finish(inputs)
+
+    def _finish(self, inputs: Mapping[str, Any]) -> None:
+        trainer = self._trainer
+        everyone = gather_object([(self._rows, self._losses, self._routers)])
+        self._rows, self._losses, self._routers = [], [], []
+        parts, ranks = len(everyone[0][1]), len(everyone)
+        rollouts = {
+            row: RolloutPass(
+                rank * parts + number,
+                *(
+                    None if v is None else v.numpy()
+                    for v in (*numbers, None if bonus is None else bonus / (parts * ranks))
+                ),
+            )
+            for rank, (rows, _, _) in enumerate(everyone)
+            for row, number, (*numbers, bonus) in rows
+        }
+        count = trainer.args.generation_batch_size
+        if len(rollouts) != count or (trainer.loss_type == "vespo" and "importance_sampling_ratio" in inputs):
+            return
+        step = trainer.state.global_step + 1
+        self._on_pass(
+            LossPass(
+                step=step,
+                generation=self._generation,
+                number=step - self._generation + 1,
+                settings=settings_of(trainer),
+                rollouts=tuple(rollouts[row] for row in range(count)),
+                tokens=float(inputs["num_items_in_batch"]),
+                loss=sum(sum(losses) for _, losses, _ in everyone) / ranks,
+                router=sum(sum(routers) for _, _, routers in everyone) / (parts * ranks),
+            )
+        )
 
 
 def kl_estimators(reference: torch.Tensor, policy: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
@@ -30,7 +30,7 @@ from workbench.config import CreditConfig
 from workbench.credit import GAEOptions, Measured, credit_by_gae
 from workbench.errors import ConfigError, RunError
 from workbench.schema import Credit, ScoredGroup
-from workbench.training.config import ProcessGRPOConfig, answers_former_names
+from workbench.training.config import ProcessGRPOConfig
 from workbench.training.generation import Share
 from workbench.training.trainer import ProcessGRPOTrainer
 
@@ -99,21 +99,10 @@ class Critic(nn.Module):
         return ValuedOutput(**output, state_values=values)
 
 
-@answers_former_names
 @dataclass
 class ProcessPPOConfig(ProcessGRPOConfig):
     """Arguments of ``ProcessPPOTrainer``; ``beta`` weighs the KL in the token rewards, and is 0 in the loss."""
 
-    former: ClassVar[Mapping[str, str]] = {
-        **ProcessGRPOConfig.former,
-        "steps": "max_steps, which counts optimiser steps",
-        "total_episodes": "max_steps, which counts optimiser steps",
-        **dict.fromkeys(("adap_kl_ctrl", "target", "horizon"), "gone: beta is fixed"),
-        "cliprange_value": "epsilon_value",
-        "vf_coef": "value_coef",
-        "early_stopping": "target_kl, which skips steps where it is set",
-    }
-    refused: ClassVar[tuple[str, ...]] = ("resample_flat", "credit")
     gamma: float = field(default=1.0, metadata={"help": "Discount of later token rewards."})
     lam: float = field(default=0.95, metadata={"help": "Discount of later temporal differences."})
     score_clip: float = field(default=5.0, metadata={"help": "Bound on the size of the outcome reward."})
@@ -140,7 +129,7 @@ class ProcessPPOConfig(ProcessGRPOConfig):
 
     def credit_by(self, scheme: str) -> CreditConfig:
         """Raise ConfigError for what compares within a group, or needs one advantage a completion."""
-        within = [name for name in self.refused if getattr(self, name)]
+        within = [name for name in ("resample_flat", "credit") if getattr(self, name)]
         within += ["multi_objective_aggregation"] * self.sums_normalised
         if refused := [*within, *self.sequence_modes]:
             raise ConfigError(
@@ -159,7 +148,6 @@ class ProcessPPOTrainer(ProcessGRPOTrainer):
 
     args: ProcessPPOConfig
     beta: float
-    in_parts = False  # the critic listens to each forward pass, row by row
     _tag_names = ["trl", "ppo", "process-supervision"]  # noqa: RUF012 (TRL's attribute)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -14,15 +14,13 @@ Saves elsewhere are refused by the configuration; this module does not check. It
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, Trainer
 from trl.trainer.utils import RepeatSampler
@@ -202,21 +200,9 @@ class MergedAtTheEnd(Resumable):
     """``Resumable`` for classifiers: an adapter is put into the weights, so that any loader reads what is saved."""
 
     model: Any  # transformers'
-    in_full: Callable[[], Any] | None = None
-    """Loads the weights that the adapter is put into, where those that it was trained on are quantised."""
 
     def save_final(self, target: Path) -> None:
         model = self.accelerator.unwrap_model(self.model)
         if hasattr(model, "merge_and_unload") and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):
-            if self.in_full is not None and self.args.should_save:
-                model = on_full_weights(model, self.in_full())
             self.model = model.merge_and_unload()
         super().save_final(target)
-
-
-def on_full_weights(trained: Any, full: Any) -> Any:
-    """Return the adapter of ``trained``, and what it has of whole modules, on ``full``."""
-    with TemporaryDirectory() as aside:
-        trained.save_pretrained(aside)
-        full.config.pad_token_id = trained.config.pad_token_id  # which TRL sets, and a classifier reads by
-        return PeftModel.from_pretrained(full, aside)

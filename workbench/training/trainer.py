@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -50,23 +49,22 @@ from workbench.rewards.environments import Environment
 from workbench.schema import Credit, OnCredit, OnPass, Rollout, ScoredGroup
 from workbench.training.config import ProcessGRPOConfig
 from workbench.training.generation import (
-    ROW,
-    Passes,
+    Drawn,
+    DynamicSampling,
     PolicySampler,
     Share,
     distinct_names,
+    examples_of,
     score_share,
     scored_groups,
 )
-from workbench.training.resampling import Drawn, DynamicSampling, examples_of
+from workbench.training.loss import ROW, LossOfTrainedRows, Passes
 from workbench.training.saving import Resumable
-
-_log = logging.getLogger(__name__)
 
 _NO_COLUMNS = ("prompt", "completion", "completion_ids")  # which TRL hands over under names of its own
 
 
-class ProcessGRPOTrainer(Resumable, DynamicSampling):
+class ProcessGRPOTrainer(Resumable, DynamicSampling, LossOfTrainedRows):
     """GRPO in which every step of a completion is scored and every token has its own advantage.
 
     Args:
@@ -124,7 +122,6 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling):
         self._reward_errors = 0  # of all ranks
         self.reward_seconds: dict[str, float] = {}  # of the last generation, on this rank
         self._sampling_seconds = self._importance_seconds = 0.0
-        self._named_slow: set[str] = set()
         self.sampled: list[Sampled] | None = None
         self._masks: Sequence[Sequence[int]] | None = None  # 0 where a tool or an environment wrote
         self._inputs: Sequence[Mapping[str, Any]] = ()
@@ -428,10 +425,7 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling):
         return call
 
     def _tell_logs(self, share: Share) -> None:
-        """Log what functions logged of a rank's completions, and warn of one that none scored, as TRL would."""
-        if unscored := next((member for member in share.members if not member.scores.is_scored), None):
-            message = "no reward scored this completion, which has no advantage: %r of %s, columns %s"
-            _log.warning(message, unscored.rollout.text, unscored.prompt, unscored.columns)
+        """Log what functions logged of a rank's completions."""
         logged = [member.scores.logged for member in share.members]
         columns = dict.fromkeys((column, name) for of in logged for name, extra in of.items() for column in extra)
         taken = Counter(column for column, _ in columns)
@@ -511,11 +505,6 @@ class ProcessGRPOTrainer(Resumable, DynamicSampling):
         if any(row.outcome is None and any(s is not None for s in row.outcome_scores.values()) for row in scored):
             sums = torch.tensor([torch.nan if row.outcome is None else row.outcome for row in scored])
             logged["reward"][-1], logged["reward_std"][-1] = sums.nanmean().item(), nanstd(sums).item()
-        slow = {name for name, seconds in self.reward_seconds.items() if seconds > self._sampling_seconds}
-        for name in slow - self._named_slow:
-            self._named_slow.add(name)
-            message = "reward %r took %.2g s and sampling %.2g s: it sets the pace of this run"
-            _log.warning(message, name, self.reward_seconds[name], self._sampling_seconds)
         # TRL has just filled this column with its own (B,) advantages; put each row's mean of ours in their place.
         means = [float(credit.of(i).mean()) for credit in credits for i in range(len(credit.scored.group))]
         column = self._logs["advantages"]

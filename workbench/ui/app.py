@@ -31,7 +31,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from workbench.errors import WorkbenchError
 from workbench.runs import default_workspace
-from workbench.runs.spawn import prepare
+from workbench.runs.processes import prepare
 from workbench.ui.api import Api
 from workbench.ui.blocks import FewLists, Page, Sessions, keep_signatures
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, workspace_token

@@ -29,8 +29,8 @@ from workbench.errors import PatternError, WorkbenchError
 from workbench.rewards import split_group
 from workbench.runs import default_workspace
 from workbench.runs.compare import ComparedMethod, ComparedRun, MethodStages, summarise
+from workbench.runs.processes import TRAINING
 from workbench.runs.run import MetricsReader
-from workbench.runs.spawn import TRAINING
 from workbench.schema import Credit, Group, ScoredGroup
 from workbench.steps import PRESETS, StepPattern
 from workbench.training.methods import RunConfig

@@ -14,6 +14,8 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
+from workbench.steps.tokens import token_texts
+
 
 class StepCreditOutput(AgentLoopOutput):
     """An answer whose ``rm_scores`` are a number for each token."""
@@ -49,7 +51,7 @@ def answer(tokenizer, prompt, prompt_ids, ids, logprobs, columns, metrics):
     """Score a sampled answer and return it with a number for each token."""
     finished = bool(ids) and ids[-1] in core.SETTINGS["eos_token_ids"]
     opened = tokenizer.decode(prompt_ids[-16:]).rstrip().endswith("<think>")
-    scored = core.score(ids, core.steps.token_texts(tokenizer, ids), finished, prompt, columns, opened)
+    scored = core.score(ids, token_texts(tokenizer, ids), finished, prompt, columns, opened)
     is_counted = finished or not core.SETTINGS["mask_truncated_completions"]
     row = core.encode(len(ids), scored)
     return StepCreditOutput(

@@ -1,7 +1,7 @@
 """Compute the stored groups of parity.json anew, as the engine will: ``python check.py``; 1 where anything differs.
 
-What the engine itself has a part in goes through its own types and functions where it is installed, else through numpy:
-the run's pattern, rewards, scheme and options; the divisor; and for verl the gradient of its loss, which is -A · c.
+What verl itself has a part in goes through its own types and functions where it is installed, else through numpy: the
+run's pattern, rewards, scheme and options; the divisor; and the gradient of its loss, which is -A · c.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import core
 import numpy as np
 
 EXACT, THROUGH_A_RATIO = 1e-6, 1e-5
-TARGET = core.SETTINGS["target"]
 PARITY = json.loads((core.HERE / "parity.json").read_text(encoding="utf-8"))
 ROWS = PARITY["rows"]
 LENGTHS = [len(row["ids"]) for row in ROWS]
@@ -27,7 +26,7 @@ COUNTED = [row["divisor"] > 0 for row in ROWS]
 
 def main():
     """Print each comparison's largest difference and its limit."""
-    differences = [*steps_and_rewards(), *(by_verl() if TARGET == "verl" else by_tinker())]
+    differences = [*steps_and_rewards(), *by_verl()]
     for what, difference, limit in differences:
         print(f"{'equal' if difference <= limit else 'DIFFERENT':9} {difference:8.2g} (at most {limit:g})  {what}")
     wrong = sum(not difference <= limit for _, difference, limit in differences)
@@ -62,7 +61,7 @@ def encoded():
     for row in ROWS:
         spans = [(step["start"], step["end"]) for step in row["steps"]]
         rewards = [step["reward"] for step in row["steps"]]
-        rows.append(core.encode(len(row["ids"]), core.Scored(spans, rewards, row["outcome"], row["judged"], {})))
+        rows.append(core.encode(len(row["ids"]), core.Scored(spans, rewards, row["outcome"], row["judged"])))
     table, mask = (np.zeros((len(rows), max(map(len, rows))), dtype=np.float32) for _ in range(2))
     for i, row in enumerate(rows):
         table[i, : len(row)] = row
@@ -210,39 +209,6 @@ def through_verl(settings, table, mask, uids):
         row.grad[answer] = 0
         outside = max(outside, float(row.grad.abs().max()))
     return done.batch["advantages"].numpy(), gradients, outside
-
-
-# --- the Tinker protocol ----------------------------------------------------------------------------------------------
-
-
-def by_tinker():
-    """Compare what ``train.py`` sends with A · c, in the protocol's own types where they are installed."""
-    import train
-
-    table, mask = encoded()
-    values = core.advantages(table, [row["group"] for row in ROWS])
-    yield "advantages, by numpy", credit_apart(values * mask), EXACT
-    scales = train.divisors([sum(row) for row in MASKS], COUNTED)
-    yield "divisors, relative", divisor_apart(scales), EXACT
-    has_types, sent, outside = find_spec("tinker") is not None, np.zeros_like(table), 0.0
-    for i, row in enumerate(ROWS):
-        prompt, ids = [1, 2, 3], row["ids"]
-        weights = (values * mask)[i, : len(ids)] * scales[i]
-        made = train.arrays(prompt, ids, np.zeros(len(ids)), weights)
-        if has_types:
-            import tinker
-
-            tensors = train.as_tensors(tinker.types, made)
-            made = {name: np.asarray(tensor.data, dtype=made[name].dtype) for name, tensor in tensors.items()}
-        first = len(prompt) - 1
-        outside = max(outside, float(np.abs(made["advantages"][:first]).max()))
-        if made["target_tokens"][first:].tolist() != ids or len(made["advantages"]) != first + len(ids):
-            outside = np.inf
-            continue
-        sent[i, : len(ids)] = made["advantages"][first:] / (row["divisor"] or 1)
-    how = f"types of tinker {version('tinker')}" if has_types else "numpy"
-    yield f"advantages times divisor as they are sent, by {how}", credit_apart(sent), THROUGH_A_RATIO
-    yield "what is sent outside the answers", outside, 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Steps, rewards and credit of a run, with numpy alone.
 
-``settings.json`` and ``pattern.txt`` say what the run was; ``credit.py``, ``steps.py`` and ``protocol.py`` are the code
-that it ran. An engine gives an estimator one number a token, so steps travel as such rows (``encode``): the reward of a
-step at its last token, where 0 and unscored have numbers of their own, and behind the tokens the outcome. A zero
-is then a token where no step ends.
+``settings.json`` says what the run was; ``workbench/`` are the modules of the workbench that it ran. An engine gives an
+estimator one number a token, so steps travel as such rows (``encode``): the reward of a step at its last token, where 0
+and unscored have numbers of their own, and behind the tokens the outcome. A zero is then a token where no step ends.
 """
 
 from __future__ import annotations
@@ -11,20 +10,21 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
-import credit
 import numpy as np
-import protocol
-import regex
-import steps
 from rewards import REWARDS
+
+from workbench.credit.assign import compute_batch
+from workbench.credit.batch import Batch, GroupRewards
+from workbench.credit.schemes import find_scheme
+from workbench.rewards import protocol
+from workbench.schema import Rollout
+from workbench.steps import split as steps
+from workbench.steps.pattern import StepPattern
 
 HERE = Path(__file__).resolve().parent
 SETTINGS = json.loads((HERE / "settings.json").read_text(encoding="utf-8"))
-PATTERN = SimpleNamespace(
-    **SETTINGS["pattern"], by_tokens=False, compiled=regex.compile((HERE / "pattern.txt").read_text(encoding="utf-8"))
-)
+PATTERN = StepPattern(**SETTINGS["pattern"])
 FUNCTIONS = [
     (about["name"], about["kind"], protocol.as_reward(function, about["kind"]))
     for about, function in zip(SETTINGS["rewards"], REWARDS, strict=True)
@@ -44,12 +44,11 @@ class Scored:
     rewards: list
     outcome: float | None
     judged: float | None
-    scores: dict
 
 
 def score(ids, texts, finished, prompt, columns, opened=False):
     """Split and score a completion: ``texts`` has one string a token, ``opened``: the prompt ends in ``<think>``."""
-    rollout = steps.Rollout(tuple(ids), tuple(texts), finished)
+    rollout = Rollout(tuple(ids), tuple(texts), finished)
     [split] = steps.split_rollouts([rollout], PATTERN, steps.split_leniently, opened=[opened])
     found = split.steps if len(ids) else []
     spans = steps.align_rollout(rollout, found)
@@ -74,7 +73,7 @@ def score(ids, texts, finished, prompt, columns, opened=False):
         protocol.weighted_sum({name: row[k] for name, row in of_steps.items()}, WEIGHTS) for k in range(len(found))
     ]
     judged = outcomes.get(SETTINGS["judge"])
-    return Scored(spans, rewards, protocol.weighted_sum(outcomes, WEIGHTS), judged, of_steps | outcomes)
+    return Scored(spans, rewards, protocol.weighted_sum(outcomes, WEIGHTS), judged)
 
 
 def encode(length, scored):
@@ -104,7 +103,7 @@ def decode(row):
             rewards.append(_got(row[token]))
         free = token + 1
     outcome, judged = [*map(_got, row[length : length + SLOTS]), None][:2]
-    return length, Scored(spans, rewards, outcome, judged, {})
+    return length, Scored(spans, rewards, outcome, judged)
 
 
 def _got(number):
@@ -123,22 +122,16 @@ def advantages(rows, index):
     groups = [_group([decode(rows[i]) for i in group]) for group in members.values()]
     result = np.zeros(rows.shape, dtype=np.float32)
     if groups:
-        compute, options = getattr(credit, SETTINGS["compute"]), SETTINGS["options"]
-        laid_out = credit.compute_batch(
-            credit.Batch.of(groups),
-            compute,
-            options,
-            SETTINGS["outcome_weight"],
-            SETTINGS["clip"],
-            is_gated=SETTINGS["gate"],
-        )
+        compute, names = find_scheme(SETTINGS["scheme"]).compute, ("options", "outcome_weight", "clip")
+        how = [SETTINGS[name] for name in names]
+        laid_out = compute_batch(Batch.of(groups), compute, *how, is_gated=SETTINGS["gate"])
         for group, (values, _, _) in zip(members.values(), laid_out, strict=True):
             result[group, : values.shape[1]] = values
     return result
 
 
 def _group(completions):
-    return credit.GroupRewards(
+    return GroupRewards(
         steps=[scored.rewards for _, scored in completions],
         starts=[[first for first, _ in scored.spans] for _, scored in completions],
         ends=[[last for _, last in scored.spans] for _, scored in completions],

@@ -268,6 +268,11 @@ class StoredSection(MethodSection):
 
     def check(self, config: SharedConfig) -> None:
         _check_batch(config, self.batch_size, self.unit, "method.batch_size")
+        if self.reward_format is not None and config.policy.quantisation != "none":
+            raise ValueError(
+                f"policy.quantisation: {self.name} trains a reward model, whose weights are saved in full; set it to "
+                "none (policy.dtype bfloat16 halves them)"
+            )
 
     def check_rows(self, config: SharedConfig) -> None:
         self.training_rows(config)

@@ -47,8 +47,6 @@ class PRMSection(StoredSection):
         super().check(config)
         if self.separator is not None and self.format == "turns":
             raise ValueError("method.separator: format 'turns' has turns in place of a separator; leave it out")
-        if self.format == "implicit" and config.policy.quantisation != "none":
-            raise ValueError("method.format: 'implicit' compares two models in full; set policy.quantisation to none")
         if self.separator is not None and not self.separator.strip() and self.format not in ("stepwise", "implicit"):
             raise ValueError(
                 f"method.separator: format {self.format!r} needs one with a visible mark, {self.separator!r} has none"
@@ -77,7 +75,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     from workbench.policies.load import prepared
     from workbench.rewards.models.model import StepHead, load_trained, reference_of
     from workbench.training import labelled
-    from workbench.training.building import held_weights, in_full, stored_trainer, with_lora
+    from workbench.training.building import stored_trainer, trained_weights, with_lora
 
     method = config.method
     assert isinstance(method, PRMSection)
@@ -85,15 +83,15 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         check_language_model(config.policy.path, may_judge=True)
     set_seed(config.seed)  # the weights of a new head
     where, adapters = base_and_adapters(config.policy)
-    load = partial(load_trained, config.policy.path, where, adapters, method.format, separator=method.separator)
-    model, tokenizer = load(**held_weights(config))
+    how = {"separator": method.separator, **trained_weights(config.policy)}
+    model, tokenizer = load_trained(config.policy.path, where, adapters, method.format, **how)
     disable_dropout_in_model(model)
     form, longest = FORMATS[method.format], min(method.max_length, context_length(model) or 2**31)
     reference = None
     if form.answer == "likelihood":
         setattr(model.config, STEP_BETA, method.beta)
         reference = reference_of(where, model)
-    trainer: Any = stored_trainer(
+    return stored_trainer(
         labelled.ProcessTrainer,
         TrainingArguments,
         config,
@@ -110,8 +108,6 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         numbers=lambda trainer, batch: trainer.scores(batch),
         metrics=labelled.step_metrics,
     )
-    trainer.in_full = in_full(config, load)
-    return trainer
 
 
 METHOD = Method(

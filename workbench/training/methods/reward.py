@@ -61,14 +61,7 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
 
     from workbench.policies.load import prepared
     from workbench.rewards.models.model import load_trained
-    from workbench.training.building import (
-        held_weights,
-        in_full,
-        lora_config,
-        rename_metrics,
-        stored_trainer,
-        whole_modules_as_loaded,
-    )
+    from workbench.training.building import lora_config, rename_metrics, stored_trainer, trained_weights
     from workbench.training.saving import MergedAtTheEnd
     from workbench.training.watching import pair_metrics
 
@@ -82,9 +75,9 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
     assert isinstance(method, RewardSection)
     set_seed(config.seed)  # the new head's weights
     where, adapters = base_and_adapters(config.policy)
-    load = partial(load_trained, config.policy.path, where, adapters, end_token=method.end_token)
-    model, tokenizer = load(**held_weights(config))
-    trainer: Any = stored_trainer(
+    weights = trained_weights(config.policy)
+    model, tokenizer = load_trained(config.policy.path, where, adapters, end_token=method.end_token, **weights)
+    return stored_trainer(
         ResumableRewardTrainer,
         RewardConfig,
         config,
@@ -99,10 +92,6 @@ def build(config: SharedConfig, output_dir: Path, listeners: Listeners = NOBODY)
         metrics=pair_metrics,
         peft_config=lora_config(config.policy, "SEQ_CLS"),
     )
-    trainer.in_full = in_full(config, load)
-    if trainer.in_full is not None:
-        whole_modules_as_loaded(trainer.model)
-    return trainer
 
 
 def token_rows(

@@ -25,7 +25,7 @@ from workbench.rewards import BUILTINS, RewardConfig, split_group
 from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.source import reward_in_file, saved_rewards
-from workbench.rundir.finding import checkpoint_or
+from workbench.rundir import checkpoint_or
 from workbench.runs import find_checkpoint, list_runs, open_run
 from workbench.schema import Group, counted
 from workbench.steps import step_texts

@@ -15,7 +15,7 @@ from workbench.models.find import policy_path
 from workbench.policies.served import check_connection
 from workbench.runs import default_workspace, open_run
 from workbench.runs.check import with_absolute_paths
-from workbench.runs.differences import differences
+from workbench.runs.compare import differences
 from workbench.schema import counted
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.handlers.example import find_task

@@ -21,12 +21,11 @@ from pydantic import validate_call
 from workbench.errors import ConfigError, RunError, WorkbenchError, cut, redact
 from workbench.files import encode
 from workbench.places import RUN
-from workbench.rundir.finding import find_checkpoint
+from workbench.rundir import find_checkpoint
 from workbench.rundir.metrics import restored
 from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
-from workbench.runs.differences import Difference, configuration_key, configuration_labels, differences
-from workbench.runs.run import RunSummary
-from workbench.runs.upkeep import About, Trashed, about, describe, rename
+from workbench.runs.compare import Difference, configuration_key, configuration_labels, differences
+from workbench.runs.run import About, RunSummary, Trashed, about, describe, rename
 from workbench.sandbox.child import child_environment
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.page_state import PageState
