@@ -10,16 +10,16 @@ from pathlib import Path
 from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from workbench.runs import Run, differences, index
+from workbench.runs import Run, compare, index
 from workbench.ui import payloads as page
-from workbench.ui.handlers import run_follow, run_rollouts, runs
-from workbench.ui.handlers.labels import LABELLING
+from workbench.ui.handlers import run_follow, runs
 from workbench.ui.handlers.rewards import LIST_ASKED
+from workbench.ui.handlers.scoring import LABELLING
 from workbench.ui.handlers.session import Services
 from workbench.ui.tabs.runs import RUNS_ASKED, TRAIN_ASKED
 from workbench.views import curves, payloads
 
-MODULES = (payloads, curves, page, run_follow, run_rollouts, index, differences, runs)
+MODULES = (payloads, curves, page, run_follow, index, compare, runs)
 FILE = Path(__file__).resolve().parents[1] / "workbench" / "views" / "payloads.d.ts"
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "any"}
 
@@ -97,8 +97,8 @@ def server(name: str, *functions: Any) -> str:
 
 
 SERVERS = {
-    "TrainServer": (*TRAIN_ASKED, run_rollouts.rollouts),
-    "RunsServer": (*RUNS_ASKED, run_rollouts.side_by_side),
+    "TrainServer": (*TRAIN_ASKED, run_follow.rollouts),
+    "RunsServer": (*RUNS_ASKED, run_follow.side_by_side),
     "LabelServer": LABELLING,
     "RewardsServer": LIST_ASKED,
 }

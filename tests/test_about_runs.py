@@ -9,7 +9,7 @@ from tests.stored_runs import store
 from workbench.runs import list_runs, open_run
 from workbench.runs.run import About, about, describe, rename
 from workbench.ui.handlers import runs
-from workbench.ui.handlers.run_rollouts import side_by_side
+from workbench.ui.handlers.run_follow import side_by_side
 from workbench.ui.handlers.session import Services
 from workbench.views.curves import over
 

@@ -4,17 +4,13 @@ import ast
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from fastapi import HTTPException
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from tests.browsing import App
@@ -209,77 +205,6 @@ def test_a_call_whose_stream_is_never_opened_is_given_up_and_the_queue_has_an_en
             assert sampling.acquire(timeout=60)
         assert [post() for _ in range(4)] == [200, 200, 200, 503]
         assert all(given_up.acquire(timeout=60) for _ in range(4))
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_call_with_too_few_arguments_is_answered_and_leaves_no_traceback(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    async def make() -> Any:
-        return page.create_app(tmp_path, token="")
-
-    with TestClient(asyncio.run(make()), base_url="http://127.0.0.1:7860") as client:
-        event = client.post("/gradio_api/call/read_metrics", json={"data": []}).json()["event_id"]
-        stream = client.get(f"/gradio_api/call/read_metrics/{event}").text
-    assert "event: error" in stream
-    assert "needed: 2, got: 0" in stream
-    assert "Traceback" not in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("entries", "named"),
-    [
-        ({"step_rewards": [[]] * 5000}, "step_rewards has 5,000"),
-        ({"step_ends": [[]] * 5000}, "step_ends has 5,000"),
-        ({"lengths": [0] * 5000}, "lengths has 5,000"),
-        ({"step_rewards": [[1.0] * 70_000], "step_ends": [[0] * 70_000], "lengths": [1]}, "70,000 steps"),
-        ({"step_rewards": "x"}, "step_rewards"),
-    ],
-)
-def test_completions_and_steps_are_counted_before_they_are_credited(
-    entries: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.credit.assign_credit", lambda *args, **options: pytest.fail("made one"))
-    with pytest.raises(ConfigError, match=named):
-        api.Api.assign_credit(**{"step_rewards": [], "step_ends": [], "lengths": [], **entries})
-
-
-def test_a_group_of_too_many_rollouts_or_rewards_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    scores = api.Api(Services(tmp_path)).score
-    rollouts = [{"token_ids": [], "texts": [], "finished": False}] * 5000
-    with pytest.raises(ConfigError, match="rollouts has 5,000"):
-        scores({"prompt": "p", "rollouts": rollouts}, ["answer_correctness"])
-    with pytest.raises(ConfigError, match="rewards has 5,000"):
-        scores({"prompt": "p", "rollouts": []}, ["answer_correctness"] * 5000)
-    with pytest.raises(ConfigError, match="step_rewards"):
-        api.Api.assign_credit(None, [], [])  # type: ignore[arg-type]
-
-
-def test_a_request_of_many_empty_lists_is_refused_and_one_of_long_texts_is_not() -> None:
-    read: list[int] = []
-
-    async def reads(scope: Any, receive: Any, send: Any) -> None:
-        read.append(len(await Request(scope, receive).body()))
-        await PlainTextResponse("read")(scope, receive, send)
-
-    async def body(part: bytes) -> AsyncIterator[bytes]:
-        for _ in range(30):
-            yield part
-
-    async def ask(part: bytes, content_type: str = "application/json") -> None:
-        headers = {"content-type": content_type}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(blocks.FewLists(reads)), base_url="http://h") as few:
-            await few.post("/", content=body(part), headers=headers)
-
-    for part in (b"[]," * 10_000, b'{"a":[]},' * 10_000):
-        with pytest.raises(HTTPException) as refused:
-            asyncio.run(ask(part))
-        assert refused.value.status_code == 413
-    assert read == []
-    for part in (b"[]," * 3_000, (b"[" + b"x" * 70) * 10_000):
-        asyncio.run(ask(part))
-    asyncio.run(ask(b"[]," * 10_000, "multipart/form-data"))
-    assert read == [30 * 9_000, 30 * 710_000, 30 * 30_000]
 
 
 @pytest.mark.parametrize("lengths", [[10**9], [1] * 9 + [10**6], [2**31, 5], [0, 10**12]])

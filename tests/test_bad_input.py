@@ -31,8 +31,8 @@ from workbench.runs.run import About, about
 from workbench.schema import Group
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui import api
+from workbench.ui.downloads import write_zip
 from workbench.ui.handlers.example import first_group
-from workbench.ui.handlers.runs import write_zip
 from workbench.views import page_link
 
 LONGEST = 3_000  # characters of a message

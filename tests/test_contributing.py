@@ -80,11 +80,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def in_tree(tree: Path, *command: str) -> str:
+def in_tree(tree: Path, *command: str, program: str = sys.executable) -> str:
     environment = os.environ | {"PYTHONPATH": str(tree), "WORKBENCH_WORKSPACE": str(tree / "workspace")}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([program, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout
 
@@ -95,6 +93,9 @@ def test_the_linters_pass_what_the_walks_write(tree: Path) -> None:
     in_tree(tree, "-m", "ruff", "format", "--check", ".")
     in_tree(tree, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
     in_tree(tree, "-m", "mypy")
+    deno = str(Path(sys.executable).with_name("deno"))
+    in_tree(tree, "fmt", "--check", program=deno)
+    in_tree(tree, "lint", program=deno)
 
 
 def test_what_sees_every_scheme_method_format_curve_and_field_passes(tree: Path) -> None:

@@ -20,7 +20,7 @@ from workbench.policies.sampler import sample_groups
 from workbench.rewards import score_group
 from workbench.schema import Example, Group, Rollout, ScoredGroup, StepScores
 from workbench.steps import StepPattern
-from workbench.ui.handlers import labels as handlers
+from workbench.ui.handlers import scoring as handlers
 
 PROMPT = "Start with 3. Add 4. Double it."
 TEXT = "Step 1: 3 + 4 = 7\nStep 2: 7 * 2 = 15\nAnswer: 15 \U0001f642"

@@ -24,7 +24,7 @@ from workbench.ui import app as page
 from workbench.ui.handlers.example import find_task, first_draft, first_group, sample
 from workbench.ui.handlers.fields import tree_leaves, with_path
 from workbench.ui.handlers.opening import Ask, open_file
-from workbench.ui.handlers.run_setup import start_run
+from workbench.ui.handlers.runs import start_run
 from workbench.ui.public import (
     ABOUT,
     FREE,

@@ -22,7 +22,7 @@ from workbench.runs import Run, resolved, start
 from workbench.schema import HeldOutAnswer
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.reward_forms import run_as_reward
-from workbench.ui.handlers.run_rollouts import problems
+from workbench.ui.handlers.run_follow import problems
 
 FAKE = "tests.fake_run"
 

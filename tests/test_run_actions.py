@@ -12,8 +12,9 @@ from workbench.data import load_task
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs import Run
 from workbench.steps import StepPattern
+from workbench.ui.downloads import export_run, write_folder
 from workbench.ui.handlers.fields import with_path
-from workbench.ui.handlers.runs import export_run, inspect_policy, train_on, use_settings, write_folder
+from workbench.ui.handlers.runs import inspect_policy, train_on, use_settings
 
 ROOT = Path(__file__).parents[1]
 

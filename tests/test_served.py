@@ -27,7 +27,7 @@ from workbench.policies.served import check_connection
 from workbench.rewards import RewardConfig
 from workbench.schema import Example
 from workbench.ui.handlers.example import first_draft, sample
-from workbench.ui.handlers.run_setup import asked_engine
+from workbench.ui.handlers.runs import asked_engine
 from workbench.ui.handlers.session import Services
 
 PROTOCOL = Path(__file__).parent / "protocol"
@@ -188,7 +188,7 @@ def test_the_page_samples_from_a_server_and_says_what_was_not_told(tiny, tmp_pat
         finally:
             services.close()
     texts = {tiny.tokenizer.decode(ids, skip_special_tokens=True) for ids, _ in server.sampled.values()}
-    group = view.made.group
+    group = view.made["group"]
     assert {"".join(r.texts[: len(r) - r.finished]) for r in group.rollouts} == texts
     assert "no ids" in view.note.text
 

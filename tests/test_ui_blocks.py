@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from gradio.state_holder import SessionState
 from starlette.testclient import TestClient
 
 from workbench.errors import ConfigError
-from workbench.ui.blocks import KEPT_CLOSED, MOST_SESSIONS, Page, Sessions, keep_signatures
+from workbench.ui.blocks import KEPT_CLOSED, MOST_SESSIONS, Page, Sessions
 
 
 def answered(kind: type[gr.Blocks], returned: Any, event: int = 0) -> tuple[Any, SessionState, list[Any]]:
@@ -67,16 +66,6 @@ def test_the_answer_is_gradio_s(name: str) -> None:
 def test_what_an_event_leaves_is_not_built_anew() -> None:
     _, state, outputs = answered(Page, {1: gr.update(label="Number")})
     assert [state[output._id] is output for output in outputs if not output.stateful] == [True, False, True, True]
-
-
-def test_a_signature_is_read_once_and_is_what_it_was() -> None:
-    before = inspect.signature(gr.Textbox.__init__)
-    keep_signatures()
-    kept = inspect.signature(gr.Textbox.__init__)
-    assert str(kept) == str(before)
-    assert "max_lines" in kept.parameters
-    assert inspect.signature(gr.Textbox.__init__) is kept
-    assert str(inspect.signature(gr.Number.__init__)) != str(kept)
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,9 +16,9 @@ def test_the_first_token_is_explained_where_none_is_pinned() -> None:
     shown = live_numbers(worked_credit())
     assert shown is not None
     assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (False, 1, 0, 1)
-    assert [term["reward"] for term in shown["terms"]] == [1.0, 1.0, 0.0]
+    assert [term["reward"] for term in shown["why"]["list"]] == [1.0, 1.0, 0.0]
     expected = (1 + 1 + 0 - 3 * 4 / 9) / ((5 / 18) ** 0.5 + 1e-4)
-    assert shown["total"] == pytest.approx(expected, abs=1e-12)
+    assert shown["why"]["total"] == pytest.approx(expected, abs=1e-12)
     assert shown["advantage"] == pytest.approx(expected, abs=1e-6)
 
 
@@ -27,8 +27,8 @@ def test_a_pinned_tokens_terms_add_up_under_every_scheme(scheme: str) -> None:
     shown = live_numbers(worked_credit(scheme, [1.0, 0.0, 1.0]), 1, 5)
     assert shown is not None
     assert (shown["pinned"], shown["rollout"], shown["token"], shown["step"]) == (True, 2, 5, 2)
-    assert sum(term["value"] for term in shown["terms"]) == pytest.approx(shown["total"], abs=1e-12)
-    assert shown["advantage"] == pytest.approx(shown["total"], abs=1e-6)
+    assert sum(term["value"] for term in shown["why"]["list"]) == pytest.approx(shown["why"]["total"], abs=1e-12)
+    assert shown["advantage"] == pytest.approx(shown["why"]["total"], abs=1e-6)
 
 
 def test_the_guide_has_every_scheme_and_metric_as_plain_values() -> None:

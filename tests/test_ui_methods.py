@@ -7,13 +7,15 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from pydantic import Field
 
 from tests.drafts import draft_of, with_values
 from workbench.config import leaves
+from workbench.config.shared import RunSection
 from workbench.errors import ConfigError, RewardError
 from workbench.rundir import RunDir
 from workbench.training.methods import METHODS, RunConfig
-from workbench.ui.handlers import run_setup
+from workbench.ui.handlers import fields, page_state, runs
 from workbench.ui.handlers.fields import (
     INSPECTED,
     Part,
@@ -28,13 +30,13 @@ from workbench.ui.handlers.fields import (
     method_form,
     paths_of,
     run_form,
-    shown,
+    show_value,
 )
 from workbench.ui.handlers.page_state import PageState, Tab, builtin_row
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import GroupStore, Services
 from workbench.ui.handlers.sharing import dump, link_of, restore, take_over, train_code
-from workbench.ui.tabs.form import widget
+from workbench.ui.tabs.form import form_note_value, widget
 
 CHANGED: dict[str, dict[str, Any]] = {
     "grpo": {"beta": 0.02, "loss_type": "cispo", "epsilon_high": 5.0, "on_reward_error": "unscored"},
@@ -77,6 +79,33 @@ def test_a_form_has_every_setting_that_one_value_sets(method: str) -> None:
     assert len({elem_id(path) for path in drawn}) == len(paths_of(form))
 
 
+class LongerRun(RunSection):
+    patience: int = Field(default=3, ge=1)
+    """Measures without a gain after which a run ends."""
+
+
+class LongerConfig(RunConfig):
+    run: LongerRun = Field(default_factory=LongerRun)
+
+
+def test_a_field_that_a_section_gets_is_on_the_page_and_in_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SharedConfig", "RunConfig"):
+        monkeypatch.setattr(fields, name, LongerConfig)
+    monkeypatch.setattr(page_state, "RunConfig", LongerConfig)
+    cached = (fields._shared, fields.every_leaf, fields.default_tree)
+    for known in cached:
+        known.cache_clear()
+    draft = PageState.of(LongerConfig())
+    leaf = next(leaf for _, part in run_form()[1] for leaf in part if leaf.name == "run.patience")
+    field = widget(leaf, draft.value(leaf.name))
+    assert (type(field), field.value, field.label) == (gr.Number, 3, "Patience")
+    assert "without a gain" in field.info
+    assert draft.with_value(leaf.name, 7).config().run.model_dump()["patience"] == 7
+    monkeypatch.undo()
+    for known in cached:
+        known.cache_clear()
+
+
 def test_a_number_that_may_be_empty_is_a_text() -> None:
     """Gradio's own field of a number shows and sends 0 once it is drawn without a value."""
     empty = [leaf for leaf in every_leaf().values() if may_be_empty(leaf)]
@@ -87,7 +116,7 @@ def test_a_number_that_may_be_empty_is_a_text() -> None:
         assert (type(field), field.value) == (gr.Textbox, "")
     for path, value in (("run.micro_batch_size", 4), ("run.epochs", 0.5)):
         typed = draft_of().with_value(path, str(value))
-        assert (typed.value(path), shown(every_leaf()[path], value)) == (value, str(value))
+        assert (typed.value(path), show_value(every_leaf()[path], value)) == (value, str(value))
         assert typed.with_value(path, "").value(path) is None
     assert draft_of().with_value("run.epochs", "half").value("run.epochs") == "half"
 
@@ -96,9 +125,8 @@ def test_the_next_run_says_how_it_differs_from_the_one_shown(tmp_path: Path) -> 
     before = RunDir.create(tmp_path, draft_of().config())
     services = Services(tmp_path)
     differ = {"run.steps": 7, "optimiser.learning_rate": 0.5}
-    said = dict(run_setup.estimated(with_values(draft_of(), differ), services, before.path.name))["differs"]
+    said = dict(runs.estimated(with_values(draft_of(), differ), services, before.path.name))["differs"]
     assert re.findall(r"(\w+) ([\d.]+), not", said) == [("rate", "0.5"), ("steps", "7")]
-    assert "differs" not in dict(run_setup.estimated(draft_of(), services, "gone"))
     services.close()
 
 
@@ -125,7 +153,7 @@ def test_the_form_of_every_method_is_the_configuration(method: str, store: Group
     assert opened.config() == config
     tab = Tab(draft_of())
     tab.choose("method.name", method)
-    values = {leaf.name: shown(leaf, draft.value(leaf.name)) for _, part in form_of(method) for leaf in part}
+    values = {leaf.name: show_value(leaf, draft.value(leaf.name)) for _, part in form_of(method) for leaf in part}
     tab.set_all(1, values)
     assert tab.draft.config() == config
     sent = tab.draft
@@ -163,15 +191,6 @@ def test_each_method_keeps_its_settings_while_another_is_chosen(store: GroupStor
     assert (linked["method.beta"], linked["grpo.beta"]) == (0.3, 0.5)
 
 
-def test_the_charts_that_a_run_will_have_are_named_before_there_is_one() -> None:
-    pairs = with_values(draft_of(), {"method.name": "dpo"})
-    titles = [title for title, _ in run_setup.planned_charts(pairs)]
-    assert titles == ["Pair accuracy", "Margin", "Loss"]
-    assert (
-        dict(run_setup.planned_charts(draft_of()))["Accuracy"] == "Share of the fixed held-out prompts answered right"
-    )
-
-
 def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() -> None:
     draft = draft_of().with_pattern("", "starts").with_row(builtin_row("tag_format").with_edits({"weight": 1e9}))
     with pytest.raises((ConfigError, RewardError)):
@@ -188,27 +207,36 @@ def test_what_a_method_does_not_use_of_inspect_does_not_keep_it_from_starting() 
     ],
 )
 def test_from_inspect_lists_what_the_method_takes_over(method: str, expected: list[str]) -> None:
-    facts = dict(run_setup.inherited(changed(method)))
+    facts = dict(runs.inherited(changed(method)))
     assert list(facts) == expected
     assert facts.get("sampling", "").startswith("G 8, ") == (method == "grpo")
 
 
 def test_the_rows_are_counted_or_the_reason_given_why_there_are_none(tmp_path: Path) -> None:
-    assert run_setup.rows_found(changed("grpo")) is None
-    assert run_setup.rows_found(changed("dpo")) == Note("100,000 pairs to train on, 1,000 held out", level="info")
+    assert runs.rows_found(changed("grpo")) is None
+    assert runs.rows_found(changed("dpo")) == Note("100,000 pairs to train on, 1,000 held out", level="info")
     lines = [json.dumps({"prompt": "a", "chosen": str(i), "rejected": "x"}) for i in range(20)]
     file = tmp_path / "pairs.jsonl"
     file.write_text("\n".join(lines))
     own = with_values(changed("dpo"), {"task.data": str(file)})
-    assert run_setup.rows_found(own) == Note("18 pairs to train on, 2 held out", level="info")
+    assert runs.rows_found(own) == Note("18 pairs to train on, 2 held out", level="info")
     file.write_text("\n".join(lines[:10]))
-    assert run_setup.rows_found(own) == Note("9 pairs to train on, 1 held out", level="info")
-    wrong = run_setup.rows_found(with_values(own, {"method.name": "sft"}))
+    assert runs.rows_found(own) == Note("9 pairs to train on, 1 held out", level="info")
+    wrong = runs.rows_found(with_values(own, {"method.name": "sft"}))
     assert wrong is not None
     assert wrong.level == "error"
     assert wrong.text.endswith(
         "has no demonstrations; it has prompts, pairs; give a file of demonstrations as data, or choose another task"
     )
-    missing = run_setup.rows_found(with_values(own, {"task.data": "nowhere.jsonl"}))
+    missing = runs.rows_found(with_values(own, {"task.data": "nowhere.jsonl"}))
     assert missing is not None
     assert "nowhere.jsonl" in missing.text
+
+
+def test_a_refused_start_marks_the_fields_that_its_message_names() -> None:
+    draft = with_values(draft_of(), {"run.steps": None, "method.sampling.num_generations": 1})
+    with pytest.raises(ConfigError) as refused:
+        draft.config()
+    assert json.loads(form_note_value(Note(str(refused.value))))["fields"] == ["steps", "generations"]
+    assert json.loads(form_note_value(Note("the disk is full: free some")))["fields"] == []
+    assert form_note_value(None) == ""

@@ -9,7 +9,7 @@ from workbench.config.rewards import RUBRIC
 from workbench.errors import ConfigError, RewardError
 from workbench.rewards import RewardConfig
 from workbench.ui.handlers.page_state import RewardRow, row_of
-from workbench.ui.handlers.reward_forms import FORMAT_CHOICES, form_values, row_from
+from workbench.ui.handlers.reward_forms import form_values, row_from
 from workbench.ui.handlers.session import Busy, Cancelled, Works
 
 
@@ -36,11 +36,6 @@ def test_a_path_and_a_format_come_to_a_reward():
 def test_what_does_not_fit_is_said(arguments, error, message):
     with pytest.raises(error, match=message):
         of_model(*arguments)
-
-
-def test_every_format_can_be_chosen():
-    for _, form in FORMAT_CHOICES[1:]:
-        assert of_model("me/model", form).model.format == form
 
 
 def test_a_changed_form_keeps_the_rest_of_its_row():

@@ -97,7 +97,7 @@ def test_the_first_group_is_tokenised_and_another_when_it_is_asked_for(tmp_path,
     view = opened(tmp_path, write(tmp_path, *rows))[-1]
     assert "50 groups (100 answers)" in view.note.text
     assert (len(group_rows(view.imported)), made) == (50, ["0 + 2?"])
-    draft, _ = choose_group(with_opened(draft_of(), view), view.imported, 0, by=-1)
+    draft, _ = choose_group(with_opened(draft_of(), view), view.imported, -1)
     assert (draft.group.prompt, made) == ("49 + 2?", ["0 + 2?", "49 + 2?"])
 
 
@@ -315,10 +315,6 @@ def test_the_files_own_advantages_are_drawn_beside_others(tmp_path, worker):
     payload = drawn(tmp_path, worker, (-0.5, 0.5))
     assert payload["other"]["names"] == ["outcome", "logged"]
     assert payload["rollouts"][0]["twin"]["advantages"][0] == -0.5
-    assert said(payload)[-2] == (
-        "The file's own advantages (`logged`) differ by up to 1.21: 100 % of the tokens change sign, most in "
-        "rollouts 1 and 2."
-    )
-    assert said(payload)[-1].startswith("`logged` pushes down 1 of 1 answers")
+    assert "differ by up to 1.21: 100 % of the tokens change sign" in said(payload)[-2]
     second = drawn(tmp_path, worker, (-0.5, 0.5), compare={"scheme": "process"})
     assert second["other"]["scheme"] == "process"  # what somebody chose goes before

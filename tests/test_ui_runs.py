@@ -3,7 +3,6 @@
 import base64
 import csv
 import io
-import json
 import os
 import re
 import struct
@@ -24,15 +23,11 @@ from workbench.rundir.metrics import resumed
 from workbench.runs import discard, index, list_runs, open_run, trashed
 from workbench.training.methods import RunConfig
 from workbench.ui.door import Door
-from workbench.ui.downloads import add_downloads
-from workbench.ui.handlers import run_follow, run_rollouts, runs
-from workbench.ui.handlers.runs import metrics_csv, run_json, write_zip
+from workbench.ui.downloads import add_downloads, metrics_csv, write_zip
+from workbench.ui.handlers import run_follow, runs
 from workbench.ui.handlers.session import Services
-from workbench.views import log as run_log
-from workbench.views.curves import Seeds, band, columns_of, overlay_charts, run_charts
+from workbench.views.curves import Seeds, band, overlay_charts, run_charts
 from workbench.views.estimate import Pace, estimate, measured_pace
-from workbench.views.log import kept
-from workbench.views.panels import is_drawn
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,36 +84,6 @@ def test_a_damaged_row_of_metrics_hides_neither_its_run_nor_another(tmp_path):
     assert bad.metrics_rows()[0] == [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}]
     assert "line 3" in bad.dir.warnings()[0]
     assert runs.table(tmp_path)["runs"][0]["corrupt"] == 1
-
-
-def test_rows_are_parsed_once_and_a_resume_starts_over(tmp_path):
-    run = store(tmp_path, "a", [{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.9}], state="stopped")
-    with kept(run) as known:
-        read = known.cursor
-        assert list(known.columns["reward"][1]) == [0.1, 0.9]
-    with kept(open_run("a", tmp_path)) as same:
-        assert same is known
-        assert same.cursor == read
-    run.dir.append_metrics(resumed(1))
-    run.dir.append_metrics({"step": 2, "reward": 0.2})
-    with kept(run) as again:
-        assert list(again.columns["reward"][1]) == [0.1, 0.2], "the superseded step is gone"
-        assert again.rows == 2
-    assert runs.table(tmp_path)["runs"][0]["reward"] == 0.2
-
-
-def test_the_figures_of_a_run_that_stays_as_it_is_are_read_once(tmp_path, monkeypatch):
-    store(tmp_path, "a", [{"step": 1, "reward": 0.5}])
-    store(tmp_path, "b", [{"step": 1, "reward": 0.25}])
-    assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
-    looked = []
-    monkeypatch.setattr(run_log, "kept", lambda run: looked.append(run.name) or kept(run))
-    assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.5]
-    assert looked == []
-    with (tmp_path / "runs" / "a" / "metrics.jsonl").open("a") as log:
-        log.write('{"step": 2, "reward": 0.75}\n')
-    assert [row["reward"] for row in runs.table(tmp_path)["runs"]] == [0.25, 0.75]
-    assert looked == ["a"]
 
 
 # ── mean and band over seeds ─────────────────────────────────────────────────────────────────────────────────────
@@ -178,20 +143,6 @@ def test_a_smoothed_line_is_corrected_for_its_start_and_its_values_stay_behind_i
     values, average = chart.lines
     assert (values.faint, values.y) == (True, [1.0, 10.0, 100.0])
     assert average.y == pytest.approx([1, 7, 52.625 / 0.875])  # 0.5 / 0.5; 5.25 / 0.75; 52.625 / 0.875
-
-
-def test_every_reward_function_that_occurs_is_a_line_of_one_panel():
-    one = {"rewards/a/mean": ([1], [0.25]), "rewards/a/std": ([1], [0.5])}
-    other = {"rewards/a/mean": ([1], [0.75]), "rewards/b/mean": ([1], [1.0])}
-    (chart,) = overlay_charts([Seeds("one", [("x", one)]), Seeds("other", [("y", other)])])
-    lines = [(line.label, line.style, line.dash, line.y) for line in chart.lines]
-    assert lines == [("one, a", 0, 2, [0.25]), ("other, a", 1, 2, [0.75]), ("other, b", 1, 3, [1.0])]
-    assert chart.dashes == (("a", 2), ("b", 3))
-    (drawn,) = run_charts(columns_of([{"step": 1, "rewards/a/mean": 0.5}, {"step": 2, "rewards/b/mean": 0.25}]))
-    assert str(drawn) == "Reward by function: a 0.5, b 0.25"
-    assert [line.style for line in drawn.lines] == [2, 3]
-    assert is_drawn("rewards/a/mean")
-    assert not is_drawn("rewards/a/std")
 
 
 def test_runs_are_grouped_by_everything_but_the_seed(tmp_path):
@@ -272,7 +223,7 @@ def test_a_deleted_run_comes_back_as_it_was(tmp_path):
     assert list_runs(tmp_path) == []
     assert (tmp_path / "trash" / moved["entry"] / "run.yaml").is_file()
     assert [one["name"] for one in runs.table(tmp_path)["trash"]] == ["a"]
-    assert runs.undelete(tmp_path, [moved["entry"]]) == {"restored": ["a"], "problems": []}
+    assert runs.undelete(tmp_path, [moved["entry"]]) == {"moved": ["a"], "problems": []}
     after = {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert after == before
     assert trashed(tmp_path) == []
@@ -320,14 +271,9 @@ def test_a_zip_holds_the_run_without_checkpoints_links_and_secrets(run):
     assert config == (run.path / "run.yaml").read_bytes()
 
 
-def test_csv_and_json_hold_every_row(run):
+def test_csv_holds_every_row(run):
     rows = list(csv.DictReader(io.StringIO(metrics_csv(run))))
     assert rows == [{"step": "1", "loss": "nan", "kl/k3": ""}, {"step": "2", "loss": "0.5", "kl/k3": "0.25"}]
-    data = json.loads(run_json(run))
-    assert data["name"] == "a"
-    assert data["config"]["run"]["steps"] == RunConfig().run.steps
-    assert data["metrics"][1] == {"step": 2, "loss": 0.5, "kl/k3": 0.25}
-    assert data["metrics"][0]["loss"] is None
 
 
 def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
@@ -343,11 +289,10 @@ def test_downloads_are_behind_the_token_and_know_no_paths(run, tmp_path):
         assert answer.headers["content-disposition"] == 'attachment; filename="a.zip"'
         assert zipfile.ZipFile(io.BytesIO(answer.content)).testzip() is None
         assert client.get("/workbench-runs/a.csv").text == metrics_csv(run)
-        assert client.get("/workbench-runs/a.json").json()["name"] == "a"
         assert "no run 'gone'" in client.get("/workbench-runs/gone.csv").json()["detail"]
         refused = client.get("/workbench-runs/a/picture.zip")
         assert (refused.status_code, refused.json()["detail"][:35]) == (404, "'picture' is nothing that a run is ")
-        for path in ("/workbench-runs/..%2F..%2Fetc%2Fpasswd.csv", "/workbench-runs/%2e%2e.json"):
+        for path in ("/workbench-runs/..%2F..%2Fetc%2Fpasswd.csv", "/workbench-runs/%2e%2e.csv"):
             assert client.get(path).status_code == 404
     services.close()
 
@@ -436,7 +381,7 @@ def test_every_rollout_of_a_run_is_in_one_list_sorted_searched_and_paged(tmp_pat
     credit = worked_credit(outcomes=[1.0, 0.0, None])
     for step in (1, 2):
         run.dir.rollouts.write(step, [credit] * 2)
-    page = run_rollouts.all_rollouts(tmp_path, "a", "", "step", 0)
+    page = run_follow.all_rollouts(tmp_path, "a", "", "step", 0)
     assert (page["found"], page["total"], page["read"], page["files"]) == (12, 12, 2, 2)
     places = [(row["step"], row["group"], row["rollout"]) for row in page["rows"]]
     assert places[:4] == [(2, 0, 0), (2, 0, 1), (2, 0, 2), (2, 1, 0)]
@@ -447,15 +392,15 @@ def test_every_rollout_of_a_run_is_in_one_list_sorted_searched_and_paged(tmp_pat
         assert (row["tokens"], row["outcome"]) == (len(credit.of(i)), [1.0, 0.0, None][i])
         assert credit.scored.group.rollouts[i].text.startswith(row["text"])
     for order, name, sign in (("advantage", "advantage", -1), ("-advantage", "advantage", 1), ("tokens", "tokens", -1)):
-        values = [row[name] for row in run_rollouts.all_rollouts(tmp_path, "a", "", order, 0)["rows"]]
+        values = [row[name] for row in run_follow.all_rollouts(tmp_path, "a", "", order, 0)["rows"]]
         assert values == sorted(values, key=lambda value: sign * value)
-    apart = run_rollouts.all_rollouts(tmp_path, "a", "", "disagreement", 0)["rows"]
+    apart = run_follow.all_rollouts(tmp_path, "a", "", "disagreement", 0)["rows"]
     assert [row["outcome"] for row in apart][-4:] == [None] * 4  # what has no outcome cannot disagree
     words = max((rollout.text for rollout in credit.scored.group.rollouts), key=len).strip()
-    found = run_rollouts.all_rollouts(tmp_path, "a", words.upper(), "step", 0)
+    found = run_follow.all_rollouts(tmp_path, "a", words.upper(), "step", 0)
     assert found["found"] == 4 * sum(words in rollout.text for rollout in credit.scored.group.rollouts) < 12
-    assert run_rollouts.all_rollouts(tmp_path, "a", "nowhere", "step", 0)["rows"] == []
-    assert "no run 'gone'" in run_rollouts.all_rollouts(tmp_path, "gone", "", "step", 0)["error"]
+    assert run_follow.all_rollouts(tmp_path, "a", "nowhere", "step", 0)["rows"] == []
+    assert "no run 'gone'" in run_follow.all_rollouts(tmp_path, "gone", "", "step", 0)["error"]
 
 
 def test_reading_many_steps_goes_on_with_the_next_question(tmp_path, monkeypatch):
@@ -463,10 +408,10 @@ def test_reading_many_steps_goes_on_with_the_next_question(tmp_path, monkeypatch
     for step in range(1, 5):
         run.dir.rollouts.write(step, [worked_credit()])
     monkeypatch.setattr(index, "READING", -1)
-    assert run_rollouts.all_rollouts(tmp_path, "a", "", "step", 0)["read"] == 0
+    assert run_follow.all_rollouts(tmp_path, "a", "", "step", 0)["read"] == 0
     monkeypatch.undo()
     monkeypatch.setattr(index, "PAGE", 5)
-    pages = [run_rollouts.all_rollouts(tmp_path, "a", "", "step", offset) for offset in (0, 5, 99)]
+    pages = [run_follow.all_rollouts(tmp_path, "a", "", "step", offset) for offset in (0, 5, 99)]
     assert [(page["offset"], len(page["rows"])) for page in pages] == [(0, 5), (5, 5), (10, 2)]
 
 
@@ -478,8 +423,8 @@ def test_watched_steps_are_told_beside_the_others(tmp_path):
     news = run_follow.poll(tmp_path, "a", 0, -1)
     assert (news["steps"], news["watched"]) == ([1], [0, 10])
     assert run_follow.poll(tmp_path, "a", 0, 1, 0)["watched"] == [10]
-    assert run_rollouts.why(tmp_path, "a", 10, 0, 0, 1, watched=True) is not None
-    assert run_rollouts.why(tmp_path, "a", 10, 0, 0, 1) is None
+    assert run_follow.why(tmp_path, "a", 10, 0, 0, 1, watched=True) is not None
+    assert run_follow.why(tmp_path, "a", 10, 0, 0, 1) is None
 
 
 def test_an_estimate_says_what_it_is_made_of():

@@ -20,8 +20,7 @@ from workbench.steps import StepPattern
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers.checks import probe_demo
 from workbench.ui.handlers.example import find_task, first_group
-from workbench.ui.handlers.fields import credit_section, every_leaf
-from workbench.ui.handlers.fields import shown as shown_value
+from workbench.ui.handlers.fields import credit_section, every_leaf, show_value
 from workbench.ui.handlers.page_state import PageState, builtin_row
 from workbench.ui.handlers.scoring import rescore
 from workbench.ui.handlers.session import GroupStore
@@ -174,20 +173,9 @@ def test_files_hold_the_numbers_on_screen() -> None:
     assert {name: steps[0][name] for name in last if name.startswith(("advantage", "weight"))} == {
         name: last[name] for name in ("advantage", "weight_grpo", "weight_bnpo", "weight_dapo", "weight_dr_grpo")
     }
-    assert "difference" not in last
-    assert steps[0]["text"].startswith("Step 1:")
-
-    for told in (steps[0]["source"], tokens[0]["source"], str(whole["source"])):
-        for part in ("Start with 7, add 3", "tiny, temperature 1, seed 0", "answer_correctness (outcome)", "process"):
-            assert part in told
-    assert "pattern: " in steps[0]["source"]
-    assert "Process-GRPO workbench" in tokens[0]["source"]
-    assert {row["source"] for row in tokens[1:]} == {""}
-
-    page = export(credit, "html").text
-    assert page.startswith("<!doctype html>")
-    assert '"source":[["prompt","Start with 7, add 3' in page
-    assert "default-src 'none'" in page
+    for told in (steps[0]["source"], tokens[0]["source"], str(whole["source"]), export(credit, "html").text):
+        assert "Start with 7, add 3" in told
+    assert "default-src 'none'" in export(credit, "html").text
 
 
 # ── invariant 12: a form is the configuration ────────────────────────────────────────────────────────────────────
@@ -227,7 +215,7 @@ def test_invariant_12_a_form_is_the_configuration(data: dict[str, Any], store: G
     assert draft.config() == config
     assert PageState.of(RunConfig.from_yaml(draft.config().to_yaml())) == draft
     # What the page's fields show, given back unchanged, changes nothing.
-    held = {path: shown_value(leaf, draft.value(path)) for path, leaf in every_leaf().items()}
+    held = {path: show_value(leaf, draft.value(path)) for path, leaf in every_leaf().items()}
     assert with_values(draft, held).config() == config
     # A browser that keeps it gives it back, to the last field.
     shown = draft_of().with_config(config)

@@ -19,7 +19,7 @@ from workbench.steps import StepPattern
 from workbench.steps import pattern as pattern_module
 from workbench.training.methods import RunConfig
 from workbench.ui.handlers import reward_forms as handlers
-from workbench.ui.handlers import run_setup
+from workbench.ui.handlers import runs
 from workbench.ui.handlers.example import find_task
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, builtin_row, row_of, set_fields
 from workbench.ui.handlers.reward_forms import form_values
@@ -102,18 +102,11 @@ def test_a_model_scores_steps_or_completions_and_no_pattern_is_compiled_here(
     assert held.asked == [[["a;", "bcd;"], ["c;", "d;"]]] * 2
 
 
-def test_what_is_wrong_with_a_model_is_said_in_its_row(worker: Sandbox) -> None:
-    view = rescore(form(builtin_row("tag_format"), row_of(PRM)), worker, Models("no such weights"))
-    assert view.credit is None
-    assert view.rows[1] is not None
-    assert view.rows[1].text == "reward 'prm': no such weights"
-
-
 def test_a_row_of_a_model_is_shown_kept_and_taken_over_by_a_run(tmp_path: Path) -> None:
     values = row_of(PRM).with_edits({"weight": 0.5, "code": ""})
     assert row_label(values) == "prm  ·  model"
     assert [one.name for one in task_rows([values], find_task("chain-arithmetic"))][-1] == "prm"
-    shown = run_setup.inherited(form(values))
+    shown = runs.inherited(form(values))
     assert dict(shown)["rewards"] == "prm (model) × 0.5"
     config = run(form(values))
     assert config.grpo.rewards == [PRM.model_copy(update={"weight": 0.5})]
@@ -174,7 +167,7 @@ def test_a_run_has_the_values_only_where_it_was_asked_to() -> None:
     asked = form(builtin_row("step_correctness"), placed(in_run=True, outcome=mine))
     assert run_rewards(asked) == [RewardConfig(name="step_correctness")]  # whose code the run's policy does not have
     listed = form(builtin_row("step_correctness"), placed())
-    assert dict(run_setup.inherited(listed))["rewards"] == ("step_correctness, without monte_carlo (k=4)")
+    assert dict(runs.inherited(listed))["rewards"] == ("step_correctness, without monte_carlo (k=4)")
 
 
 class Policy:

@@ -21,7 +21,7 @@ from workbench.schema import WatchedRow
 from workbench.training.methods import METHODS, RunConfig
 from workbench.training.methods.base import Listeners
 from workbench.training.watching import completion
-from workbench.ui.handlers import run_follow, run_rollouts
+from workbench.ui.handlers import run_follow
 from workbench.ui.handlers.session import Services
 from workbench.views.heatmap import row_payload
 
@@ -221,9 +221,9 @@ def test_the_page_is_given_rows_where_a_method_samples_none(stored: Run) -> None
     assert "error" not in news
     assert (news["has_rollouts"], news["steps"], news["watched"]) == (False, [], [0, 30])
     services = Services(workspace)
-    shown: Any = run_rollouts.rollouts(services, stored.name, 30, 5, watched=True)
+    shown: Any = run_follow.rollouts(services, stored.name, 30, 5, watched=True)
     assert (shown["step"], shown["group"], shown["groups"]) == (30, 0, 1)
     assert json.loads(shown["drawing"]) == row_payload(before_and_now())
-    assert run_rollouts.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
-    missing: Any = run_rollouts.rollouts(services, stored.name, 7, 0, watched=True)
+    assert run_follow.why(workspace, stored.name, 30, 0, 0, 0, watched=True) is None
+    missing: Any = run_follow.rollouts(services, stored.name, 7, 0, watched=True)
     assert "has no watched rollouts of step 7" in missing["error"]

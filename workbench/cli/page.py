@@ -45,7 +45,7 @@ def app(
     as_json: bool = False,
 ) -> Result:
     """Open the workbench's page."""
-    from workbench.ui.app import launch
+    from workbench.ui.app import TITLE, launch
     from workbench.ui.door import read_login
 
     if workspace is not None:
@@ -63,7 +63,7 @@ def app(
         mcp=mcp,
         public=place.public,
         framed_by=place.framed_by,
-        announce=(lambda link: print(encode({"url": link}).decode(), flush=True)) if as_json else None,
+        announce=lambda link: print(encode({"url": link}).decode() if as_json else f"{TITLE}: {link}", flush=True),
     )
     return Result(None, lambda: "")
 

@@ -11,8 +11,6 @@ out; the same functions as the notebooks', with the workbench's own workers and 
 ``client.view_api()`` and an MCP client are shown. What is wrong with a request is a WorkbenchError, as in a notebook.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,10 +36,6 @@ WORKER = "api"
 STATUS_SECONDS = 1.0
 MOST_TOKENS = 64 * 32_768
 """Of a group that is credited, each completion counted as the longest: as many as the largest group that is sampled."""
-MOST_STEPS = 64 * 1000
-"""Of a group that is credited."""
-MOST_ENTRIES = 4096
-"""Of a list in a request: completions of a group, say."""
 LISTED = 200
 RUN_COLUMNS = ("state", "reason", "step", "total_steps", "created", "task", "policy", "scheme")
 """What ``list_runs`` answers of a run beside its name; null in one that cannot be read."""
@@ -188,11 +182,9 @@ class Api:
             One list of advantages a completion, one number a token.
         """
         lists = {"step_rewards": step_rewards, "step_ends": step_ends, "lengths": lengths}
-        for name, value in lists.items():
-            _check(name, value, list, "a list with an entry a completion")
         about = {"scheme": scheme, "outcome_rewards": outcome_rewards, "options": options or {}}
-        request = _CreditRequest.parse(lists | about)
-        _check_size(request.lengths, sum(map(len, request.step_rewards)))
+        request = _CreditRequest.parse(lists | about)  # a request is JSON, and may hold anything
+        _check_size(request.lengths)
         rewards = request.step_rewards, request.step_ends, request.lengths, request.scheme
         table = credits.assign_credit(*rewards, outcome_rewards=request.outcome_rewards, **request.options)
         return [row[:length].tolist() for row, length in zip(table, lengths, strict=True)]
@@ -205,8 +197,9 @@ class Api:
             many older ones are left out.
         """
         found = list_runs(self._services.workspace)
-        summaries = [run.summary() for run in found[:LISTED]]
-        rows = [{"run": summary.name, **summary.row(*RUN_COLUMNS)} for summary in summaries]
+        rows = [
+            {"run": summary.name, **summary.row(*RUN_COLUMNS)} for summary in [run.summary() for run in found[:LISTED]]
+        ]
         return {"runs": rows, "more": len(found) - len(rows)}
 
     def read_metrics(self, run: str, cursor: int = 0) -> dict:  # type: ignore[type-arg]
@@ -237,29 +230,31 @@ def _prompt(prompt: Any) -> Prompt:
     return [{"role": message["role"], "content": message["content"]} for message in prompt]
 
 
-def _check_size(lengths: Sequence[int], steps: int = 0) -> None:
+def _check_size(lengths: Sequence[int]) -> None:
     """Raises ConfigError for a group too large to be credited while others wait, before a table is made for it."""
     longest = max(lengths, default=0)
-    if (tokens := len(lengths) * longest) > MOST_TOKENS or steps > MOST_STEPS:
+    if (tokens := len(lengths) * longest) > MOST_TOKENS:
         raise ConfigError(
-            f"lengths: {len(lengths):,} completions of up to {longest:,} tokens make {tokens:,}, in {steps:,} steps, "
-            f"and at most {MOST_TOKENS:,} in {MOST_STEPS:,} are credited in a call; give fewer, or shorter ones"
+            f"lengths: {len(lengths):,} completions of up to {longest:,} tokens make {tokens:,}, and at most "
+            f"{MOST_TOKENS:,} are credited in a call; give fewer, or shorter ones"
         )
 
 
 def _check(name: str, value: Any, kind: type, wanted: str) -> None:
     if not isinstance(value, kind):
         raise ConfigError(f"{name} is {shown(value)}; give {wanted}")
-    if isinstance(value, list) and len(value) > MOST_ENTRIES:
-        raise ConfigError(f"{name} has {len(value):,} entries; give at most {MOST_ENTRIES:,}")
 
 
 def _group(data: dict[str, Any]) -> Group:
     try:
         _check("rollouts", data["rollouts"], list, "a list")
         if any("token_ids" not in rollout for rollout in data["rollouts"]):
-            answers = [rollout["completion"] for rollout in data["rollouts"]]
-            return group_of(data["prompt"], answers, tokenizer="tiny", **data.get("columns") or {})
+            return group_of(
+                data["prompt"],
+                [rollout["completion"] for rollout in data["rollouts"]],
+                tokenizer="tiny",
+                **data.get("columns") or {},
+            )
         return Group.from_json(data)
     except ConfigError:
         raise

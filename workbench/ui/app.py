@@ -4,8 +4,6 @@ The process that serves the page imports neither torch nor trl; policies, users'
 their own. ``launch`` serves on this machine only unless told otherwise.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json
@@ -33,13 +31,13 @@ from workbench.errors import WorkbenchError
 from workbench.runs import default_workspace
 from workbench.runs.processes import prepare
 from workbench.ui.api import Api
-from workbench.ui.blocks import FewLists, Page, Sessions, keep_signatures
+from workbench.ui.blocks import Page, Sessions
 from workbench.ui.door import LOOPBACK_NAMES, TOKEN_FILE, Door, workspace_token
 from workbench.ui.downloads import add_downloads
 from workbench.ui.handlers.example import first_draft, policy_status
 from workbench.ui.handlers.help import guide, live
 from workbench.ui.handlers.page_state import Tab
-from workbench.ui.handlers.run_setup import inherited
+from workbench.ui.handlers.runs import inherited
 from workbench.ui.handlers.session import UPLOADS, Services
 from workbench.ui.public import STYLE, PublicServices, Requests, close
 from workbench.ui.tabs.form import (
@@ -53,7 +51,6 @@ from workbench.ui.tabs.form import (
     drawn,
     facts_value,
     hidden,
-    read,
     served,
 )
 from workbench.ui.tabs.inspect import (
@@ -66,8 +63,7 @@ from workbench.ui.tabs.inspect import (
 )
 from workbench.ui.tabs.runs import build_runs, build_train, wire_run_actions, wire_train
 from workbench.ui.theme import theme
-from workbench.views.cards import FOLDER as VIEWS
-from workbench.views.cards import bundle
+from workbench.views.cards import FOLDER, bundle
 from workbench.views.page_link import PORT, announced, free_port
 
 TITLE = "Process-GRPO workbench"
@@ -79,6 +75,7 @@ browser tab kept or a link says, and would overwrite what somebody typed before 
 SHOW_TRAIN = "() => { const tab = document.getElementById('train-tab-button'); tab.click(); tab.focus(); }"
 FIRST_SCRIPT = "frames.js"
 """Runs before Gradio's scripts."""
+SHEET = f'<link rel="stylesheet" href="{ASSETS}/{{}}">'
 STYLES = ("fonts.css", "heatmap.css", "page.css", "curves.css", "runs.css")
 PLOTLY = "plotly-basic.min.js"
 """Fetched by ``curves.js`` once there is a curve to draw."""
@@ -87,13 +84,12 @@ PLOTLY = "plotly-basic.min.js"
 def files() -> dict[str, Path]:
     """The style sheets, typefaces and Plotly, which the page may fetch, by name; no other path is served."""
     assets = Path(__file__).parent / "assets"
-    sheets = [path for folder in (VIEWS, VIEWS / "drawing", assets) for path in folder.glob("*.css")]
-    return {path.name: path for path in (*sheets, *(VIEWS / "fonts").glob("*.woff2"), VIEWS / "plotly" / PLOTLY)}
+    sheets = [path for folder in (FOLDER, FOLDER / "drawing", assets) for path in folder.glob("*.css")]
+    return {path.name: path for path in (*sheets, *(FOLDER / "fonts").glob("*.woff2"), FOLDER / "plotly" / PLOTLY)}
 
 
 def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
     """The widgets and what they do, and the API."""
-    keep_signatures()
     with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=UPLOADS_LOOKED_AT) as page:
         Api(services).register(mcp=mcp)  # before events of the same names
 
@@ -114,8 +110,12 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             with gr.Tab("Runs", id="runs", elem_id="runs-tab"):
                 runs = build_runs(services)
             with gr.Tab("Help", id="help", elem_id="help-tab"):
-                text = json.dumps(guide(str(services.workspace / TOKEN_FILE), "{origin}"))
-                drawn("help", "help", text, server_functions=served([live], services))
+                drawn(
+                    "help",
+                    "help",
+                    json.dumps(guide(str(services.workspace / TOKEN_FILE), "{origin}")),
+                    server_functions=served([live], services),
+                )
         wire_inspect(form, services)
         is_shown = hidden()  # from the end of the page's opening on
         wire_train(form, services, (is_shown.change, train_tab.select))
@@ -132,12 +132,18 @@ def build(services: Services, *, mcp: bool = False) -> gr.Blocks:
             wanted = parameters.get("tab")
             if wanted not in LINKED_TABS:
                 wanted = "train" if "run" in parameters else "runs" if "runs" in parameters else None
-            draft, updates = opening(services, form, request, kept or "", read(tab))
+            draft, updates = opening(services, form, request, kept or "", tab)
             updates |= {form.train.inherited: facts_value(inherited(draft))}
             return updates | ({tabs: gr.Tabs(selected=wanted)} if wanted else {})
 
-        opens = [*opening_outputs(form), tabs, form.train.inherited]
-        opening_event = page.load(opened, [form.share.kept, *form.inputs], opens, js=READ_KEPT, queue=False, **PRIVATE)
+        opening_event = page.load(
+            opened,
+            [form.share.kept, form.draft],
+            [*opening_outputs(form), tabs, form.train.inherited],
+            js=READ_KEPT,
+            queue=False,
+            **PRIVATE,
+        )
         for ended in (opening_event.then, opening_event.failure):  # Gradio calls only the latter after an error
             ended(None, None, is_shown, js=SHOW_PAGE, **PRIVATE)
         train_tab.select(prepare, None, None, queue=False, **PRIVATE)
@@ -189,7 +195,6 @@ def create_app(
     _put_first((Path(__file__).parent / "assets" / FIRST_SCRIPT).read_text(encoding="utf-8"))
     if public:
         app.add_middleware(Requests)
-    app.add_middleware(FewLists)
     # Added last, they stand before all others.
     app.add_middleware(Door, token=token or None, login=login, proxies=proxies, framed_by=framed_by)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*names, *proxies], www_redirect=False)
@@ -222,14 +227,10 @@ def create_app(
         pwa=False,
         enable_monitoring=False,
         theme=theme(),
-        head="".join(map(_link, (*STYLES, STYLE) if public else STYLES)),
+        head="".join(SHEET.format(name) for name in (*STYLES, *([STYLE] if public else []))),
     )
     sessions.keep_those_of(mounted)
     return mounted
-
-
-def _link(sheet: str) -> str:
-    return f'<link rel="stylesheet" href="{ASSETS}/{sheet}">'
 
 
 def _call_allocator(name: str, *arguments: int) -> None:
@@ -243,8 +244,9 @@ def _put_first(script: str) -> None:
     environment, name = gr.routes.templates.env, "frontend/index.html"
     text = environment.loader.get_source(environment, name)[0]
     if script not in text:
-        begun = text.replace("<head>", f"<head><script>{script}</script>", 1)
-        environment.loader = ChoiceLoader([DictLoader({name: begun}), environment.loader])
+        environment.loader = ChoiceLoader(
+            [DictLoader({name: text.replace("<head>", f"<head><script>{script}</script>", 1)}), environment.loader]
+        )
 
 
 def _add_assets(app: FastAPI) -> None:
@@ -256,8 +258,12 @@ def _add_assets(app: FastAPI) -> None:
     @app.get(f"/{ASSETS}/{SCRIPT}")
     def page_script(request: Request) -> Response:
         unchanged = request.headers.get("If-None-Match") == version
-        headers = {"Cache-Control": "no-cache", "ETag": version}
-        return Response("" if unchanged else script, 304 if unchanged else 200, headers, "text/javascript")
+        return Response(
+            "" if unchanged else script,
+            304 if unchanged else 200,
+            {"Cache-Control": "no-cache", "ETag": version},
+            "text/javascript",
+        )
 
     @app.get(f"/{ASSETS}/{{name}}")
     def asset(name: str) -> FileResponse:
@@ -291,9 +297,9 @@ def launch(
     mcp: bool = False,
     public: bool = False,
     framed_by: Collection[str] = (),
-    announce: Callable[[str], None] | None = None,
+    announce: Callable[[str], None] = lambda link: print(f"{TITLE}: {link}", flush=True),
 ) -> None:
-    """Serve the page until interrupted. ``announce`` is told the link once it answers; by default it is printed.
+    """Serve the page until interrupted. ``announce`` is told the link once it answers.
 
     Whoever can reach the page can run Python on this machine. On this machine's own loopback the token in the link
     says who may (``token`` False: everybody with an account here may). On any other address a ``login`` is needed,
@@ -336,14 +342,10 @@ def launch(
         timeout_graceful_shutdown=1,
     )
     address = f"http://{'127.0.0.1' if host in WILDCARDS else shown}:{port}/"
-
     link = f"{address}?token={secret}" if secret else address
 
     def started() -> None:
-        if announce is None:
-            print(f"{TITLE}: {link}", flush=True)
-        else:
-            announce(link)
+        announce(link)
         if open_browser:
             # What a browser is started with can be seen by everybody on this machine: it is given a file that leads on.
             leads = folder / "open.html"

@@ -1,32 +1,23 @@
 """The page as Gradio serves it, with less work at every visit and event, and fewer sessions.
 
-Gradio asks for the signatures of its components' ``__init__`` each time that one is built or described, some hundred at
-a visit, and builds each output of an event anew, also those that the event leaves as they are. A session is a copy of
-all components, near a megabyte: Gradio keeps 10,000 of them, makes one for each call of the API, and keeps those of
-closed tabs. Knows nothing of what is on the page.
+Gradio builds each output of an event anew, also those that the event leaves as they are. A session is a copy of all
+components, near a megabyte: Gradio keeps 10,000 of them, makes one for each call of the API, and keeps those of closed
+tabs. Knows nothing of what is on the page.
 """
 
-from __future__ import annotations
-
-import asyncio
 import copy
-import inspect
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
 from typing import Any
 
 import gradio as gr
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from gradio.blocks import Block, BlockFunction
 from gradio.route_utils import FnIndexInferError
 from gradio.state_holder import SessionState, StateHolder
-from gradio.utils import deep_hash
-from starlette.datastructures import Headers
 from starlette.routing import Mount
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workbench.errors import WorkbenchError, redact
 
@@ -36,18 +27,12 @@ KEPT_CLOSED = 2
 """Tabs that are closed as far as the server knows: one whose network was away for a moment goes on where it was."""
 UNHEARD_SECONDS, UNREAD = 10.0, 3
 """After so long an event that has more unread messages than that is given up: whoever posted it does not listen."""
-MOST_LISTS = 100_000
-"""And objects in a request, where most of them are nearly empty."""
 CALLS = "calls"
 """The session of all calls that name none; it remembers nothing from one to the next."""
 
 
 class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
     """The blocks of a page. A WorkbenchError that a function of it raises reaches the caller as the message it is."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._drawing = asyncio.Lock()  # parts that are drawn at once would change a tab's components under each other
 
     async def call_function(
         self,
@@ -64,30 +49,9 @@ class Page(gr.Blocks):  # type: ignore[misc]  # Gradio says nothing of its types
             raise gr.Error("given up, as nobody reads its progress", print_exception=False)
         args = (processed_input, iterator, requests, event_id, *args)
         try:
-            async with self._drawing if block_fn.renderable else nullcontext():
-                called: dict[str, Any] = await super().call_function(block_fn, *args)
+            return await super().call_function(block_fn, *args)  # type: ignore[no-any-return]
         except WorkbenchError as error:
             raise gr.Error(redact(str(error)), print_exception=False) from error
-        return called
-
-    def validate_inputs(self, block_fn: BlockFunction, inputs: list[Any]) -> None:
-        """Gradio's, whose error for too few values is the caller's and no fault of the page."""
-        try:
-            super().validate_inputs(block_fn, inputs)
-        except ValueError as error:
-            raise gr.Error(str(error), print_exception=False) from error
-
-    def get_state_ids_to_track(
-        self, block_fn: BlockFunction, state: SessionState | None
-    ) -> tuple[list[int], list[Any]]:
-        """Gradio's, over a copy of the tab's functions, to which another thread adds while a part is drawn."""
-        functions = list(state.blocks_config.fns.values()) if state else []
-        tracked = [
-            block._id
-            for block in block_fn.outputs
-            if block.stateful and any((block._id, "change") in function.targets for function in functions)
-        ]
-        return tracked, [deep_hash(state[one]) for one in tracked if state]
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
@@ -120,20 +84,6 @@ def _by_output(outputs: list[Block], predictions: list[Any] | dict[Any, Any]) ->
 
 def _is_skip(value: Any) -> bool:
     return isinstance(value, dict) and value == gr.skip()
-
-
-def keep_signatures() -> None:
-    """Have the signatures of all components' ``__init__`` read once; ``inspect`` takes what it finds there."""
-    for kind in {Block, *_subclasses(Block)}:
-        if "__init__" in vars(kind):
-            function: Any = inspect.unwrap(vars(kind)["__init__"])
-            function.__signature__ = inspect.signature(function)
-
-
-def _subclasses(kind: Any) -> Iterator[Any]:
-    for below in kind.__subclasses__():
-        yield below
-        yield from _subclasses(below)
 
 
 class _Session(SessionState):  # type: ignore[misc]  # Gradio says nothing of its types
@@ -191,33 +141,6 @@ class Sessions(StateHolder):  # type: ignore[misc]
                 gone, _ = self._closed.popitem(last=False)
                 self.session_data.pop(gone, None)
                 self.time_last_used.pop(gone, None)
-
-
-class FewLists:
-    """ASGI middleware that refuses a request with a great many lists or objects, keeping none of it.
-
-    Each costs Gradio, which copies them several times, half a kilobyte; long texts and lists of numbers cost little.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lists = size = 0
-
-        async def counted() -> Message:
-            nonlocal lists, size
-            message = await receive()
-            body = message.get("body", b"")
-            lists, size = lists + body.count(b"[") + body.count(b"{"), size + len(body)
-            if lists > MOST_LISTS and lists > size / 64:  # brackets in texts are fewer
-                while message.get("more_body"):  # or the caller, who is still sending, would not read the answer
-                    message = await receive()
-                raise HTTPException(413, f"over {MOST_LISTS:,} lists and objects in a request; send fewer at a time")
-            return message
-
-        is_read = scope["type"] == "http" and "multipart" not in Headers(scope=scope).get("content-type", "")
-        await self.app(scope, counted if is_read else receive, send)
 
 
 async def _unknown(request: Request, error: Exception) -> JSONResponse:

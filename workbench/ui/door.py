@@ -9,8 +9,6 @@ name at this machine. A request whose Origin is another site's is refused here, 
 its visitor's cookie. Cookies know no ports: every server on the same host name is sent ours.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib
@@ -177,8 +175,14 @@ class Door:
         where = "/" + quote(request.scope["path"].lstrip("/\\"), safe="/")  # on this host
         response = RedirectResponse(f"{where}?{rest}" if rest else where, 303, {"Cache-Control": "no-store"})
         if known and self.token is not None:
-            secure = request.scope["scheme"] == "https"
-            response.set_cookie(self.cookie, self.token, COOKIE_SECONDS, httponly=True, samesite="lax", secure=secure)
+            response.set_cookie(
+                self.cookie,
+                self.token,
+                COOKIE_SECONDS,
+                httponly=True,
+                samesite="lax",
+                secure=request.scope["scheme"] == "https",
+            )
         return response
 
 

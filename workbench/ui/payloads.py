@@ -3,8 +3,6 @@
 Where a dataclass is sent as it is, its fields are the keys: see PAYLOADS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -12,7 +10,7 @@ from workbench.checks import Finding
 from workbench.checks.metrics import Metric
 from workbench.policies.client import PolicyStatus
 from workbench.rewards.statistics import Correlation, Distribution, FunctionStatistics
-from workbench.views.payloads import NoSpreadPayload, Said
+from workbench.views.payloads import NoSpreadPayload, Said, WhyPayload
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -57,11 +55,6 @@ class HandLabelsPayload(TypedDict):
     completions: Sequence[Sequence[HandLabel]]
     table: str
     error: str
-
-
-class LabelsFile(TypedDict):
-    name: str
-    text: str
 
 
 class ClinicPayload(TypedDict):
@@ -230,19 +223,12 @@ class RewardsPayload(TypedDict):
     number: int
 
 
-class OptionPayload(TypedDict):
-    label: str
-    name: str
-    default: str
-    help: str
-
-
 class SchemeGuide(TypedDict):
     name: str
     formula: str
     source: str
     summary: str
-    options: Sequence[OptionPayload]
+    options: Sequence[Mapping[str, str]]
 
 
 class GuidePayload(TypedDict):
@@ -259,9 +245,6 @@ class LivePayload(TypedDict):
     """One token's advantage; ``rollout`` and ``step`` count from 1, ``token`` from 0."""
 
     scheme: str
-    formula: str
-    source: str
-    summary: str
     options: Mapping[str, str]
     pinned: bool
     rollout: int
@@ -269,9 +252,7 @@ class LivePayload(TypedDict):
     text: str
     step: int | None
     noSpread: NoSpreadPayload | None
-    terms: Sequence[Mapping[str, Any]]
-    total: float
-    clip: float | None
+    why: WhyPayload
     advantage: float
 
 

@@ -6,20 +6,16 @@ the page. ``close`` takes off the built page what such a page has no use for; ``
 requests before Gradio reads them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
 from gradio.route_utils import API_PREFIX
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -59,8 +55,8 @@ WAITING = 8
 """Runs that are not over; one trains, the others wait."""
 CONTINUATIONS = 8
 """From the end of a step, where its value is estimated."""
-MOST_BYTES = 2_000_000
-"""Of a request; what the page itself sends has a few ten thousand."""
+MOST_BYTES = 500_000
+"""Of a request; what the page itself sends has a few ten thousand. An empty list costs Gradio half a kilobyte."""
 
 # ── the rule ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,8 +168,11 @@ class _Models(ModelWorker):
         **options: Any,
     ) -> Group | None:
         who_answers = (environment or EnvironmentSection()).model_dump()
-        method = {"prompts_per_step": 1, "sampling": sampling.model_dump()}
-        allowed(RunConfig.parse({"method": method, "environment": who_answers}))
+        allowed(
+            RunConfig.parse(
+                {"method": {"prompts_per_step": 1, "sampling": sampling.model_dump()}, "environment": who_answers}
+            )
+        )
         return super().sample(policy, example, sampling, environment=environment, **options)
 
     def step_values(
@@ -231,25 +230,8 @@ def close(page: gr.Blocks) -> None:
         about = drawn("public", "note", note_value(Note(ABOUT, level="info")), classes=["note"])
     page.children.remove(about)
     page.children.insert(1, about)
-    _close(page.default_config)
-    for renderable in page.renderables:
-        renderable.fn = _then_close(renderable.fn)
-
-
-def _then_close(build: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what builds a part of the page anew, closed each time."""
-
-    @wraps(build)
-    def built(*arguments: Any) -> None:
-        build(*arguments)
-        _close(LocalContext.blocks_config.get())
-
-    return built
-
-
-def _close(config: Any) -> None:
-    """Hide elements that are not built, which Gradio then leaves out, and drop their functions."""
-    gone: set[int] = set()
+    config = page.default_config
+    gone: set[int] = set()  # hidden elements, which Gradio leaves out, and what is in them
     for block in list(config.blocks.values()):
         name = str(getattr(block, "elem_id", None) or "")
         if NOT_BUILT.fullmatch(name) or isinstance(block, gr.File | gr.UploadButton):

@@ -1,7 +1,5 @@
 """How Gradio's own widgets look: small, flat, one accent, nothing from elsewhere; ``page.css`` does the rest."""
 
-from __future__ import annotations
-
 import gradio as gr
 
 SANS = [

@@ -25,6 +25,22 @@ export const svg = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
 /**
+ * A table: the heads of its columns, and rows of a head and cells, or rows as they are.
+ * @param {Attributes} attributes @param {Child[]} heads @param {(Child[] | HTMLTableRowElement)[]} rows
+ */
+export function tableOf(attributes, heads, rows) {
+  const cell = (/** @type {"th" | "td"} */ tag, /** @type {Attributes} */ of) => (/** @type {Child} */ content) =>
+    content instanceof HTMLTableCellElement ? content : el(tag, of, content);
+  const body = rows.map((row) =>
+    row instanceof HTMLElement
+      ? row
+      : el("tr", {}, ...row.slice(0, 1).map(cell("th", { scope: "row" })), ...row.slice(1).map(cell("td", {})))
+  );
+  const head = el("thead", {}, el("tr", {}, ...heads.map(cell("th", { scope: "col" }))));
+  return el("table", attributes, head, el("tbody", {}, ...body));
+}
+
+/**
  * @template {Element} Made
  * @param {Made} node @param {Attributes} attributes @param {Child[]} children
  */

@@ -5,10 +5,9 @@
 /** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, edit: string, scheme: string }} ProbeAsked */
 /** @typedef {{ findings?: FindingPayload[], prompts?: PromptPayload[], busy?: string }} FindingsPayload */
-/** @typedef {{ busy: string, rows?: undefined, rewards?: undefined, names?: undefined }} Busy What is drawn while probes or the clinic run */
 /** @typedef {{ name: string, looks_at: string, forms: string[], tried: number, findings: FindingPayload[], scores: Record<string, number | null> }} Patient */
 
-import { el } from "../../views/dom.js";
+import { el, tableOf } from "../../views/dom.js";
 import { count, precise, signed } from "../../views/numbers.js";
 import { mount } from "../../views/drawing/heatmap.js";
 import { MEASURES, tint } from "../../views/drawing/measures.js";
@@ -103,21 +102,26 @@ export function strip(handles) {
   });
 }
 
+/**
+ * Draws what a check came to, or how far it is.
+ * @param {Handles<any>} handles @param {(value: any) => Node[]} draw
+ */
+function onceDone(handles, draw) {
+  follow(handles, (root, /** @type {{ busy?: string } | null} */ value) => {
+    root.setAttribute("aria-live", "polite");
+    root.replaceChildren(...(value ? value.busy ? [el("p", { class: "busy" }, value.busy)] : draw(value) : []));
+  });
+}
+
 /** @param {Handles} handles The findings of freshly sampled groups, and these groups: a click opens one. */
 export function findings(handles) {
-  follow(handles, (root, /** @type {FindingsPayload | null} */ value) => {
-    root.setAttribute("aria-live", "polite");
-    root.replaceChildren();
-    if (value?.busy) root.append(el("p", { class: "busy" }, value.busy));
-    else if (value?.findings) {
-      const { level, text } = verdict(value.findings);
-      const open = (/** @type {number} */ place) => {
-        handles.trigger("apply", { place });
-        globalThis.scrollTo({ top: 0 });
-      };
-      root.append(el("p", { class: `verdict ${level}` }, text), promptTable(value.prompts ?? [], open));
-      root.append(listOf(value.findings));
-    }
+  const open = (/** @type {number} */ place) => {
+    handles.trigger("apply", { place });
+    globalThis.scrollTo({ top: 0 });
+  };
+  onceDone(handles, (/** @type {Required<FindingsPayload>} */ { findings, prompts }) => {
+    const { level, text } = verdict(findings);
+    return [el("p", { class: `verdict ${level}` }, text), promptTable(prompts, open), listOf(findings)];
   });
 }
 
@@ -149,31 +153,16 @@ function promptTable(prompts, open) {
 
 /** @param {Handles} handles The answers of two policies to the prompt on screen. */
 export function sides(handles) {
-  follow(handles, (root, /** @type {SidesPayload | Busy | null} */ value) => {
-    root.setAttribute("aria-live", "polite");
-    root.replaceChildren();
-    if (!value) return;
-    if (!value.names) root.append(el("p", { class: "busy" }, value.busy));
-    else {
-      const drawn = drawnSides(value.drawings, value.names.map((name) => el("h3", {}, name)));
-      root.append(el("p", { class: "headline" }, value.said), el("div", { class: "sides" }, ...drawn));
-    }
+  onceDone(handles, (/** @type {SidesPayload} */ { drawings, names, said }) => {
+    const drawn = drawnSides(drawings, names.map((name) => el("h3", {}, name)));
+    return [el("p", { class: "headline" }, said), el("div", { class: "sides" }, ...drawn)];
   });
 }
 
 /** @param {Handles<{ pair: Call<ProbeAsked, ProbePair | null> }>} handles What each edit without content gains. */
 export function probes(handles) {
-  follow(handles, (root, /** @type {ProbesPayload | Busy | null} */ value) => {
-    root.setAttribute("aria-live", "polite");
-    if (value && !value.rows) {
-      root.replaceChildren(el("p", { class: "busy" }, value.busy));
-      return;
-    }
-    if (value) tellFact(1, ...probesFact(value), "Check this setup", "check-setup");
-    if (!value) {
-      root.replaceChildren();
-      return;
-    }
+  onceDone(handles, (/** @type {ProbesPayload} */ value) => {
+    tellFact(1, ...probesFact(value), "Check this setup", "check-setup");
     const verdict = el("p", { class: "said", role: "status" });
     const sides = el("div", { class: "sides" });
     const tell = async (/** @type {ProbeRow} */ row) => {
@@ -185,27 +174,20 @@ export function probes(handles) {
     const leftOut = Object.entries(value.leftOut).map(([scheme, why]) =>
       el("p", { class: "left-out" }, `${scheme} left out: ${why}`)
     );
-    root.replaceChildren(
+    return [
       el("p", { class: "headline" }, ...sentence(value.said.map(([text, to]) => [text, to]), () => null)),
       el("p", { class: "remedy" }, remedyOf(value)),
       ownTable(value, tell),
       verdict,
       sides,
       el("details", {}, el("summary", {}, "Each edit under every scheme"), probeTable(value, tell), ...leftOut),
-    );
+    ];
   });
 }
 
 /** @param {Handles} handles What the rewards get wrong, and what each strategy earns. */
 export function clinic(handles) {
-  follow(handles, (root, /** @type {ClinicPayload | Busy | null} */ value) => {
-    root.setAttribute("aria-live", "polite");
-    root.replaceChildren();
-    if (!value) return;
-    if (!value.rewards) {
-      root.append(el("p", { class: "busy" }, value.busy));
-      return;
-    }
+  onceDone(handles, (/** @type {ClinicPayload} */ value) => {
     const rewards = /** @type {Patient[]} */ ([...value.rewards]);
     const together = /** @type {FindingPayload[]} */ ([...value.together]);
     const parts = rewards.flatMap(({ name, looks_at: looksAt, forms, tried, findings }) => {
@@ -214,7 +196,7 @@ export function clinic(handles) {
       return [el("h3", {}, name, el("span", { class: "gloss" }, about)), listOf(findings)];
     });
     if (together.length) parts.push(el("h3", {}, "All together"), listOf(together));
-    root.append(el("p", { class: "headline" }, value.headline), ...parts, scoreboard(rewards, value.totals));
+    return [el("p", { class: "headline" }, value.headline), ...parts, scoreboard(rewards, value.totals)];
   });
 }
 
@@ -222,16 +204,11 @@ export function clinic(handles) {
 function scoreboard(rewards, totals) {
   const columns = rewards.map(({ name, scores }) => ({ name, scores }));
   if (rewards.length > 1) columns.push({ name: "weighted sum", scores: totals });
-  const cell = (/** @type {number | null} */ score) => el("td", {}, score === null ? "–" : precise(score));
-  const head = ["strategy", ...columns.map(({ name }) => name)];
-  const body = Object.keys(totals).map((strategy) =>
-    el("tr", {}, el("th", { scope: "row" }, strategy), ...columns.map(({ scores }) => cell(scores[strategy])))
-  );
-  return el(
-    "table",
+  const text = (/** @type {number | null} */ score) => score === null ? "–" : precise(score);
+  return tableOf(
     { "aria-label": "What each strategy earns" },
-    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, ...body),
+    ["strategy", ...columns.map(({ name }) => name)],
+    Object.keys(totals).map((strategy) => [strategy, ...columns.map(({ scores }) => text(scores[strategy]))]),
   );
 }
 
@@ -287,26 +264,16 @@ function ownTable(value, tell) {
     const row = rows.find((row) => row.edit === name && row.scheme === own);
     const paying = rows.filter((row) => row.edit === name && row.scheme !== own && row.pays_for_no_content);
     const [before, after] = [row?.first_token_before ?? null, row?.first_token_after ?? null];
-    return el(
-      "tr",
-      {},
+    const title = paying.map(({ scheme }) => scheme).join(", ");
+    return [
       el("th", { scope: "row" }, name, el("span", { class: "gloss" }, summary)),
       probeCell(row, tell),
-      el("td", {}, before === null ? "" : `${signed(before, 2)} → ${signed(after, 2)}`),
-      el(
-        "td",
-        { class: "others", title: paying.map(({ scheme }) => scheme).join(", ") },
-        count(paying.length, "other"),
-      ),
-    );
+      before === null ? "" : `${signed(before, 2)} → ${signed(after, 2)}`,
+      el("td", { class: "others", title }, count(paying.length, "other")),
+    ];
   });
-  const head = ["edit that adds no content", `best case under ${own}`, "first token", "schemes that pay"];
-  return el(
-    "table",
-    { class: "own", "aria-label": `What each edit gains under ${own}` },
-    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, ...body),
-  );
+  const heads = ["edit that adds no content", `best case under ${own}`, "first token", "schemes that pay"];
+  return tableOf({ class: "own", "aria-label": `What each edit gains under ${own}` }, heads, body);
 }
 
 /** @param {ProbesPayload} value @param {(row: ProbeRow) => void} tell The page's own scheme is the first. */
@@ -314,21 +281,14 @@ function probeTable(value, tell) {
   const { own, schemes, rows } = value;
   const cell = (/** @type {string} */ edit, /** @type {string} */ scheme) =>
     probeCell(rows.find((row) => row.edit === edit && row.scheme === scheme), tell);
-  const head = schemes.map((name) => el("th", { scope: "col", class: name === own ? "own" : null }, name));
-  const body = byGain(value).map(({ name, summary }) =>
-    el("tr", {}, el("th", { scope: "row", title: summary }, name), ...schemes.map((scheme) => cell(name, scheme)))
-  );
+  const heads = schemes.map((name) => el("th", { scope: "col", class: name === own ? "own" : null }, name));
+  const body = byGain(value).map(({ name, summary }) => [
+    el("th", { scope: "row", title: summary }, name),
+    ...schemes.map((scheme) => cell(name, scheme)),
+  ]);
   const label = "What each edit gains under each scheme";
-  return el(
-    "div",
-    { class: "probe-table", tabindex: 0, role: "region", "aria-label": label },
-    el(
-      "table",
-      {},
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "edit"), ...head)),
-      el("tbody", {}, ...body),
-    ),
-  );
+  const region = { class: "probe-table", tabindex: 0, role: "region", "aria-label": label };
+  return el("div", region, tableOf({}, ["edit", ...heads], body));
 }
 
 /** @param {ProbeRow | undefined} row @param {(row: ProbeRow) => void} tell */

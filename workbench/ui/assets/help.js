@@ -1,10 +1,10 @@
 // The Help tab. Its value never changes but for the numbers of the pinned token, asked for each time it is shown.
 
-/** @import { GuidePayload, LivePayload, MetricPayload, SchemeGuide, TermPayload } from "../../views/payloads.d.ts" */
+/** @import { GuidePayload, LivePayload, MetricPayload, SchemeGuide, TermPayload, WhyPayload } from "../../views/payloads.d.ts" */
 /** @import { Call, Handles } from "./payloads.js" */
 /** @typedef {{ tab: string, rollout: number | null, token: number | null }} LiveAsked */
 
-import { copy, el } from "../../views/dom.js";
+import { copy, el, tableOf } from "../../views/dom.js";
 import { MINUS, number } from "../../views/numbers.js";
 import { noSpreadText } from "../../views/drawing/notices.js";
 import { termName } from "../../views/drawing/why.js";
@@ -26,13 +26,15 @@ const SAME = 1e-9;
 export function help(handles) {
   const numbers = el("div", { id: "help-live", "aria-live": "polite" });
   let asked = 0;
+  /** @type {SchemeGuide[]} */
+  let schemes = [];
   const ask = async () => {
     const mine = ++asked;
     const { tab, pinned } = address;
     let parts;
     try {
       const call = handles.server.live({ tab, rollout: pinned?.g ?? null, token: pinned?.t ?? null });
-      parts = liveParts(await answerOf(call));
+      parts = liveParts(await answerOf(call), schemes);
     } catch {
       parts = [el("p", { class: "muted" }, NO_ANSWER)];
     }
@@ -40,6 +42,7 @@ export function help(handles) {
   };
   follow(handles, (root, /** @type {GuidePayload | null} */ value) => {
     if (!value || root.hasChildNodes()) return;
+    schemes = value.schemes;
     const sections = sectionsOf(value, numbers);
     root.append(contentsOf(sections), ...sections);
   });
@@ -51,18 +54,19 @@ export function help(handles) {
 
 // ── the numbers on screen ────────────────────────────────────────────────────────────────────────────────────
 
-/** @param {LivePayload | null} live */
-function liveParts(live) {
-  if (!live) return [el("p", { class: "muted" }, NOTHING)];
+/** @param {LivePayload | null} live @param {SchemeGuide[]} schemes */
+function liveParts(live, schemes) {
+  const scheme = schemes.find(({ name }) => name === live?.scheme);
+  if (!live || !scheme) return [el("p", { class: "muted" }, NOTHING)];
   const options = Object.entries(live.options).map(([name, value]) => `${name} ${value}`).join(" · ");
-  const scheme = el("b", {}, live.scheme);
+  const { name, formula, source, summary } = scheme;
   return [
-    el("p", { class: "formula" }, scheme, ` ${live.formula}`, el("span", { class: "muted" }, `  ${live.source}`)),
-    el("p", { class: "muted" }, live.summary),
+    el("p", { class: "formula" }, el("b", {}, name), ` ${formula}`, el("span", { class: "muted" }, `  ${source}`)),
+    el("p", { class: "muted" }, summary),
     el("p", { class: "muted" }, options),
     el("p", {}, "For ", whereText(live), el("code", {}, JSON.stringify(live.text)), ":"),
-    table("Terms of the advantage", TERMS, live.terms.map(termRow)),
-    el("p", { id: "help-sum" }, sumText(live)),
+    table("Terms of the advantage", TERMS, live.why.list.map(termCells)),
+    el("p", { id: "help-sum" }, sumText({ ...live.why, terms: live.why.list, advantage: live.advantage })),
     ...(live.noSpread ? [el("p", { class: "warn" }, noSpreadText(live.noSpread))] : []),
   ];
 }
@@ -79,18 +83,12 @@ const exact = (value) => number(value, Number.isInteger(value) ? 0 : 4);
 /** @param {number | null} value The same where it follows a sign. */
 const bracketed = (value) => (value !== null && value < 0 ? `(${exact(value)})` : exact(value));
 
-/** @param {Pick<LivePayload, "terms" | "total" | "clip" | "advantage">} live */
+/** @param {Pick<WhyPayload, "total" | "clip"> & { terms: TermPayload[], advantage: number }} live */
 export function sumText({ terms, total, clip, advantage }) {
   const sum = terms.map(({ value }) => bracketed(value)).join(" + ") || "0";
   const clipped = clip !== null && Math.abs(total) > clip;
   const equals = terms.length > 1 ? ` = ${exact(total)}` : "";
   return `A = ${sum}${equals}${clipped ? `, clipped to ±${exact(clip)}: ${exact(advantage)}` : ""}`;
-}
-
-/** @param {TermPayload} term */
-function termRow(term) {
-  const [name, ...cells] = termCells(term);
-  return row(name, ...cells);
 }
 
 /** @param {TermPayload} term r → r̃ → what the term adds, with its numbers in the formula's place. */
@@ -140,16 +138,11 @@ function contentsOf(sections) {
   return el("nav", { "aria-label": "On this page" }, ...links);
 }
 
-/** @param {string} label @param {string[]} head @param {HTMLElement[]} rows */
+/** @param {string} label @param {string[]} head @param {(HTMLTableRowElement | (string | Node)[])[]} rows */
 function table(label, head, rows) {
-  const heads = head.map((name) => (name ? el("th", { scope: "col" }, name) : el("td", {})));
-  const whole = el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows));
+  const whole = tableOf({}, head.map((name) => name || el("td", {})), rows);
   return el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": label }, whole);
 }
-
-/** @param {string | Node} first @param {...(string | Node)} cells */
-const row = (first, ...cells) =>
-  el("tr", {}, el("th", { scope: "row" }, first), ...cells.map((cell) => el("td", {}, cell)));
 
 /** @param {(string | Node)[][]} rows */
 const terms = (rows) =>
@@ -173,21 +166,16 @@ function schemes({ schemes, normalisations }) {
 /** @param {SchemeGuide} scheme */
 function schemeRow({ name, formula, summary, options, source }) {
   const defaults = options.map((option) => `${option.label}: ${option.default}`).join("\n");
-  return el(
-    "tr",
-    {},
-    el("th", { scope: "row" }, name),
-    el("td", {}, el("div", { class: "formula" }, formula), el("div", {}, summary)),
-    el("td", { class: "defaults" }, defaults),
-    el("td", {}, source),
-  );
+  const about = el("td", {}, el("div", { class: "formula" }, formula), el("div", {}, summary));
+  return [name, about, el("td", { class: "defaults" }, defaults), source];
 }
 
 /** @param {GuidePayload} value */
 function glossary({ metrics, symbols }) {
   const rows = metrics.map((metric) => {
     const { name, formula, meaning, source } = metric;
-    return { metric, node: row(el("code", {}, name), el("span", { class: "formula" }, formula), meaning, source) };
+    const cells = [el("span", { class: "formula" }, formula), meaning, source].map((content) => el("td", {}, content));
+    return { metric, node: el("tr", {}, el("th", { scope: "row" }, el("code", {}, name)), ...cells) };
   });
   const count = el("span", { class: "muted", role: "status" });
   const search = el("input", {

@@ -4,7 +4,7 @@
 /** @import { Handles } from "./payloads.js" */
 /** @typedef {{ functions: FunctionPayload[], correlations: CorrelationPayload[], slow: string[] }} WatchPayload */
 
-import { el, svg } from "../../views/dom.js";
+import { el, svg, tableOf } from "../../views/dom.js";
 import { NONE, percent, precise } from "../../views/numbers.js";
 import { follow } from "./widget.js";
 
@@ -51,24 +51,12 @@ function tablesOf({ functions, correlations }) {
  */
 function table(caption, about, head, rows) {
   const heads = head.map((column, i) =>
-    typeof column === "object" ? el("th", { scope: "col", title: column.name }, i) : el("th", { scope: "col" }, column)
+    typeof column === "object" ? el("th", { scope: "col", title: column.name }, i) : column
   );
-  const cell = (/** @type {Node | string | number} */ content) =>
-    content instanceof HTMLTableCellElement ? content : el("td", {}, content);
-  const body = rows.map(([name, ...cells]) =>
-    el("tr", {}, el("th", { scope: "row", title: name }, name), ...cells.map(cell))
-  );
-  return el(
-    "div",
-    { class: "scroller" },
-    el(
-      "table",
-      {},
-      el("caption", { title: about }, caption),
-      el("thead", {}, el("tr", {}, ...heads)),
-      el("tbody", {}, ...body),
-    ),
-  );
+  const body = rows.map(([name, ...cells]) => [el("th", { scope: "row", title: name }, name), ...cells]);
+  const whole = tableOf({}, heads, body);
+  whole.prepend(el("caption", { title: about }, caption));
+  return el("div", { class: "scroller" }, whole);
 }
 
 /** @param {FunctionPayload} reward @param {number} i */

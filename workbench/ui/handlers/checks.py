@@ -3,38 +3,35 @@
 All take the controls as they stand. A pattern or a reward's code runs in the tab's sandbox, never here.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any
 
 from pydantic import validate_call
 
-from workbench.checks import ALL_EDITS, Preflight, ProbeReport, clinic, preflight, probe, split_step_demo
-from workbench.checks.clinic import ClinicReport
+from workbench.checks import ALL_EDITS, ProbeReport, clinic, preflight, probe, split_step_demo
 from workbench.checks.reward_check import RewardCheck, check_reward
 from workbench.config import PolicySection
 from workbench.credit import SCHEMES
 from workbench.data import Imported
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.places import RUN, is_of_run
+from workbench.rewards import Sandbox
 from workbench.runs import open_run
 from workbench.schema import Credit, Group, counted, two_places
 from workbench.ui.handlers.example import choose_example, edited_example, find_task, with_group
-from workbench.ui.handlers.fields import changed, credit_config
+from workbench.ui.handlers.fields import changed, credit_config, number_in
 from workbench.ui.handlers.opening import short
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import demo_rows, keep_written
 from workbench.ui.handlers.scoring import Note, View, believed, findings_json, mismatch, portable_configs, score, split
-from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, Work, Works, progress_text
+from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_text
 from workbench.ui.payloads import ProbePair, PromptPayload, SidesPayload
 from workbench.views.heatmap import credit_payload, to_json
 from workbench.views.sentences import about_probes
 
-P = TypeVar("P")
-T = TypeVar("T")
 PREFLIGHT_PROMPTS = 8
 CHECK_HEADINGS = {
     "reward": False,
@@ -60,67 +57,70 @@ WORST_HEADINGS = {
 class Checked:
     """Rewards held against the labels: a row a reward, the worst disagreements, and where each of these is."""
 
-    rows: tuple[tuple[str, ...], ...] = ()
-    worst: tuple[tuple[str, ...], ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
+    rows: Sequence[tuple[str, ...]] = ()
+    worst: Sequence[tuple[str, ...]] = ()
+    places: Sequence[tuple[int, int]] = ()
 
 
-def _tell(
-    works: Works, tab: str, work: Work[P, T], first: P, draw: Callable[[T], str], said: Callable[[P], str] = str
-) -> Iterator[View]:
-    """Do a work, telling how far it is, and show what ``draw`` makes of what it came to."""
-    try:
-        with works.run(tab, work, first) as running:
-            for event in running:
-                yield View(running=True, drawing=to_json({"busy": said(event)}))
-            found = running.result()
-        yield View(drawing=draw(found))
-    except WorkbenchError as error:
-        yield View.of_error(error)
+def _check(works: str, first: Any, said: Callable[[Any], str] = str) -> Callable[..., Callable[..., Iterator[View]]]:
+    """Have a function do its work in the background, one of the services' ``works``, telling how far it is.
+
+    It is given what the check is, the services and the tab among that, a function that reports progress and one that
+    says whether it was cancelled, and returns what to draw.
+    """
+
+    def decorate(check: Callable[..., str]) -> Callable[..., Iterator[View]]:
+        @wraps(check)
+        def views(*given: Any) -> Iterator[View]:
+            services, tab = given[-2:]
+            try:
+                with getattr(services, works).run(tab, partial(check, *given), first) as running:
+                    for event in running:
+                        yield View(running=True, drawing=to_json({"busy": said(event)}))
+                    yield View(drawing=running.result())
+            except WorkbenchError as error:
+                yield View.of_error(error)
+
+        return views
+
+    return decorate
 
 
-def probe_setup(draft: PageState, services: Services, tab: str) -> Iterator[View]:
+Report = Callable[[Any], None]
+Cancelled = Callable[[], bool]
+
+
+@_check("probing", "probing")
+def probe_setup(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
     """Try each edit without content in the group on screen, under the page's own scheme and then all others."""
-    group, own = draft.group, draft.credit["scheme"]
-    if group is None:
-        yield View(Note("There is no group to probe; sample one first."))
-        return
-    worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
-
-    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> ProbeReport:
-        return probe(
-            group,
-            draft.pattern(),
-            _rewards(draft, services),
-            [own, *(scheme for scheme in SCHEMES if scheme != own)],
-            options=changed(draft.credit),
-            worker=worker,
-            models=services.models,
-            on_progress=report,
-            cancelled=cancelled,
-        )
-
-    def kept(report: ProbeReport) -> str:
-        services.probed[tab] = report
-        return probe_json(report, own)
-
-    yield from _tell(services.probing, tab, work, "probing", kept)
+    if draft.group is None:
+        raise ConfigError("There is no group to probe; sample one first.")
+    own = draft.credit["scheme"]
+    services.probed[tab] = found = probe(
+        draft.group,
+        draft.pattern(),
+        _rewards(draft, services),
+        [own, *(scheme for scheme in SCHEMES if scheme != own)],
+        options=changed(draft.credit),
+        worker=_worker(draft, services, tab),
+        models=services.models,
+        on_progress=report,
+        cancelled=cancelled,
+    )
+    return probe_json(found, own)
 
 
-def try_clinic(draft: PageState, services: Services, tab: str) -> Iterator[View]:
+@_check("clinic", "trying the rewards")
+def try_clinic(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
     """Try the rewards that are on in the clinic, telling which one is at it."""
-    worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
+    how: dict[str, Any] = {"on_progress": report, "cancelled": cancelled, "models": services.models}
+    return to_json(
+        clinic.check_rewards(_rewards(draft, services), worker=_worker(draft, services, tab), **how).to_json()
+    )
 
-    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> ClinicReport:
-        return clinic.check_rewards(
-            _rewards(draft, services),
-            worker=worker,
-            models=services.models,
-            on_progress=report,
-            cancelled=cancelled,
-        )
 
-    yield from _tell(services.clinic, tab, work, "trying the rewards", lambda found: to_json(found.to_json()))
+def _worker(draft: PageState, services: Services, tab: str) -> Sandbox:
+    return services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
 
 
 @validate_call(config=CHECKED)
@@ -146,14 +146,12 @@ def pair(services: Services, tab: str, edit: str, scheme: str) -> ProbePair | No
 
 def probe_json(report: ProbeReport, own: str) -> str:
     """A report as ``checks.js`` draws it; ``own`` is the page's scheme."""
-    own = next((scheme for scheme in (own, *report.schemes) if scheme in report.schemes), own)
+    own = own if own in report.schemes else next(iter(report.schemes), own)
     cells = [by_scheme[own] for by_scheme in report.results.values() if own in by_scheme]
-    paying = []
-    for cell in cells:
-        if cell.pays and (worst := cell.worst) is not None:
-            paying.append(
-                (cell.edit, worst.rollout, *max(worst.first, worst.at_edit, key=lambda pair: pair[1] - pair[0]))
-            )
+    worst = [(cell.edit, cell.worst) for cell in cells if cell.pays and cell.worst is not None]
+    paying = [
+        (edit, one.rollout, *max(one.first, one.at_edit, key=lambda pair: pair[1] - pair[0])) for edit, one in worst
+    ]
     resisting = [scheme for scheme in report.schemes if not any(row[scheme].pays for row in report.results.values())]
     said = about_probes(own, len(cells), paying, len(resisting), len(report.schemes))
     return to_json(
@@ -182,41 +180,34 @@ def probe_demo(draft: PageState) -> tuple[PageState, Note]:
 # ── pre-flight ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run_preflight(draft: PageState, services: Services, tab: str) -> Iterator[View]:
+@_check("preflight", "asking the policy")
+def run_preflight(draft: PageState, services: Services, tab: str, report: Report, cancelled: Cancelled) -> str:
     """Sample PREFLIGHT_PROMPTS groups with the policy, telling how far it is, and say what they show."""
-
-    def work(report: Callable[[str], None], cancelled: Callable[[], bool]) -> tuple[list[int], Preflight]:
-        (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
-        pattern, rewards, credit = draft.pattern(), _rewards(draft, services), credit_config(draft.credit)
-        task = find_task(draft.task_section())
-        places = sorted(random.Random(seed).sample(range(len(task)), min(PREFLIGHT_PROMPTS, len(task))))
-        groups: list[Group] = []
-        for n, place in enumerate(places):
-            report(f"sampling prompt {n + 1} of {len(places)}")
-            how["seed"] = seed + n
-            group = services.models.sample(draft.policy, task[place], options, cancelled=cancelled, **how)
-            if group is None:
-                return [], Preflight((), ())
-            groups.append(group)
-        report("scoring")
-        worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
-        return places, preflight(
-            groups,
-            pattern,
-            rewards,
-            credit,
-            worker=worker,
-            models=services.models,
-            mask_truncated=bool(draft.tree[draft.method].get("mask_truncated_completions")),
-        )
-
-    def kept(found: tuple[list[int], Preflight]) -> str:
-        places, report = found
-        credited = dict(zip(places, report.credits, strict=False))  # none where the scheme lacks a reward that fails
-        services.preflighted[tab] = {place: credit.scored.group for place, credit in credited.items()}
-        return findings_json(report.findings, [_prompt_row(place, credit) for place, credit in credited.items()])
-
-    yield from _tell(services.preflight, tab, work, "asking the policy", kept)
+    (options, seed), how = draft.sampling(), {**draft.policy_options, "prompting": draft.prompting()}
+    pattern, rewards, credit = draft.pattern(), _rewards(draft, services), credit_config(draft.credit)
+    task = find_task(draft.task_section())
+    places = sorted(random.Random(seed).sample(range(len(task)), min(PREFLIGHT_PROMPTS, len(task))))
+    groups: list[Group] = []
+    for n, place in enumerate(places):
+        report(f"sampling prompt {n + 1} of {len(places)}")
+        how["seed"] = seed + n
+        group = services.models.sample(draft.policy, task[place], options, cancelled=cancelled, **how)
+        if group is None:
+            return ""
+        groups.append(group)
+    report("scoring")
+    found = preflight(
+        groups,
+        pattern,
+        rewards,
+        credit,
+        worker=_worker(draft, services, tab),
+        models=services.models,
+        mask_truncated=bool(draft.tree[draft.method].get("mask_truncated_completions")),
+    )
+    credited = dict(zip(places, found.credits, strict=False))  # none where the scheme lacks a reward that fails
+    services.preflighted[tab] = {place: credit.scored.group for place, credit in credited.items()}
+    return findings_json(found.findings, [_prompt_row(place, credit) for place, credit in credited.items()])
 
 
 def _prompt_row(place: int, credit: Credit) -> PromptPayload:
@@ -244,43 +235,38 @@ def open_prompt(draft: PageState, services: Services, tab: str, place: Any) -> P
 # ── beside another policy ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def sample_beside(draft: PageState, other: str, services: Services, tab: str) -> Iterator[View]:
+@_check("beside", NO_EVENT, progress_text)
+def sample_beside(
+    draft: PageState, other: str, services: Services, tab: str, report: Report, cancelled: Cancelled
+) -> str:
     """Sample the prompt of the group on screen from another policy, by default the one that the run of this one began
     with, and draw both, scored alike."""
     here = services.credit(tab)
     if here is None or draft.group is None or mismatch(draft, draft.group):
-        yield View(Note("Sample this prompt first; the other policy's answers are drawn beside them."))
-        return
-
-    def work(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> tuple[str, Credit] | None:
-        name = (other or "").strip() or _begun_with(draft.policy, services)
-        (sampling, seed), (example, _), prompting = draft.sampling(), edited_example(draft), draft.prompting()
-        options: dict[str, Any] = {"seed": here.scored.group.sampling.get("seed", seed), "prompting": prompting}
-        options |= {"environment": draft.environment(), "isolate": draft.isolates}
-        group = services.models.sample(name, example, sampling, on_event=report, cancelled=cancelled, **options)
-        if group is None:
-            return None
-        if draft.credit.get("oar"):  # its tokens are weighed by the policy that sampled them
-            group = services.models.with_importances(name, group)
-        worker = services.reward_worker(tab, draft.reward_deadline, isolate=draft.isolates)
-        plain = draft.but(compare=None)
-        return name, score(plain, group, split(group, draft.pattern(), worker), worker, services.models)[0]
-
-    def sides(found: tuple[str, Credit] | None) -> str:
-        assert found is not None  # else it was cancelled
-        named = ((draft.policy, here), found)
-        drawings = [to_json(credit_payload(credit, None, explain_at_most=0)) for _, credit in named]
-        said = "; ".join(f"{name}: {_told(credit)}" for name, credit in named)
-        return to_json(SidesPayload(names=[name for name, _ in named], drawings=drawings, said=f"{said}."))
-
-    yield from _tell(services.beside, tab, work, NO_EVENT, sides, progress_text)
-
-
-def _begun_with(policy: str, services: Services) -> str:
-    """The policy that a run began with, where the policy is a run's; or else the one that comes along."""
-    if not is_of_run(policy):
-        return PolicySection().path
-    return open_run(policy.removeprefix(RUN).partition("@")[0], services.workspace).config().policy.path
+        raise ConfigError("Sample this prompt first; the other policy's answers are drawn beside them.")
+    name = (other or "").strip()
+    if not name:  # of another policy than a run's, the one that comes along
+        begun = draft.policy.removeprefix(RUN).partition("@")[0] if is_of_run(draft.policy) else ""
+        name = open_run(begun, services.workspace).config().policy.path if begun else PolicySection().path
+    (sampling, seed), (example, _), prompting = draft.sampling(), edited_example(draft), draft.prompting()
+    options: dict[str, Any] = {"seed": here.scored.group.sampling.get("seed", seed), "prompting": prompting}
+    options |= {"environment": draft.environment(), "isolate": draft.isolates}
+    group = services.models.sample(name, example, sampling, on_event=report, cancelled=cancelled, **options)
+    if group is None:
+        return ""
+    if draft.credit.get("oar"):  # its tokens are weighed by the policy that sampled them
+        group = services.models.with_importances(name, group)
+    worker = _worker(draft, services, tab)
+    splits = split(group, draft.pattern(), worker)
+    there, _ = score(draft.but(compare=None), group, splits, worker, services.models)
+    drawings = [to_json(credit_payload(credit, None, explain_at_most=0)) for credit in (here, there)]
+    return to_json(
+        SidesPayload(
+            names=[draft.policy, name],
+            drawings=drawings,
+            said=f"{draft.policy}: {_told(here)}; {name}: {_told(there)}.",
+        )
+    )
 
 
 def _told(credit: Credit) -> str:
@@ -313,16 +299,11 @@ def check_rewards(
     tab: str,
 ) -> Iterator[View]:
     """Hold every reward that is on against the file's labels; without a ``threshold``, at the best one."""
-    try:
-        least = float(threshold) if threshold.strip() else None
-    except ValueError:
-        said = f"{threshold!r} is no number; give the score from which a thing counts as right, or nothing."
-        yield View(Note(said), made=Checked())
-        return
-    groups = imported.groups
 
     def check(report: Callable[[str], None], cancelled: Callable[[], bool]) -> list[RewardCheck]:
-        pattern = draft.pattern()
+        groups, pattern, least = imported.groups, draft.pattern(), number_in(threshold)
+        if isinstance(least, str):
+            raise ConfigError(f"{threshold!r} is no number; give the score from which a thing counts as right")
         return [
             check_reward(
                 groups,
@@ -342,20 +323,32 @@ def check_rewards(
             for line in work:
                 yield View(Note(line, level="info"), True, made=Checked())
             checks = work.result()
-        yield _checked(checks)
+        found = _checked(checks)
+        notes = [f"{check.reward}: {note}" for check in checks for note in check.notes]
+        said = f"{len(found.worst)} of the worst disagreements listed." if checks else "No reward function is on."
+        yield View(Note(said, level="info", detail="\n".join(notes)), made=found)
     except WorkbenchError as error:
         yield replace(View.of_error(error), made=Checked())
 
 
-def _checked(checks: Sequence[RewardCheck]) -> View:
-    if not checks:
-        said = "No reward function is on; switch one on or add one."
-        return View(Note(said, level="info"), made=Checked())
+def _checked(checks: Sequence[RewardCheck]) -> Checked:
     worst = [(check, mistake) for check in checks for mistake in check.worst]
-    notes = [f"{check.reward}: {note}" for check in checks for note in check.notes]
-    found = Checked(
-        rows=tuple(_check_row(check) for check in checks),
-        worst=tuple(
+    agreements = [check.given or check.best for check in checks]
+    errors = [check.first_error and check.first_error.f1 for check in checks]
+    return Checked(
+        rows=[
+            (
+                check.reward,
+                check.items,
+                str(check.count),
+                str(check.unscored),
+                "–" if check.auc is None else f"{check.auc:.3f}",
+                "–" if agreement is None else f"{agreement.share:.1%} from {agreement.threshold:.3g}",
+                "–" if f1 is None else f"{f1:.1%}",
+            )
+            for check, agreement, f1 in zip(checks, agreements, errors, strict=True)
+        ],
+        worst=[
             (
                 check.reward,
                 str(mistake.group + 1),
@@ -366,22 +359,6 @@ def _checked(checks: Sequence[RewardCheck]) -> View:
                 short(mistake.text),
             )
             for check, mistake in worst
-        ),
-        places=tuple((mistake.group, mistake.rollout) for _, mistake in worst),
-    )
-    said = f"{len(worst)} of the worst disagreements listed."
-    return View(Note(said, level="info", detail="\n".join(notes)), made=found)
-
-
-def _check_row(check: RewardCheck) -> tuple[str, ...]:
-    agreement = check.given or check.best
-    error = check.first_error
-    return (
-        check.reward,
-        check.items,
-        str(check.count),
-        str(check.unscored),
-        "–" if check.auc is None else f"{check.auc:.3f}",
-        "–" if agreement is None else f"{agreement.share:.1%} from {agreement.threshold:.3g}",
-        "–" if error is None or error.f1 is None else f"{error.f1:.1%}",
+        ],
+        places=[(mistake.group, mistake.rollout) for _, mistake in worst],
     )

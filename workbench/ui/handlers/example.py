@@ -4,22 +4,20 @@ Of the pattern: its presets, and what it and each of them find in the group on s
 sampled, with messages for the drawing while its texts grow.
 """
 
-from __future__ import annotations
-
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
 from pydantic import validate_call
 
 from workbench.assets import FIRST_GROUP
-from workbench.config import PromptSection, TaskSection
+from workbench.config import TaskSection
 from workbench.data import HUB, TASKS, Task, load_task, preview_of
 from workbench.data.conversations import is_messages
 from workbench.data.rows import prompt_text as checked_prompt
@@ -40,7 +38,7 @@ from workbench.rewards import split_group
 from workbench.schema import Example, Group, Prompt, counted
 from workbench.steps import NUMBERS, PRESETS, PatternKind, Split, StepPattern
 from workbench.training.methods import RunConfig
-from workbench.ui.handlers.fields import label_of, task_form, with_path
+from workbench.ui.handlers.fields import with_path
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.scoring import Note, ScoringView, View, message
@@ -56,8 +54,6 @@ SHOWN_CHARACTERS = 20
 SHOWN_ROWS = 3
 LONGEST = 400
 """Characters of a value that are shown."""
-_LABELS = {leaf.name: label_of(leaf) for _, part in task_form() for leaf in part}
-_FIELDS = re.compile("|".join(re.escape(path) for path in sorted(_LABELS, reverse=True)))
 
 
 @cache
@@ -108,13 +104,12 @@ def _cached(section: str, written: tuple[tuple[str, int, int], ...]) -> Task:
 def _written(name: str) -> tuple[tuple[str, int, int], ...]:
     """When a file, or each of a folder's, was written, and its size; () for what stays the same once it is loaded."""
     path = None if name in TASKS or name.startswith(HUB) else local_path(name)
-    if path is None:
-        return ()
-    try:
-        files = list(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES)) or [path]
+    files: list[Path] = []
+    with suppress(OSError):
+        if path is not None:
+            files = list(islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES)) or [path]
         return tuple((str(file), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
-    except OSError:
-        return ()
+    return ()
 
 
 def choose_example(draft: PageState, index: float | None, *, by: int = 0, task: Task | None = None) -> PageState:
@@ -149,15 +144,10 @@ def parse_prompt(text: str) -> Prompt:
 
     Raises TaskError for messages without content.
     """
-    if not text.lstrip().startswith("["):
-        return text
-    try:
-        messages = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if not is_messages(messages):
-        return text
-    return checked_prompt("the prompt", messages)
+    with suppress(ValueError, RecursionError):
+        if is_messages(messages := json.loads(text)):
+            return checked_prompt("the prompt", messages)
+    return text
 
 
 def edited_example(draft: PageState) -> tuple[Example, str]:
@@ -169,36 +159,30 @@ def edited_example(draft: PageState) -> tuple[Example, str]:
     return example, f"The prompt was edited; {', '.join(draft.columns)} are still those of example {draft.index}."
 
 
-def prompt_note(draft: PageState) -> tuple[str, str]:
-    """Say how a policy with a chat template gets a plain prompt, and what a button beside that changes."""
+def prompt_note(draft: PageState) -> str:
+    """Say how a policy with a chat template gets a plain prompt."""
     template, prompt = find_chat_template(draft.policy), parse_prompt(draft.text)
     if template is None or not isinstance(prompt, str):
-        return "", ""
+        return ""
     put = draft.prompting().of(prompt, has_template=True, system=_system(draft))
     if isinstance(put, str):
-        return "Sent as plain text, without the policy's chat template.", "Use its chat template"
+        return "Sent as plain text, without the policy's chat template."
     system = next((message["content"] for message in put if message["role"] == "system"), "")
     after = f", after the system message “{system}”" if system else ""
-    return f"Sent through the policy's chat template{after}.", "Send as plain text"
+    return f"Sent through the policy's chat template{after}."
 
 
-def with_other_template(draft: PageState) -> PageState:
-    """Return the draft with its prompt sent as plain text where it goes through the chat template, and back."""
-    fields = PromptSection()
-    if isinstance(draft.prompting().of(parse_prompt(draft.text), has_template=True, system=_system(draft)), str):
-        auto = fields.of(draft.text, has_template=True, system=_system(draft))
-        fields = PromptSection(apply_template="always" if isinstance(auto, str) else "auto")
-    else:
-        fields = PromptSection(apply_template="never")  # with which there is no system message
-    return draft.but(tree=with_path(draft.tree, "prompt", fields.model_dump()))
+def task_example(draft: PageState) -> Example | None:
+    """The example of the task that is chosen; None if it cannot be read."""
+    with suppress(WorkbenchError, IndexError):
+        return find_task(draft.task_section())[draft.index]
+    return None
 
 
 def _system(draft: PageState) -> str:
     """The task's own system message, if the prompt is of the task."""
-    with suppress(WorkbenchError, IndexError):
-        of_task = find_task(draft.task_section())[draft.index]
-        return of_task.system if of_task.prompt == draft.prompt else ""
-    return ""
+    of_task = task_example(draft)
+    return of_task.system if of_task is not None and of_task.prompt == draft.prompt else ""
 
 
 def columns_text(columns: Any) -> str:
@@ -214,22 +198,22 @@ def columns_text(columns: Any) -> str:
 
 def preset_of(regex: str, kind: str) -> str:
     """The preset that this is, or ``custom``."""
-    for name, preset in PRESETS.items():
-        if (preset.pattern.regex, preset.pattern.kind) == (regex, kind):
-            return name
-    return CUSTOM
+    named = ((preset.pattern.regex, preset.pattern.kind, name) for name, preset in PRESETS.items())
+    return next((name for *pattern, name in named if pattern == [regex, kind]), CUSTOM)
 
 
 def regex_for(kind: str, regex: str) -> str:
     """Return the pattern for a ``kind`` that was chosen: the one that is there, unless it is none of that kind."""
-    numeric = []
-    for name in NUMBERS:
-        with suppress(PatternError):
-            if StepPattern(regex, cast(PatternKind, name)).numbers is not None:
-                numeric.append(name)
+    numeric = [name for name in NUMBERS if _has_numbers(regex, name)]
     if kind in NUMBERS:
         return regex if kind in numeric else PRESETS[kind].pattern.regex
     return StepPattern().regex if numeric else regex
+
+
+def _has_numbers(regex: str, kind: str) -> bool:
+    with suppress(PatternError):
+        return StepPattern(regex, cast(PatternKind, kind)).numbers is not None
+    return False
 
 
 def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
@@ -239,9 +223,8 @@ def pattern_note(draft: PageState, view: ScoringView) -> Note | None:
         return view.pattern
     first, last = _ends(group, view.splits)
     found = f"finds {_counts(view.splits, ' per answer')}: “{first}” to “{last}”"
-    if draft.pattern().is_separator:
-        return Note(f"{found}. The text before the first match belongs to no step.", level="warning")
-    return Note(found, level="plain")
+    outside = ". The text before the first match belongs to no step." if draft.pattern().is_separator else ""
+    return Note(f"{found}{outside}", level="warning" if outside else "plain")
 
 
 def matching_presets(draft: PageState) -> dict[str, list[Split]]:
@@ -323,12 +306,7 @@ def preview(draft: PageState) -> str:
 
 def refused(error: WorkbenchError) -> str:
     """In place of rows, why there are none."""
-    return to_json(RowsPayload(text=redact(in_page_words(error)), level="error", rows=[]))
-
-
-def in_page_words(error: WorkbenchError) -> str:
-    """Return an error's text with fields that say how rows are read called as on the page."""
-    return _FIELDS.sub(lambda match: f"{_LABELS[match[0]]} (under Rows)", str(error))
+    return to_json(RowsPayload(text=redact(str(error)), level="error", rows=[]))
 
 
 def read_as(draft: PageState, name: str, before: PageState) -> PageState | None:
@@ -345,17 +323,10 @@ def read_as(draft: PageState, name: str, before: PageState) -> PageState | None:
     return with_task(choose_example(draft, 0, task=task), task)
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """A new group, the prompt it was sampled from where that is not the example's own, and the next seed."""
-
-    group: Group
-    edited: Prompt | None = None
-    seed: int = 0
-
-
 def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
-    """Sample a group, showing it grow. Whatever goes wrong, the group on screen is kept and the note says what."""
+    """Sample a group, showing it grow; what is ``made`` are changes of the draft: the group, the prompt that it answers
+    where that is not the example's own, and the seed of the next. Whatever goes wrong, the group on screen is kept.
+    """
     try:
         (sampling, seed), prompting, environment = draft.sampling(), draft.prompting(), draft.environment()
         example, edited = edited_example(draft)
@@ -406,13 +377,9 @@ def sample(draft: PageState, services: Services, tab: str) -> Iterator[View]:
     else:
         assert group is not None
         note = Note(problem, level="warning") if problem else Note(edited, level="info") if edited else None
-        sampled = Sampled(group, None if group.prompt == draft.prompt else group.prompt, seed + 1)
+        edited_prompt = None if group.prompt == draft.prompt else group.prompt
+        sampled = {"group": group, "edited": edited_prompt, "seed": seed + 1}
         yield View(note, drawing=message(busy="scoring"), made=sampled)
-
-
-def adopt(draft: PageState, sampled: Sampled) -> PageState:
-    """Return the draft with the new group on screen, and the seed of the next."""
-    return draft.but(group=sampled.group, edited=sampled.edited, seed=sampled.seed)
 
 
 @validate_call(config=CHECKED)

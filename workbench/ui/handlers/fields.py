@@ -4,11 +4,10 @@ A field goes by its path in the configuration, a method's own setting by the met
 page holds those of every method. What a section cannot say of a field stands in ``SPECIAL``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
@@ -108,8 +107,12 @@ def sampling_form() -> list[Part]:
     first = [sampling.pop(f"method.sampling.{name}") for name in _SAMPLED]
     policy = next(leaf for leaf in _shared() if leaf.name == "policy.path")
     seed, reference = _PAGE
-    chat = [*_of("prompt", PromptSection), *sampling.values()]
-    return [("", [policy]), ("", [*first, seed]), ("", [reference]), ("System message, template, stops …", chat)]
+    return [
+        ("", [policy]),
+        ("", [*first, seed]),
+        ("", [reference]),
+        ("System message, template, stops …", [*_of("prompt", PromptSection), *sampling.values()]),
+    ]
 
 
 _SAMPLED = ("num_generations", "temperature", "max_completion_length")
@@ -172,8 +175,14 @@ def _beginning(shared: Mapping[str, Leaf], start: str) -> list[Leaf]:
 def scheme_field(prefix: str) -> Leaf:
     """The field that a scheme is chosen in; there may be none to compare with."""
     names = list(SCHEMES) if prefix == CREDIT else [NONE, *SCHEMES]
-    label = "Scheme" if prefix == CREDIT else "Compare with"
-    return Leaf(f"{prefix}.scheme", Literal.__getitem__(tuple(names)), False, "", None, label)
+    return Leaf(
+        f"{prefix}.scheme",
+        Literal.__getitem__(tuple(names)),
+        False,
+        "",
+        None,
+        "Scheme" if prefix == CREDIT else "Compare with",
+    )
 
 
 def credit_form(prefix: str) -> list[Part]:
@@ -191,8 +200,9 @@ def option_leaf(prefix: str, option: Option) -> Leaf:
     """An option of a credit scheme as a field."""
     kinds: dict[str, Any] = {"number": float, "switch": bool}
     kind = kinds.get(option.kind) or Literal.__getitem__(tuple(option.choices))
-    label = OPTION_LABELS.get(option.name, option.name)
-    return Leaf(f"{prefix}.{option.name}", kind, False, option.help, option.default, label)
+    return Leaf(
+        f"{prefix}.{option.name}", kind, False, option.help, option.default, OPTION_LABELS.get(option.name, option.name)
+    )
 
 
 _SECONDARY = {"merge_equal", *CreditConfig.model_fields} - {"outcome_weight"}
@@ -258,7 +268,7 @@ def choices_of(leaf: Leaf) -> list[Any]:
     return [("none", ""), *names] if names and leaf.optional else names
 
 
-def shown(leaf: Leaf, value: Any) -> Any:
+def show_value(leaf: Leaf, value: Any) -> Any:
     """Return what a field's widget holds of a configuration's value: lists a line an entry, tables as name=value."""
     if isinstance(value, Mapping):
         return as_text(value)
@@ -304,18 +314,13 @@ def every_leaf() -> Mapping[str, Leaf]:
 def fits(path: str, value: Any) -> bool:
     """Return whether a value that was kept is of a kind that the field can hold, in range or not."""
     leaf = every_leaf().get(path)
-    if leaf is None or value is None or value != value or value in (float("inf"), -float("inf")):
-        return leaf is not None and value is None
-    kind: Any = leaf.kind
-    if kind is int:
-        kind = int | float
-    elif get_origin(kind) in (dict, list):
-        kind = kind | str
-    try:
-        TypeAdapter(kind).validate_python(value, strict=True)
-    except ValidationError:
+    if leaf is None:
         return False
-    return True
+    kind: Any = float if leaf.kind is int else leaf.kind | str if get_origin(leaf.kind) in (dict, list) else leaf.kind
+    with suppress(ValidationError):
+        TypeAdapter(kind | None).validate_python(value, strict=True)
+        return True
+    return False
 
 
 # ── sections ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -350,8 +355,7 @@ def shared_settings(config: SharedConfig) -> dict[str, Any]:
     shared = config.model_dump(exclude={"method"})
     shared["task"] |= {name: as_text(shared["task"][name]) for name in COLUMNS}
     if shared["policy"]["lora"] is None:
-        lora = {leaf.name: leaf.default for leaf in leaves(LoraConfig)}
-        shared["policy"]["lora"] = lora | {"r": None}
+        shared["policy"]["lora"] = {leaf.name: leaf.default for leaf in leaves(LoraConfig)} | {"r": None}
     return shared
 
 
@@ -409,10 +413,9 @@ def read_section(stored: Mapping[str, Any]) -> Section | None:
 
 
 def _fits(option: Option, value: Any) -> bool:
-    if option.kind == "switch":
-        return isinstance(value, bool)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
-    return value in option.choices if option.kind == "choice" else is_number
+    if option.kind == "choice":
+        return value in option.choices
+    return isinstance(value, bool if option.kind == "switch" else int | float) and abs(value) < 1e9
 
 
 def shown_values(section: Section | None) -> dict[str, Any]:
@@ -465,12 +468,11 @@ def with_settings(section: Section, settings: Mapping[str, Any]) -> Section:
 
 
 def get(tree: Mapping[str, Any], path: str) -> Any:
-    """A value of a tree by its dotted path. Raises KeyError."""
+    """Return the value of a tree at a dotted path; None where there is none."""
+    value: Any = tree
     for name in path.split("."):
-        if not isinstance(tree, Mapping):
-            raise KeyError(path)
-        tree = tree[name]
-    return tree
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -488,8 +490,11 @@ def configuration(tree: Mapping[str, Any], name: str | None = None) -> dict[str,
     if METHODS[name].section.kind is None:  # which takes no rows
         task = {**task, "data": None, "data_columns": ""}
     policy = tree["policy"] if get(tree, LORA_RANK) is not None else {**tree["policy"], "lora": None}
-    shared = {part: value for part, value in tree.items() if part not in METHODS}
-    return shared | {"policy": policy, "method": method, "task": task}
+    return {part: value for part, value in tree.items() if part not in METHODS} | {
+        "policy": policy,
+        "method": method,
+        "task": task,
+    }
 
 
 @cache
@@ -513,11 +518,3 @@ def tree_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield from tree_leaves(value, f"{path}.")
         else:
             yield path, value
-
-
-def value_at(tree: Mapping[str, Any], path: str) -> Any:
-    """The value at a path; None where there is none."""
-    try:
-        return get(tree, path)
-    except KeyError:
-        return None

@@ -3,8 +3,6 @@
 Plain values for ``help.js``. Numbers come from ``Credit.explain``, which adds up to the very bits on screen.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from pydantic import validate_call
@@ -101,13 +99,9 @@ def live_numbers(credit: Credit | None, rollout: int | None = None, token: int |
     if why is None:
         i, t = 0, 0
         why = why_payload(credit, 0, 0)
-    scheme = SCHEMES[credit.scheme]
     step = next((k for k, (first, last) in enumerate(credit.scored.scored[i].spans) if first <= t <= last), None)
     return {
         "scheme": credit.scheme,
-        "formula": scheme.formula,
-        "source": scheme.reference,
-        "summary": scheme.summary,
         "options": {
             OPTION_LABELS.get(name, name): in_words(value).replace("_", " ")
             for name, value in credit.options.items()
@@ -119,8 +113,6 @@ def live_numbers(credit: Credit | None, rollout: int | None = None, token: int |
         "text": credit.scored.group.rollouts[i].texts[t],
         "step": None if step is None else step + 1,
         "noSpread": no_spread_payload(credit),
-        "terms": why["list"],
-        "total": why["total"],
-        "clip": why["clip"],
+        "why": why,
         "advantage": float(str(credit.of(i)[t])),
     }

@@ -4,8 +4,6 @@ A file is an upload, one of the workspace's, or data that comes along; a file's 
 at. Whatever goes wrong, the group on screen is kept and the note says what.
 """
 
-from __future__ import annotations
-
 import filecmp
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +25,7 @@ from workbench.rewards import RewardConfig, find_builtin
 from workbench.rewards.source import reward_functions, reward_in_file
 from workbench.schema import Prompt, counted
 from workbench.steps import PRESETS
-from workbench.ui.handlers.example import choose_example, find_task, fitting_preset, in_page_words, with_group
+from workbench.ui.handlers.example import choose_example, find_task, fitting_preset, with_group
 from workbench.ui.handlers.fields import for_scheme, with_path, with_settings
 from workbench.ui.handlers.page_state import PageState
 from workbench.ui.handlers.rewards import task_rows, with_function, with_task
@@ -71,6 +69,8 @@ class Ask:
     format: str = AUTO
     tokenizer: str = "tiny"
     skip_bad_rows: bool = False
+    upload: str = ""
+    """Of which upload it is: the same file may be dropped again."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,9 @@ class Opening:
 
 def find_file(path: str, workspace: Path) -> str | Path:
     """Return what to read: the name of data that comes along, or a file of the workspace. Raises TaskError."""
-    typed = path.strip()
-    if not typed:
-        raise TaskError(f"no file is chosen; give a workspace file or folder, or one of {', '.join(LABELLED)}")
-    if typed in LABELLED:
-        return typed
-    if (recipe := recipes().get(typed.removeprefix("recipe:"))) is not None and typed.startswith("recipe:"):
-        return recipe
+    typed, known = path.strip(), {f"recipe:{name}": file for name, file in recipes().items()}
+    if typed in LABELLED or typed in known:
+        return known.get(typed, typed)
     try:
         found = (workspace / Path(typed).expanduser()).resolve()
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, a circle of links, the home of nobody
@@ -146,7 +142,7 @@ def open_file(ask: Ask, services: Services, tab: str) -> Iterator[Opening]:
         yield Opening(ask, view.note or Note(""), view.running)
         return
     except WorkbenchError as error:
-        opened = Opening(ask, Note(in_page_words(error)), look=look)
+        opened = Opening(ask, Note(str(error)), look=look)
         if look is None:  # no choice of how to read it would help
             services.drop_upload(ask.path)
     before, services.opened[tab] = services.opened.get(tab), opened
@@ -193,8 +189,9 @@ def _problems(ask: Ask, look: Look, section: TaskSection, task: Task) -> Opening
     text = f"Opened {counted(len(task) + len(task.held_out), noun)}{': ' if said else ''}{', '.join(said)}."
     if task.unchecked:
         text += f" Nothing tells right from wrong ({task.unchecked}): choose the answer's column, or a reward."
-    level = "warning" if task.unchecked else "info"
-    return Opening(ask, Note(text, level=level), look=look, section=section, task=task)
+    return Opening(
+        ask, Note(text, level="warning" if task.unchecked else "info"), look=look, section=section, task=task
+    )
 
 
 def _rollouts(ask: Ask, look: Look, imported: Imported) -> Opening:
@@ -314,15 +311,21 @@ def group_rows(imported: Imported) -> list[list[str]]:
         labels = [label for label in known if label is not None]
         rewards = [value for rollout in group.rollouts if (value := rollout.columns.get("reward")) is not None]
         mean = f"⌀ {sum(rewards) / len(rewards):.2f}" if rewards else "–"
-        right = f"{sum(map(bool, labels))} of {len(labels)}" if labels else mean
-        rows.append([str(number), str(len(group.rollouts)), right, short(group.prompt)])
+        rows.append(
+            [
+                str(number),
+                str(len(group.rollouts)),
+                f"{sum(map(bool, labels))} of {len(labels)}" if labels else mean,
+                short(group.prompt),
+            ]
+        )
     return rows
 
 
-def choose_group(draft: PageState, imported: Imported, index: int, *, by: int = 0) -> tuple[PageState, int]:
-    """Return the draft with group ``index + by`` on screen, going round at the ends, and which it is."""
-    chosen = (index + by) % len(imported)
-    return with_group(draft, imported.groups[chosen]), chosen
+def choose_group(draft: PageState, imported: Imported, index: int) -> tuple[PageState, int]:
+    """Return the draft with a group on screen, the first after the last, and which it is."""
+    index %= len(imported)
+    return with_group(draft, imported.groups[index]), index
 
 
 def place(imported: Imported, index: int) -> str:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from workbench.config import (
     BeliefConfig,
@@ -40,6 +41,7 @@ from workbench.errors import ConfigError, PatternError, RewardError, shown
 from workbench.policies.step_values import NAMES, StepValues
 from workbench.rewards import BUILTINS, RewardConfig, find_builtin
 from workbench.rewards.source import functions_in, kind_in, reward_functions
+from workbench.rewards.statistics import CallTimes
 from workbench.sandbox.client import DEADLINE
 from workbench.schema import Group, Prompt, RewardKind
 from workbench.steps import PatternKind, StepPattern
@@ -65,13 +67,12 @@ from workbench.ui.handlers.fields import (
     section_of,
     settings_of,
     shared_settings,
+    show_value,
     shown_values,
     takes,
-    value_at,
     with_path,
     with_settings,
 )
-from workbench.ui.handlers.fields import shown as shown_value
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed, of a run as of a group."""
@@ -220,8 +221,9 @@ class RewardRow:
 
     def unweighted(self) -> RewardConfig:
         """The reward with weight 1, whatever the field holds, and the schedule if that can be read."""
-        fields = self.fields if self.is_scheduled else {**self.fields, "schedule": []}
-        return RewardConfig.model_validate({**fields, "weight": 1.0})
+        return RewardConfig.model_validate(
+            {**self.fields, **({} if self.is_scheduled else {"schedule": []}), "weight": 1.0}
+        )
 
     def for_data(self, columns: Collection[str]) -> RewardRow:
         """The row with these columns: a built-in reward that lacks one is off until data comes that has it."""
@@ -231,36 +233,33 @@ class RewardRow:
             return self.but(on=True, unfed=False) if self.unfed else self
         return self.but(on=False, unfed=self.on or self.unfed)
 
-    def with_schedule(self, text: str) -> RewardRow:
-        """The row with the weights that ``0:1,60:0`` says; without a text, always with the weight that its field shows.
-
-        A text that says none is kept as it is, and is an error of the reward.
-        """
-        weight = self.weight
-        fields = {name: value for name, value in self.fields.items() if name not in ("weight", "schedule")}
-        if not text.strip():
-            return replace(self, fields=fields | ({} if weight in (None, 1.0) else {"weight": weight}))
-        try:
-            config = RewardConfig.parse({**fields, "schedule": read_schedule(text)})
-        except ValueError:  # ConfigError is one
-            return replace(self, fields=fields | {"schedule": text})
-        return replace(self, fields=fields | {"schedule": config.model_dump(mode="json")["schedule"]})
-
     def with_edits(self, edits: Mapping[str, Any]) -> RewardRow:
         """Return the row with what its fields ``on``, ``weight``, ``schedule`` and ``code`` hold, where they differ."""
-        if "schedule" in edits and edits["schedule"].strip() != self.schedule.strip():
-            scheduled = self.with_schedule(edits["schedule"])
-            return scheduled.with_edits({name: value for name, value in edits.items() if name in ("on", "code")})
-        row, fields = self, self.fields
+        row, fields = self, dict(self.fields)
         if "on" in edits and bool(edits["on"]) != self.on:
             row = replace(self, on=bool(edits["on"]), unfed=False)
-        if "weight" in edits and edits["weight"] != self.weight:
-            fields = {name: value for name, value in fields.items() if name != "weight"}
+        if edits.get("schedule", self.schedule).strip() != self.schedule.strip():
+            fields = self._scheduled(edits["schedule"].strip())
+        elif "weight" in edits and edits["weight"] != self.weight:
+            fields.pop("weight", None)
             fields |= {} if edits["weight"] == self._usual_weight else {"weight": edits["weight"]}
         if "code" in edits and self.has_editor and (edits["code"] or "") != self.code:
             kept = {name: fields[name] for name in ("weight", "schedule", "folder") if name in fields}
             fields = self._of_code(edits["code"] or "") | kept
-        return row if fields is self.fields else replace(row, fields=fields)
+        return row if fields == self.fields else replace(row, fields=fields)
+
+    def _scheduled(self, text: str) -> dict[str, Any]:
+        """The fields with the weights that ``0:1,60:0`` says; without a text, always with the weight that is shown.
+
+        A text that says none is kept as it is, and is an error of the reward.
+        """
+        fields = {name: value for name, value in self.fields.items() if name not in ("weight", "schedule")}
+        if not text:
+            return fields | ({} if self.weight in (None, 1.0) else {"weight": self.weight})
+        with suppress(ValueError):  # ConfigError is one
+            reward = RewardConfig.parse({**fields, "schedule": read_schedule(text)})
+            return fields | reward.model_dump(mode="json", include={"schedule"})
+        return fields | {"schedule": text}
 
     def _of_code(self, code: str) -> dict[str, Any]:
         """The reward that an edited source describes: its name and kind are what the code says, or as before."""
@@ -329,20 +328,10 @@ class PageState(BaseModel):
     columns: Mapping[str, Any] = Field(default_factory=dict, exclude=True)
     edited: Prompt | None = Field(default=None, exclude=True)
     group: Group | None = Field(default=None, exclude=True)
-    _tab: Tab | None = PrivateAttr(default=None)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PageState) and vars(self) == vars(other)  # whatever tab holds them
 
     def but(self, **changes: Any) -> PageState:
         """Return the state with these changes."""
         return self.model_copy(update=changes)
-
-    @property
-    def tab(self) -> Tab:
-        """The tab whose state it is or was."""
-        assert self._tab is not None
-        return self._tab
 
     @field_serializer("rows")
     def _plain_rows(self, rows: tuple[RewardRow, ...]) -> list[dict[str, Any]]:
@@ -363,8 +352,16 @@ class PageState(BaseModel):
         if takes(name, "credit"):
             draft = draft.but(credit=section_of(getattr(method, "credit")))  # noqa: B009  # a field of some methods
         tree = {**self.tree, **shared_settings(config), name: own_settings(method)}
-        inspected = method.model_dump(include={"pattern", "sampling", "isolate_rewards"})
-        return draft.but(tree=tree | {"method": {**self.tree["method"], "name": name, **inspected}})
+        return draft.but(
+            tree=tree
+            | {
+                "method": {
+                    **self.tree["method"],
+                    "name": name,
+                    **method.model_dump(include={"pattern", "sampling", "isolate_rewards"}),
+                }
+            }
+        )
 
     def config(self) -> RunConfig:
         """The run that Start would start, its pattern untried.
@@ -379,8 +376,9 @@ class PageState(BaseModel):
             tree = with_path(tree, ROWS, [reward.model_dump() for reward in rewards])
         if takes(self.method, "credit"):  # Inspect's, or another scheme with what somebody set on Inspect
             as_inspect = self.run_scheme == AS_INSPECT
-            credit = self.credit if as_inspect else for_scheme(self.credit, self.run_scheme)
-            tree = with_path(tree, CREDIT, settings_of(credit))
+            tree = with_path(
+                tree, CREDIT, settings_of(self.credit if as_inspect else for_scheme(self.credit, self.run_scheme))
+            )
         return RunConfig.parse(tree)
 
     # ── what the widgets hold ────────────────────────────────────────────────────────────────────────────────────
@@ -411,14 +409,15 @@ class PageState(BaseModel):
             return self.but(**{name: value})
         if path == "policy.path":
             value = str(value or "").strip() or PolicySection().path
-        if value == "" and value_at(default_tree(), path) is None:
+        if value == "" and get(default_tree(), path) is None:
             value = None
         return self.but(tree=with_path(self.tree, path, value))
 
     def with_rewards(self, sent: Mapping[str, Any], estimates: Mapping[str, Estimated]) -> PageState:
         """Return the draft with the list of rewards as the page holds it."""
-        rows = tuple(RewardRow.of_page(row, estimates) for row in sent["rows"])
-        return self.but(rows=rows).with_outcome_weight(sent["outcome_weight"])
+        return self.but(rows=tuple(RewardRow.of_page(row, estimates) for row in sent["rows"])).with_outcome_weight(
+            sent["outcome_weight"]
+        )
 
     def with_outcome_weight(self, weight: float | None) -> PageState:
         """Return the draft with this weight of the final answer, under a scheme that has one."""
@@ -520,13 +519,7 @@ class PageState(BaseModel):
 
     def sampling(self) -> tuple[SamplingConfig, int]:
         """The options of sampling on Inspect, and its seed. Raises ConfigError with the field's path."""
-        options = self.tree["method"]["sampling"]
-        defaults = SamplingConfig()
-        empty = [name for name, value in options.items() if value is None and getattr(defaults, name) is not None]
-        if empty:
-            raise ConfigError(f"{empty[0].replace('_', ' ')} is empty; give a number")
-        sampling = SamplingConfig.parse(options, "method.sampling")
-        seed = self.seed or 0
+        sampling, seed = SamplingConfig.parse(self.tree["method"]["sampling"], "method.sampling"), self.seed or 0
         if not isinstance(seed, int | float) or not 0 <= seed <= LARGEST_SEED or seed != int(seed):
             raise ConfigError(f"seed {shown(seed)} is out of range; give a whole number from 0 to {LARGEST_SEED:,}")
         return sampling, int(seed)
@@ -581,19 +574,19 @@ class Tab:
         """The number of the page's last change of the list of rewards."""
         self.outcome_weight: float | None = None
         """The weight of the final answer in the page's list of rewards, also while the scheme has none."""
+        self.call_times = CallTimes()
+        """How long the calls of its reward functions took."""
+        self.listed: Group | None = None
+        """The group that its table of presets is of."""
+        self.opening: Any = None
+        """What was opened last (``opening.Opening``), and below the group of it that is on screen."""
+        self.place = 0
+        self.mistakes: Sequence[tuple[int, int]] = ()
+        """Group and rollout of each disagreement of a reward with the file's labels."""
 
     def __deepcopy__(self, memo: Any) -> Tab:
         """One of its own for each session, which opens as the first did."""
         return Tab(self.draft)
-
-    @property
-    def draft(self) -> PageState:
-        return self._draft
-
-    @draft.setter
-    def draft(self, draft: PageState) -> None:
-        self._draft = draft.but()
-        self._draft._tab = self
 
     def choose(self, path: str, value: Any) -> bool:
         """Set a field that others follow, a scheme or a method, and say whether it is news."""
@@ -645,4 +638,4 @@ def is_news(draft: PageState, path: str, value: Any) -> bool:
     if path.startswith((f"{CREDIT}.", f"{COMPARE}.")):
         return held is not None and value != held
     leaf = every_leaf()[path]
-    return bool(value) != bool(held) if leaf.kind is bool else value != shown_value(leaf, held)
+    return bool(value) != bool(held) if leaf.kind is bool else value != show_value(leaf, held)

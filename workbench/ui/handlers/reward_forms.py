@@ -6,8 +6,6 @@ row says so when either has changed; a run estimates its own. Models and values 
 thread, so that the page can show how far they are.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +14,6 @@ from typing import Any
 
 from pydantic import validate_call
 
-from workbench.assets import EMBEDDED
 from workbench.config import BeliefConfig, JudgeConfig, LabelFormat, Leaf, ModelConfig, MonteCarloConfig, leaves
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.places import RUN
@@ -26,8 +23,8 @@ from workbench.rewards.judges import key_of
 from workbench.rewards.models.formats import FORMATS, guess_format
 from workbench.rewards.source import reward_in_file, saved_rewards
 from workbench.rundir import checkpoint_or
-from workbench.runs import find_checkpoint, list_runs, open_run
-from workbench.schema import Group, counted
+from workbench.runs import find_checkpoint, open_run
+from workbench.schema import counted
 from workbench.steps import step_texts
 from workbench.ui.handlers.fields import help_of, label_of
 from workbench.ui.handlers.page_state import Estimated, PageState, RewardRow, row_of, set_fields
@@ -36,9 +33,6 @@ from workbench.ui.handlers.session import CHECKED, NO_EVENT, Services, progress_
 from workbench.ui.payloads import FieldPayload, FormPayload
 
 Rows = Sequence[RewardRow]
-LISTED = 50
-LISTED_STEPS = 4
-"""Newest runs among which policies are suggested."""
 FORMAT_CHOICES: tuple[tuple[str, str], ...] = (
     ("by its architecture", ""),
     ("classifier: one score a completion", "classifier"),
@@ -155,8 +149,7 @@ _MORE = (Leaf("kind", str, False, "", "step"), Leaf("in_run", bool, False, "", F
 
 def form_leaves(part: str) -> dict[str, Leaf]:
     """The fields of a part's form by name."""
-    own = leaves(SECTIONS[part]) if part in SECTIONS else ()
-    known = {leaf.name: leaf for leaf in (*_MORE, *own)}
+    known = {leaf.name: leaf for leaf in (*_MORE, *(leaves(SECTIONS[part]) if part in SECTIONS else ()))}
     return {name: known[name] for names in (*LAYOUT[part], *FOLDED.get(part, ())) for name in names}
 
 
@@ -182,8 +175,15 @@ def form_payload(part: str) -> FormPayload:
         [[field(name) for name in names] for names in layout] for layout in (LAYOUT[part], FOLDED.get(part, ()))
     )
     title, text, add, change = ABOUT[part]
-    outcomes = [name for name, rule in BUILTINS.items() if rule.kind == "outcome"]
-    return FormPayload(title=title, text=text, add=add, change=change, rows=rows, folded=folded, outcomes=outcomes)
+    return FormPayload(
+        title=title,
+        text=text,
+        add=add,
+        change=change,
+        rows=rows,
+        folded=folded,
+        outcomes=[name for name, rule in BUILTINS.items() if rule.kind == "outcome"],
+    )
 
 
 def part_of(row: RewardRow) -> str:
@@ -252,8 +252,11 @@ def add(
     try:
         if part not in services.reward_forms:
             raise ConfigError("this page takes no such reward")
-        if part == FILE:
-            yield View(made=in_place(RewardRow(_fields_of(str(values["path"]), services.workspace)), draft.rows))
+        if part == FILE:  # a function saved in the workspace, or FILE.py, or FILE.py::NAME of several
+            path = str(values["path"]).strip()
+            saved = services.workspace / "rewards" / f"{path}.py"
+            fields = reward_in_file(str(saved) if path in saved_rewards(services.workspace) else path)
+            yield View(made=in_place(RewardRow(fields), draft.rows))
         elif part == VALUES:
             yield from _estimate(draft, values, services, tab)
         else:
@@ -267,20 +270,11 @@ def add(
         yield View.of_error(error)
 
 
-def _fields_of(text: str, workspace: Path) -> dict[str, Any]:
-    """Return the reward in a file: a function saved in the workspace, or FILE.py, or FILE.py::NAME of several."""
-    path, _, function = text.strip().partition("::")
-    if path in saved_rewards(workspace):
-        path = str(workspace / "rewards" / f"{path}.py")
-    return reward_in_file(f"{path}::{function}" if function else path)
-
-
 def in_place(row: RewardRow, rows: Rows) -> Made:
     """Return a row with the switch and the weight of its namesake, whose place it takes, if there is one."""
     before = next((other for other in rows if other.name == row.name), None)
-    if before is None:
-        return row, ""
-    return RewardRow({**row.fields, "weight": before.weight}, on=before.on, estimated=row.estimated), before.key
+    kept = RewardRow({**row.fields, "weight": before.weight}, on=before.on) if before is not None else row
+    return kept, "" if before is None else before.key
 
 
 def _load(model: ModelConfig, services: Services, tab: str) -> Iterator[View]:
@@ -312,12 +306,6 @@ def run_as_reward(rows: Sequence[RewardRow], name: str, workspace: Path) -> Rewa
     return row_from("model", {"path": path, "format": form}, rows)
 
 
-def policy_choices(workspace: Path) -> list[str]:
-    """The policies that the page suggests: the embedded ones, and the newest checkpoints of runs that are over."""
-    checkpoints = (name for run in list_runs(workspace)[:LISTED] for name in run.summary().policies[:LISTED_STEPS])
-    return [*EMBEDDED, *checkpoints]
-
-
 def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
     """A name that no other row than that with the key has: ``name``, or that with a number."""
     taken = {row.name for row in rows if row.key != key}
@@ -326,8 +314,14 @@ def free_name(name: str, rows: Sequence[RewardRow], key: str = "") -> str:
 
 def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, tab: str) -> Iterator[View]:
     """Estimate the values of the group on screen, telling how far it is. Nothing on screen changes meanwhile."""
-    group, how, reward = _asked(draft, values)
-    pattern = draft.pattern()
+    group, pattern = draft.group, draft.pattern()
+    if group is None:
+        raise ConfigError("there is no group whose steps have a value; sample one first")
+    how = MonteCarloConfig.parse({name: values.get(name) for name in ("continuations", "outcome", "progress")})
+    row = next((row for row in draft.rows if (row.name, row.kind) == (how.outcome, "outcome")), None)
+    if row is None and how.outcome not in BUILTINS:
+        raise ConfigError(f"there is no outcome reward {how.outcome!r} any more; choose another")
+    reward = RewardConfig(name=how.outcome, kind="outcome") if row is None else row.config()
     split(group, pattern, services.reward_worker(tab))  # where a bad pattern harms nobody
 
     def ask(report: Callable[[dict[str, Any]], None], cancelled: Callable[[], bool]) -> StepValues | None:
@@ -341,14 +335,17 @@ def _estimate(draft: PageState, values: Mapping[str, Any], services: Services, t
             yield View(Note(_status(event), level="info"), True)
         found = work.result()
     assert found is not None
-    name = NAMES["progress" if how.progress else "value"]
-    config = RewardConfig(name=name, kind="step", monte_carlo=how)
-    estimated, before = Estimated(group, found, reward), values_row(draft.rows)
-    weight = {} if before is None else {"weight": before.weight}
-    row = RewardRow(set_fields(config) | weight, in_run=bool(values.get("in_run")), estimated=estimated)
-    services.estimates[row.key] = estimated
+    config = RewardConfig(name=NAMES["progress" if how.progress else "value"], kind="step", monte_carlo=how)
+    estimated = Estimated(group, found, reward)
+    before = next((row for row in draft.rows if row.monte_carlo is not None), None)  # whose place they take
+    made = RewardRow(
+        set_fields(config) | ({} if before is None else {"weight": before.weight}),
+        in_run=bool(values.get("in_run")),
+        estimated=estimated,
+    )
+    services.estimates[made.key] = estimated
     said = Note(f"{counted(found.tokens, 'token')} in {found.seconds:.1f} s", level="info")
-    yield View(said, made=(row, "" if before is None else before.key))
+    yield View(said, made=(made, "" if before is None else before.key))
 
 
 def _status(event: dict[str, Any]) -> str:
@@ -357,45 +354,24 @@ def _status(event: dict[str, Any]) -> str:
     return progress_text(event)
 
 
-def _asked(draft: PageState, values: Mapping[str, Any]) -> tuple[Group, MonteCarloConfig, RewardConfig]:
-    if draft.group is None:
-        raise ConfigError("there is no group whose steps have a value; sample one first")
-    how = MonteCarloConfig.parse({name: values.get(name) for name in ("continuations", "outcome", "progress")})
-    outcome = how.outcome
-    row = next((row for row in draft.rows if (row.name, row.kind) == (outcome, "outcome")), None)
-    if row is not None:
-        return draft.group, how, row.config()
-    if outcome not in BUILTINS:
-        raise ConfigError(f"there is no outcome reward {outcome!r} any more; choose another")
-    return draft.group, how, RewardConfig(name=outcome, kind="outcome")
-
-
 # ── the row ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def values_row(rows: Rows) -> RewardRow | None:
-    """The row that holds Monte-Carlo values."""
-    return next((row for row in rows if row.monte_carlo is not None), None)
 
 
 def values_facts(row: RewardRow) -> list[tuple[str, str]]:
     """Return what a row of Monte-Carlo values shows, as (label, value)."""
-    how = row.monte_carlo
+    how, estimated = row.monte_carlo, "not yet"
     assert how is not None
-    score = "what it adds to the value before it" if how.progress else "its value"
-    facts = [
-        ("value of a step", f"mean {how.outcome} of {how.continuations} continuations from its end"),
-        ("a step scores", score),
-    ]
     if row.estimated is not None:
         values = row.estimated.values
         known = [error for errors in values.errors for error in errors if error is not None]
         spread = f", standard error {sum(known) / len(known):.2f} on average" if known else ""
-        facts.append(("estimated", f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"))
-    else:
-        facts.append(("estimated", "not yet"))
-    facts.append(("in a run", "estimated anew at each step of training" if row.for_run else "left out"))
-    return facts
+        estimated = f"{counted(values.tokens, 'token')} in {values.seconds:.1f} s{spread}"
+    return [
+        ("value of a step", f"mean {how.outcome} of {how.continuations} continuations from its end"),
+        ("a step scores", "what it adds to the value before it" if how.progress else "its value"),
+        ("estimated", estimated),
+        ("in a run", "estimated anew at each step of training" if row.for_run else "left out"),
+    ]
 
 
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,14 +385,16 @@ def step_labels(services: Services, tab: str, key: str, form: LabelFormat, estim
     if estimated is None:
         return {"said": "Estimate step values first; the labels are made of them."}
     group, values = estimated.group, estimated.values
-    texts = [rollout.text for rollout in group.rollouts]
     try:
         splits = split_group(group, values.pattern, worker=services.reward_worker(tab))
     except WorkbenchError as error:
         return {"said": str(error)}
-    steps = [step_texts(text, text_split.steps) for text, text_split in zip(texts, splits, strict=True)]
+    steps = [step_texts(row.text, cut.steps) for row, cut in zip(group.rollouts, splits, strict=True)]
     labels: list[dict[str, Any]] = label_rows(group, values, form, estimation=estimation, step_texts=steps)
     if not labels:
         return {"said": "Every completion has a step without a value; there is nothing to write."}
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in labels)
-    return {"name": f"labels-{form}.jsonl", "text": text, "said": f"{len(labels)} of {len(group)} completions written"}
+    return {
+        "name": f"labels-{form}.jsonl",
+        "text": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in labels),
+        "said": f"{len(labels)} of {len(group)} completions written",
+    }

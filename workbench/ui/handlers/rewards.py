@@ -1,7 +1,5 @@
 """The list of rewards: what can be added, what a row says, what the editor shows, saving one's own, statistics."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -129,8 +127,13 @@ def list_value(draft: PageState, told: int = 0) -> str:
 
     ``told`` is the number of the page's last change of the list that the draft has.
     """
-    weight = draft.credit.get("outcome_weight", 0.0)
-    return json.dumps({"rows": [page_row(row) for row in draft.rows], "outcome_weight": weight, "number": told})
+    return json.dumps(
+        {
+            "rows": [page_row(row) for row in draft.rows],
+            "outcome_weight": draft.credit.get("outcome_weight", 0.0),
+            "number": told,
+        }
+    )
 
 
 def page_row(row: RewardRow) -> RowPayload:
@@ -210,8 +213,10 @@ def _written(rows: Rows) -> list[RewardRow]:
 def demo_rows() -> tuple[RewardRow, ...]:
     """The reward functions of the probes' demo."""
     _, _, functions = split_step_demo()
-    codes = [(function.__name__, getsource(function)) for function in functions]
-    return tuple(code_row(name, kind_in(code, name) or "step", code) for name, code in codes)
+    return tuple(
+        code_row(name, kind_in(code, name) or "step", code)
+        for name, code in [(function.__name__, getsource(function)) for function in functions]
+    )
 
 
 def row_label(row: RewardRow) -> str:
@@ -275,8 +280,9 @@ def watch_group(draft: PageState, scored: ScoredGroup, times: CallTimes) -> Rewa
     """The group on screen, with every call since its functions were last changed."""
     codes = {row.name: row.code if row.has_editor else row.unweighted().model_dump_json() for row in draft.rows}
     took = scored.group.sampling.get("seconds")
-    sampler_seconds = float(took) if isinstance(took, int | float) else None
-    return describe_rewards(scored, times.add(scored.rewards, codes), sampler_seconds)
+    return describe_rewards(
+        scored, times.add(scored.rewards, codes), float(took) if isinstance(took, int | float) else None
+    )
 
 
 def rewards_said(draft: PageState, view: ScoringView, watched: RewardStatistics | None, editing: str) -> RewardsPayload:
@@ -372,8 +378,9 @@ def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
     A score of 0 or less is marked wrong if the reward is the one that says so; whether a rollout's answer is right
     comes from the reward that judges answers.
     """
-    off = f"{row.name} is off."
-    payload = RewardEditorPayload(key=row.key, said=off, wrong=None, rollouts=[], printed="", facts=[])
+    payload = RewardEditorPayload(
+        key=row.key, said=f"{row.name} is off.", wrong=None, rollouts=[], printed="", facts=[]
+    )
     reward = next((one for one in scored.rewards if one.name == row.name), None)
     if reward is None:
         return payload
@@ -391,10 +398,15 @@ def returned(scored: ScoredGroup, row: RewardRow) -> RewardEditorPayload:
             for (start, end), score in zip(spans, scores, strict=True)
         ]
         right = "" if verdict is None else "right" if verdict > 0 else "wrong"
-        printed = _shown_print(reward.prints, g)
-        rollouts.append({"name": f"Rollout {g + 1}", "verdict": right, "steps": steps, "printed": printed})
-    said = scores_sentence(reward.name, "step" if is_step else "answer", every)
-    return {**payload, "said": said, "rollouts": rollouts, "printed": _shown_print(reward.prints, None)}
+        rollouts.append(
+            {"name": f"Rollout {g + 1}", "verdict": right, "steps": steps, "printed": _shown_print(reward.prints, g)}
+        )
+    return {
+        **payload,
+        "said": scores_sentence(reward.name, "step" if is_step else "answer", every),
+        "rollouts": rollouts,
+        "printed": _shown_print(reward.prints, None),
+    }
 
 
 def _before_the_error(key: str, wrong: SaidPayload, prints: Mapping[int | None, str]) -> RewardEditorPayload:
@@ -403,8 +415,14 @@ def _before_the_error(key: str, wrong: SaidPayload, prints: Mapping[int | None, 
         for place in prints
         if place is not None
     ]
-    printed = _shown_print(prints, None)
-    return {"key": key, "said": "", "wrong": wrong, "rollouts": rollouts, "printed": printed, "facts": []}
+    return {
+        "key": key,
+        "said": "",
+        "wrong": wrong,
+        "rollouts": rollouts,
+        "printed": _shown_print(prints, None),
+        "facts": [],
+    }
 
 
 def _shown_print(prints: Mapping[int | None, str], place: int | None) -> str:

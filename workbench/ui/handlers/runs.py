@@ -1,39 +1,43 @@
-"""The Runs tab: every run in one table, chosen runs on the same curves, and what can be done with a run.
+"""Runs: every run in one table, chosen runs on the same curves, what can be done with a run, and the next one.
 
 Everything is read from the runs' directories; what was parsed once is kept by ``kept``. Names come from the browser:
-``workbench.runs`` refuses what is no run's name, and what leads out of the workspace.
+``workbench.runs`` refuses what is no run's name, and what leads out of the workspace. Of the run that Start would start
+there are its settings from Inspect, its estimate and its code; it trains in a process of its own.
 """
 
-from __future__ import annotations
-
 import dataclasses
-import subprocess
-import sys
-import threading
-import zipfile
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import Any, TypedDict
 
 from pydantic import validate_call
 
-from workbench.errors import ConfigError, RunError, WorkbenchError, cut, redact
-from workbench.files import encode
+from workbench.config import EngineSection, TaskSection
+from workbench.data import HUB
+from workbench.errors import ConfigError, WorkbenchError, cut, redact
+from workbench.models.find import policy_path
 from workbench.places import RUN
-from workbench.rundir import find_checkpoint
-from workbench.rundir.metrics import restored
-from workbench.runs import Run, discard, list_runs, open_run, restore, trashed
+from workbench.policies.served import check_connection
+from workbench.runs import Run, default_workspace, discard, find_checkpoint, list_runs, open_run, restore, trashed
+from workbench.runs.check import with_absolute_paths
 from workbench.runs.compare import Difference, configuration_key, configuration_labels, differences
 from workbench.runs.run import About, RunSummary, Trashed, about, describe, rename
-from workbench.sandbox.child import child_environment
-from workbench.training.methods import RunConfig
-from workbench.ui.handlers.page_state import PageState
-from workbench.ui.handlers.run_follow import Answer, answer, changed_settings
+from workbench.schema import counted
+from workbench.training.methods import METHODS, RunConfig
+from workbench.ui.handlers.example import find_task
+from workbench.ui.handlers.fields import summary, takes
+from workbench.ui.handlers.page_state import PageState, RewardRow
+from workbench.ui.handlers.reward_forms import part_of
+from workbench.ui.handlers.run_follow import Answer, Failed, answer, changed_settings
 from workbench.ui.handlers.scoring import Note
-from workbench.ui.handlers.sharing import take_over
+from workbench.ui.handlers.session import Services
+from workbench.ui.handlers.sharing import take_over, train_code
 from workbench.views.curves import Chart, ChartPayload, Columns, Seeds, over, overlay_charts
-from workbench.views.export import chart_csv, csv_text
+from workbench.views.estimate import estimate, measured_pace
+from workbench.views.export import chart_csv
+from workbench.views.heatmap import to_json
 from workbench.views.log import Figures, figures, kept
 
 LISTED_RUNS = 500
@@ -85,13 +89,6 @@ class Configuration(TypedDict):
     runs: list[Seed]
 
 
-class Missing(TypedDict):
-    """A run that cannot be read."""
-
-    run: str
-    error: str
-
-
 class Overlay(TypedDict):
     """Chosen runs on the same curves; ``order`` names those of ``differences``, ``dropped`` counts those left out.
     ``axes`` are what curves may be drawn over, ``axis`` what they are."""
@@ -102,7 +99,7 @@ class Overlay(TypedDict):
     panels: list[ChartPayload]
     differences: list[Difference]
     order: list[str]
-    missing: list[Missing]
+    missing: list[Failed]
     dropped: int
 
 
@@ -186,9 +183,9 @@ def curve(
 Chosen = list[tuple[Run, RunConfig, Columns]]
 
 
-def _chosen(workspace: Path, names: Sequence[str]) -> tuple[Chosen, list[Missing]]:
+def _chosen(workspace: Path, names: Sequence[str]) -> tuple[Chosen, list[Failed]]:
     chosen: Chosen = []
-    missing: list[Missing] = []
+    missing: list[Failed] = []
     for name in dict.fromkeys(names[:COMPARED_RUNS]):
         try:
             run = open_run(name, workspace)
@@ -204,8 +201,7 @@ def _configurations(chosen: Chosen) -> list[tuple[str, Chosen]]:
     groups: dict[str, Chosen] = {}
     for member in chosen:
         groups.setdefault(configuration_key(member[1]), []).append(member)
-    labels = configuration_labels([members[0][1] for members in groups.values()])
-    return list(zip(labels, groups.values(), strict=True))
+    return list(zip(configuration_labels([members[0][1] for members in groups.values()]), groups.values(), strict=True))
 
 
 def _axes(chosen: Chosen) -> list[str]:
@@ -218,8 +214,7 @@ def _charts(chosen: Chosen, axis: str, **drawn: Any) -> list[Chart]:
     for label, members in _configurations(chosen):
         lines = [(run.name, columns) for run, _, columns in members]
         seeds.append(Seeds(label, lines if axis == STEP else over(lines, axis)))
-    metrics = [metric for run, _, _ in chosen for metric in run.method.metrics]
-    return overlay_charts(seeds, metrics, x=axis, **drawn)
+    return overlay_charts(seeds, [metric for run, _, _ in chosen for metric in run.method.metrics], x=axis, **drawn)
 
 
 def _columns(run: Run, config: RunConfig) -> Columns:
@@ -234,17 +229,10 @@ def _columns(run: Run, config: RunConfig) -> Columns:
     return {**first, **columns}
 
 
-class Removed(TypedDict):
-    """Runs that are in the trash now, and why others are not."""
+class Moved(TypedDict):
+    """Runs that are in the trash now, or names of those that are back, and why others are not."""
 
-    moved: list[dict[str, Any]]
-    problems: list[str]
-
-
-class Restored(TypedDict):
-    """Names of runs that are back, and why others are not."""
-
-    restored: list[str]
+    moved: list[Any]
     problems: list[str]
 
 
@@ -260,34 +248,30 @@ def say_of(workspace: Path, run: str, name: str, note: str, tags: list[str]) -> 
 
 
 @validate_call
-def remove(workspace: Path, runs: Sequence[str]) -> Removed:
+def remove(workspace: Path, runs: Sequence[str]) -> Moved:
     """Move runs to the trash; those that cannot be moved stay, each with the reason."""
-    moved, problems = [], []
-    for name in dict.fromkeys(runs):
-        try:
-            moved.append(dataclasses.asdict(discard(name, workspace)))
-        except WorkbenchError as error:
-            problems.append(str(error))
+    moved, problems = _for_each(runs, lambda name: dataclasses.asdict(discard(name, workspace)))
     return {"moved": moved, "problems": problems}
 
 
 @validate_call
-def undelete(workspace: Path, entries: Sequence[str]) -> Restored:
+def undelete(workspace: Path, entries: Sequence[str]) -> Moved:
     """Take runs back from the trash, by what ``remove`` called them."""
-    restored, problems = [], []
-    for entry in dict.fromkeys(entries):
+    restored, problems = _for_each(entries, lambda entry: restore(entry, workspace).name)
+    return {"moved": restored, "problems": problems}
+
+
+def _for_each(names: Sequence[str], do: Callable[[str], Any]) -> tuple[list[Any], list[str]]:
+    """Return what ``do`` gave for the names that it could be done for, and why not for the others."""
+    done, problems = [], []
+    for name in dict.fromkeys(names):
         try:
-            restored.append(restore(entry, workspace).name)
+            done.append(do(name))
         except WorkbenchError as error:
             problems.append(str(error))
-    return {"restored": restored, "problems": problems}
+    return done, problems
 
 
-EXPORTS = {"model": "--merged", "adapter": "--adapter", "script": "--script"}
-"""What a run is exported as, and the flag of ``python -m workbench export`` that does it."""
-LONGEST_EXPORT = 1800
-"""Seconds."""
-_one_at_a_time = threading.Lock()
 _INSPECTED = ("policy", "task", "prompt", "environment", "method")
 """Sections of a configuration that a group on Inspect is made by."""
 
@@ -305,8 +289,10 @@ def inspect_policy(draft: PageState, reference: str, workspace: Path) -> tuple[P
         raise ConfigError(f"{reference} is a reward model; use it as a reward instead")
     taken, note = take_over(draft, reference, config, from_hub=True)
     of_training = {name: part for name, part in draft.tree.items() if name not in _INSPECTED}
-    method = {**taken.tree["method"], "name": draft.method}
-    return taken.but(tree={**taken.tree, **of_training, "method": method}, run_scheme=draft.run_scheme), note
+    return taken.but(
+        tree={**taken.tree, **of_training, "method": {**taken.tree["method"], "name": draft.method}},
+        run_scheme=draft.run_scheme,
+    ), note
 
 
 def use_settings(draft: PageState, asked: str, workspace: Path) -> tuple[PageState, Note]:
@@ -325,8 +311,9 @@ def train_on(draft: PageState, reference: str, workspace: Path) -> tuple[PageSta
 
     Raises WorkbenchError as ``use_settings``, and for a checkpoint that is not there.
     """
-    name = f"{reference}, starting from its trained weights. Press Start"
-    return take_over(draft, name, _config_from(reference, workspace))
+    return take_over(
+        draft, f"{reference}, starting from its trained weights. Press Start", _config_from(reference, workspace)
+    )
 
 
 def _config_from(reference: str, workspace: Path) -> RunConfig:
@@ -337,75 +324,125 @@ def _config_from(reference: str, workspace: Path) -> RunConfig:
     return config.model_copy(update={"policy": policy})
 
 
-def export_run(name: str, kind: str, folder: Path, workspace: Path) -> None:
-    """Write the model or adapter of a run's newest checkpoint, or its script, into ``folder``: ``workbench export``.
+# ── the next run ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    In a process of its own, as the page's holds no model. Raises RunError with what that said.
+
+def inherited(draft: PageState) -> list[tuple[str, str]]:
+    """Return what Train takes over from Inspect, as (label, value): what the method chosen has of it."""
+    rewards = [_reward_line(row) for row in draft.rows if row.on]
+    sampling = draft.tree["method"]["sampling"]
+    size, length, temperature = (sampling[name] for name in ("num_generations", "max_completion_length", "temperature"))
+    if None in (size, length, temperature):
+        sampled = "incomplete"
+    else:
+        group = f"G {size:g}, " if samples(draft) else ""  # of held-out prompts there is one answer each
+        sampled = f"{group}{length:g} tokens, T {temperature:g}"
+    parts = {
+        "pattern": f"{draft.regex}  ({draft.kind})",
+        "rewards": ", ".join(rewards) or "none is on",
+        "credit": summary(draft.credit),
+        "sampling": sampled,
+    }
+    taken = [(part, line) for part, line in parts.items() if takes(draft.method, part)]
+    return [("task", draft.task), ("policy", draft.policy), *taken]
+
+
+def samples(draft: PageState) -> bool:
+    """Return whether a run of the method chosen trains on groups that it samples."""
+    return METHODS[draft.method].has_rollouts
+
+
+def rows_found(draft: PageState) -> Note | None:
+    """Return how many rows the method chosen would train on, or why there are none; None for one that samples."""
+    kind = METHODS[draft.method].section.kind
+    if kind is None:
+        return None
+    data = draft.tree["task"]["data"]
+    name, words = data or draft.task, kind.replace("_", " ")
+    if name.startswith(HUB):
+        return Note(f"{words} of {name.removeprefix(HUB)}: counted when the run reads them", level="info")
+    try:
+        columns = draft.tree["task"]["data_columns"]
+        section = TaskSection.parse({"name": data, "columns": columns}) if data else draft.task_section()
+        rows, held_out = (len(find_task(section).rows(kind, held_out=held)) for held in (False, True))  # type: ignore[arg-type]
+    except WorkbenchError as error:
+        return Note(f"{error}; give a file of {words} as data, or choose another task")
+    return Note(f"{rows:,} {words} to train on, {held_out:,} held out", level="info")
+
+
+def estimated(draft: PageState, services: Services, watched: str = "") -> list[tuple[str, str]]:
+    """Return what the run that Start would start will take, and how it differs from the run that is ``watched``.
+
+    Nothing while a field is not as it should be.
     """
-    run = open_run(name, workspace)
-    if kind not in EXPORTS:
-        raise RunError(f"{kind!r} is nothing that a run is exported as; take one of {', '.join(EXPORTS)}")
-    command = [sys.executable, "-m", "workbench", "export", EXPORTS[kind], str(folder)]
-    newest = next(iter(run.summary().policies), run.name).removeprefix(RUN)
-    command += ["--workspace", str(workspace), "--", run.name if kind == "script" else newest]
-    with _one_at_a_time:
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=LONGEST_EXPORT,
-                env={**child_environment(), "PYTHONSAFEPATH": "1"},
-            )
-        except subprocess.TimeoutExpired as error:
-            raise RunError(
-                f"exporting run {run.name!r} took longer than {LONGEST_EXPORT} s; use the command"
-            ) from error
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise RunError(
-            cut(lines[-1].removeprefix("error: "), 500) if lines else f"the export ended with code {done.returncode}"
-        )
+    try:
+        config = draft.config()
+    except WorkbenchError:  # Start says what is wrong
+        return []
+    status = services.models.status()
+    known = (status.parameters, status.vocabulary) if status.policy == config.policy.path else (None, 0)
+    stored_path = with_absolute_paths(config).policy.path
+    takes = estimate(config, measured_pace(services.workspace, config.method.name, stored_path), *known)
+    with suppress(WorkbenchError):  # it may be gone
+        if watched:
+            apart = _apart(config, open_run(watched, services.workspace).config())
+            same = "in nothing: it would be the run shown again"
+            takes.append(("differs", f"from the run shown: {apart}" if apart else same))
+    return takes
 
 
-KEPT_FILES = ("run.yaml", "status.json", "environment.json", "metrics.jsonl")
-KEPT_FOLDERS = ("rewards", "rollouts", "answers")
+def _apart(config: RunConfig, other: RunConfig) -> str:
+    """Say in which settings a run would differ from another one, in a few words; "" for none."""
+    if config.method.name != other.method.name:
+        return f"method {config.method.label}, not {other.method.label}"
+    rows = differences({"next": with_absolute_paths(config), "other": other})
+    named = [(row["field"].rpartition(".")[2].replace("_", " "), *row["values"]) for row in rows]
+    said = [cut(f"{name} {then}, not {before}", LONGEST_APART) for name, then, before in named[:MOST_APART]]
+    more = len(named) - MOST_APART
+    return "; ".join([*said, *([f"{counted(more, 'setting')} more"] if more > 0 else [])])
 
 
-def metrics_csv(run: Run) -> str:
-    """All metrics rows, one column a metric in the order in which they appear; NaN and infinities as they were."""
-    rows = [restored(row) for row in run.metrics_rows()[0]]
-    headers = list(dict.fromkeys(name for row in rows for name in row))
-    return csv_text(headers, ([row.get(name) for name in headers] for row in rows), newline="\n")
+MOST_APART = 4
+"""Settings in which two runs differ that are named."""
+LONGEST_APART = 80
+"""Characters of one."""
 
 
-def run_json(run: Run) -> bytes:
-    """Name, status, configuration and metrics rows as one JSON object; what is not finite is null."""
-    data = run.data()
-    del data["path"]  # of this machine
-    return encode(data) + b"\n"
+def _reward_line(row: RewardRow) -> str:
+    what = part_of(row) or ("" if row.is_builtin else "edited")
+    if row.monte_carlo is not None:
+        what = f"k={row.monte_carlo.continuations}"
+    if row.belief is not None:
+        what = f"{row.belief.form} of the {row.belief.of}"
+    name = f"{row.name} ({what})" if what else row.name
+    if row.monte_carlo is not None and not row.in_run:
+        return f"without {name}"
+    if row.is_scheduled:
+        return name + row.unweighted().weight_text
+    return name + (" (watched)" if row.weight == 0 else f" × {row.weight:g}" if row.weight not in (None, 1.0) else "")
 
 
-def write_zip(run: Run, file: IO[bytes]) -> None:
-    """Configuration, status, environment, metrics, log, reward code and rollouts, in a folder of the run's name."""
-    folders = [run.path / name for name in KEPT_FOLDERS if not (run.path / name).is_symlink()]
-    inner = [path for folder in folders for path in sorted(folder.glob("*"))]
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in filter(_is_plain, (*(run.path / name for name in KEPT_FILES), *inner)):
-            archive.write(path, str(Path(run.name) / path.relative_to(run.path)))
-        if _is_plain(run.dir.log):
-            log = run.dir.log.read_text(encoding="utf-8", errors="replace")
-            archive.writestr(f"{run.name}/log.txt", redact(log))
+def asked_engine(draft: PageState) -> Note:
+    """Ask the server of the engine section whether a run could train on it."""
+    try:
+        section = EngineSection.parse(draft.tree["engine"], "engine")
+        return Note(check_connection(section, section.base_model or policy_path(draft.policy)), level="info")
+    except WorkbenchError as error:
+        return Note(redact(str(error)))
 
 
-def write_folder(folder: Path, file: IO[bytes]) -> None:
-    """A folder with all that is in it, as it is: weights hardly shrink."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(folder.rglob("*")):
-            if _is_plain(path):
-                archive.write(path, str(path.relative_to(folder.parent)))
+def start_run(draft: PageState, services: Services) -> tuple[str | None, Note | None]:
+    """Start a run; its name, or what to put right."""
+    try:
+        return services.start(draft.config()).name, None
+    except WorkbenchError as error:
+        return None, Note(str(error))
 
 
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink() and not path.name.startswith(".")
+def notebook(draft: PageState, services: Services) -> str:
+    """Return what Start would start as Python, or why there is none, as the page's script takes it."""
+    usual = default_workspace().resolve() == services.workspace
+    try:
+        return to_json({"code": train_code(draft.config(), None if usual else services.workspace)})
+    except WorkbenchError as error:
+        return to_json({"problem": redact(f"There is no code for this yet: {error}")})

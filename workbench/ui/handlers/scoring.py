@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import validate_call
 
 from workbench.assets import BLAME
 from workbench.checks import Finding, preflight_of
 from workbench.config import PromptSection
 from workbench.credit import LOGGED, SCHEMES, credit_group, logged_credit, unused_rewards, why_no_spread
-from workbench.data.labelled import HandLabels
+from workbench.data.labelled import HandLabelled, HandLabels, Label, LabelLayout
 from workbench.errors import ConfigError, PatternError, PolicyError, RewardError, RewardTimeout, WorkbenchError, redact
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Reward, RewardConfig, Sandbox, score_split, split_group
@@ -36,7 +39,7 @@ from workbench.ui.handlers.fields import (
 )
 from workbench.ui.handlers.page_state import PageState, RewardRow
 from workbench.ui.handlers.session import Busy, Cancelled
-from workbench.ui.payloads import PromptPayload
+from workbench.ui.payloads import HandLabelsPayload, PromptPayload
 from workbench.views.heatmap import EXPLAINED_AT_ONCE, credit_payload, group_payload, to_json, why_payload
 from workbench.views.payloads import WhyPayload
 from workbench.views.sentences import AS_LOGGED
@@ -83,9 +86,13 @@ class View:
     @classmethod
     def of_error(cls, error: WorkbenchError, drawing: str = "") -> View:
         """Say why a work came to nothing."""
-        level = "info" if isinstance(error, Cancelled) else "error"
-        note = Note(str(error), level=level, line=getattr(error, "line", None))
-        return cls(note, None if isinstance(error, Busy) else False, drawing)
+        return cls(
+            Note(
+                str(error), level="info" if isinstance(error, Cancelled) else "error", line=getattr(error, "line", None)
+            ),
+            None if isinstance(error, Busy) else False,
+            drawing,
+        )
 
 
 @dataclass(frozen=True)
@@ -115,10 +122,11 @@ def rescore(
     """Score the group on screen anew. Reward models are held by ``models``, by default in this process."""
     group = draft.group
     notes: list[Note | None] = [None] * len(draft.rows)
-    pattern_note = credit_note = None
     if group is None:
         return ScoringView(message(empty="No answers to this prompt yet.", prompt=draft.text), None, tuple(notes), None)
-    drawing, findings, wrong, credit, other = "", "", "", None, None
+    findings, wrong, credit, other = "", "", None, None
+    pattern_note: Note | None = None
+    credit_note: Note | None = None
     prints: Mapping[int | None, str] = {}
     splits: list[Split] = []
     try:
@@ -126,43 +134,47 @@ def rescore(
         splits = split(group, pattern, worker)
         credit, other = score(draft, group, splits, worker, models, labels)
         drawing = show(draft, credit, [text_split.matches for text_split in splits], other)
-        findings = findings_json(preflight_of([credit], pattern).findings)
+        findings, pattern_note = findings_json(preflight_of([credit], pattern).findings), _no_match(splits)
     except PatternError as error:
         position = getattr(error, "position", None)
         pattern_note = Note(str(error), detail=_pointer(draft.regex, position) if position is not None else "")
+        wrong = "Fix the pattern under Steps."
     except RewardError as error:
-        prints = error.prints
-        said = str(error)
-        if isinstance(error, RewardTimeout) and worker.deadline < draft.reward_deadline:
-            waits = f"the page waits {worker.deadline:g} s for a call, a run {draft.reward_deadline:g} s"
-            said = f"{said.partition(';')[0]}; {waits}"
-        note = Note(said, line=error.line, detail=_where(group, splits, error))
+        note, prints = _of_reward(error, draft, group, splits, worker), error.prints
         place = next((i for i, row in enumerate(draft.rows) if row.on and row.name == error.reward), None)
         if place is None:
-            credit_note = note
+            credit_note, wrong = note, CREDIT_WRONG
         else:
-            notes[place] = note
+            notes[place], wrong = note, f"Fix {error.reward} under Rewards."
     except NothingScores as error:
         wrong = str(error)
     except WorkbenchError as error:
-        credit_note = Note(str(error))
-    failing = [row.name for row, note in zip(draft.rows, notes, strict=True) if note is not None]
-    if pattern_note is not None:
-        wrong = "Fix the pattern under Steps."
-    elif credit_note is not None:
-        wrong = "Fix the settings under Credit."
-    elif failing:
-        wrong = f"Fix {failing[0]} under Rewards."
+        credit_note, wrong = Note(str(error)), CREDIT_WRONG
     if wrong:
         # The group without colours is drawn only where there is no earlier drawing of it to keep.
-        drawing = message(stale=wrong, group=group_payload(group))
-        credit = other = None
-    else:
-        pattern_note = _no_match(splits)
+        drawing, credit, other = message(stale=wrong, group=group_payload(group)), None, None
     for place, row in enumerate(draft.rows):
         if notes[place] is None and row.on and (why := stale(row, draft)):
             notes[place] = Note(why, level="warning")
     return ScoringView(drawing, pattern_note, tuple(notes), credit_note, credit, other, findings, splits, prints)
+
+
+CREDIT_WRONG = "Fix the settings under Credit."
+
+
+def _of_reward(error: RewardError, draft: PageState, group: Group, splits: Sequence[Split], worker: Sandbox) -> Note:
+    """Say what went wrong in a reward, in which line, and at which rollout and step."""
+    said, detail = str(error), ""
+    if isinstance(error, RewardTimeout) and worker.deadline < draft.reward_deadline:
+        waits = f"the page waits {worker.deadline:g} s for a call, a run {draft.reward_deadline:g} s"
+        said = f"{said.partition(';')[0]}; {waits}"
+    if error.rollout is not None and 0 <= error.rollout < len(splits):
+        text, detail = group.rollouts[error.rollout].text, f"rollout {error.rollout + 1}"
+        if error.step is not None:
+            detail += f", step {error.step + 1}"
+            text = "".join(text[one.start : one.end] for one in splits[error.rollout].steps[error.step :][:1])
+        detail += f":\n{text}" if text else ""
+    return Note(said, line=error.line, detail=detail)
 
 
 def split(group: Group, pattern: StepPattern, worker: Sandbox) -> list[Split]:
@@ -290,8 +302,11 @@ def mismatch(draft: PageState, group: Group) -> str:
     is_plain = isinstance(group.prompt, str)
     try:
         wanted = draft.sampling()[0].recorded
-        has_template = not is_plain or "chat_template" in group.sampling
-        put = draft.prompting().of(draft.prompt, has_template=has_template, system="" if is_plain else "told")
+        put = draft.prompting().of(
+            draft.prompt,
+            has_template=not is_plain or "chat_template" in group.sampling,
+            system="" if is_plain else "told",
+        )
     except ConfigError:  # said at its field
         return ""
     if isinstance(put, str) is not is_plain:
@@ -321,10 +336,14 @@ def remedied(draft: PageState, credit: Credit | None, label: Any) -> PageState |
     """
     if credit is None:
         return None
-    if label in ("count", "leave-out"):
-        return draft.but(credit=with_settings(draft.credit, {"outcome_weight": float(label == "count")}))
-    if label in ("gate", "ungate"):
-        return draft.but(credit=with_settings(draft.credit, {"gate": "outcome" if label == "gate" else "none"}))
+    credits: dict[Any, dict[str, Any]] = {
+        "count": {"outcome_weight": 1.0},
+        "leave-out": {"outcome_weight": 0.0},
+        "gate": {"gate": "outcome"},
+        "ungate": {"gate": "none"},
+    }
+    if label in credits:
+        return draft.but(credit=with_settings(draft.credit, credits[label]))
     if label == "compare":
         names = [name for name in ("outcome", "process") if name != credit.scheme]
         return draft.but(compare=for_scheme(draft.credit, names[0]))
@@ -406,16 +425,12 @@ def unused_notes(view: ScoringView) -> dict[str, tuple[str, str]]:
 
 
 def _about(group: Group) -> str:
-    sampling = dict(group.sampling)
-    parts = [f"sampled from {group.policy}" if group.policy else ""]
-    if "file" in sampling:
-        parts = [f"read from {sampling['file']}", f"tokenizer {sampling.get('tokenizer', 'unknown')}"]
-    if "temperature" in sampling:
-        parts.append(f"temperature {sampling['temperature']:g}")
-    if "seed" in sampling:
-        parts.append(f"seed {sampling['seed']}")
-    said = ", ".join(part for part in parts if part)
-    if not isinstance(environment := sampling.get("environment"), dict):
+    how, origin = group.sampling, f"sampled from {group.policy}" if group.policy else ""
+    if "file" in how:
+        origin = f"read from {how['file']}, tokenizer {how.get('tokenizer', 'unknown')}"
+    temperature = f"temperature {how['temperature']:g}" if "temperature" in how else ""
+    said = ", ".join(filter(None, (origin, temperature, f"seed {how['seed']}" if "seed" in how else "")))
+    if not isinstance(environment := how.get("environment"), dict):
         return said
     name = str(environment.get("name"))
     return f"{said}. The environment {name} {getattr(ENVIRONMENTS.get(name), 'about', 'answers each turn')}."
@@ -455,13 +470,48 @@ def _pointer(regex: str, position: int) -> str:
     return f"{line[from_column : from_column + 80]}\n{' ' * (column - from_column)}^"
 
 
-def _where(group: Group, splits: Sequence[Split], error: RewardError) -> str:
-    """The rollout and the step's own text that a reward function failed on."""
-    if error.rollout is None or not 0 <= error.rollout < len(splits):
-        return ""
-    text = group.rollouts[error.rollout].text
-    if error.step is None:
-        return f"rollout {error.rollout + 1}:\n{text}"
-    steps = splits[error.rollout].steps
-    step = steps[error.step] if 0 <= error.step < len(steps) else None
-    return f"rollout {error.rollout + 1}, step {error.step + 1}" + (f":\n{text[step.start : step.end]}" if step else "")
+# ── labels by hand ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+MOST_COMPLETIONS = 1024
+"""Of a group whose labels are asked for."""
+
+
+@validate_call
+def labels_of(workspace: Path, prompt: str, completions: Sequence[str]) -> HandLabelsPayload:
+    """The labels of each completion of a group, the error "" where they were read."""
+    labels = HandLabels(workspace)
+    return _answer(labels, [labels.of(prompt, text) for text in completions[:MOST_COMPLETIONS]])
+
+
+@validate_call
+def mark_step(
+    workspace: Path, prompt: str, completion: str, steps: list[tuple[int, int]], k: int, label: Label | None
+) -> HandLabelsPayload:
+    """Label one step; what is answered is its completion's labels, or why there is none."""
+    labels = HandLabels(workspace)
+    try:
+        return _answer(labels, [labels.mark(prompt, completion, steps, k, label)])
+    except WorkbenchError as error:
+        return _answer(labels, [], str(error))
+
+
+@validate_call
+def labels_file(workspace: Path, layout: LabelLayout) -> dict[str, str]:
+    """All labelled completions in one of the layouts, for the page's script to save."""
+    return {"name": f"hand-labels-{layout}.jsonl", "text": HandLabels(workspace).text(layout)}
+
+
+LABELLING = (labels_of, mark_step, labels_file)
+"""What the page's scripts ask of the workspace, on Inspect and on Train: ``LabelServer`` in their types."""
+
+
+def _answer(labels: HandLabels, completions: Sequence[HandLabelled | None], error: str = "") -> HandLabelsPayload:
+    return {
+        "completions": [
+            [{"start": start, "end": end, "label": label} for start, end, label in labelled.labels] if labelled else []
+            for labelled in completions
+        ],
+        "table": str(labels.table),
+        "error": error,
+    }

@@ -15,10 +15,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from pydantic import ConfigDict
@@ -29,7 +29,6 @@ from workbench.places import is_of_run
 from workbench.policies.client import ModelWorker
 from workbench.rewards import Sandbox, SandboxPool
 from workbench.rewards.judges import Judges
-from workbench.rewards.statistics import CallTimes
 from workbench.runs import Run, default_workspace, find_checkpoint, start
 from workbench.schema import Credit, Group, counted
 from workbench.training.methods import RunConfig
@@ -47,7 +46,8 @@ UPLOADS = "uploads"
 """Folder of the workspace, with one folder an upload."""
 CHECKED = ConfigDict(arbitrary_types_allowed=True)
 """Of functions that the page's scripts ask: what comes from a browser is not trusted."""
-_RUNS = "patterns of runs"  # no tab is called this
+RUNS = "patterns of runs"
+"""In place of a tab: whose sandbox matches the patterns of stored runs, and runs no reward."""
 
 
 class Services:
@@ -83,12 +83,8 @@ class Services:
         """The groups that each tab's pre-flight sampled, by example."""
         self.drawn: Recent[str, tuple[Credit, Credit | None]] = Recent(KEPT_CREDITS)
         """What each tab has drawn last, to explain its tokens when asked, and the second scheme's credit of it."""
-        self.call_times: Recent[str, CallTimes] = Recent(KEPT_CREDITS)
-        """How long the calls of each tab's reward functions took."""
         self.estimates: Recent[str, Any] = Recent(KEPT_ESTIMATES)
         """Step values (``page_state.Estimated``) by the key of their row."""
-        self.listed: Recent[str, Group | None] = Recent(KEPT_CREDITS)
-        """The group that each tab's table of presets is of."""
 
     def start(self, config: RunConfig) -> Run:
         """Start a run in the workspace. Raises as ``runs.start``."""
@@ -106,11 +102,6 @@ class Services:
         if isolate is not None:
             worker.set_isolated(isolate)
         return worker
-
-    @property
-    def pattern_worker(self) -> Sandbox:
-        """Return where the patterns of stored runs match: no tab's own, and no reward runs in it."""
-        return self._rewards.of(_RUNS)
 
     def warm(self) -> None:
         """Load the embedded policy in the background, where no policy is loaded or the last one could not be."""
@@ -130,7 +121,7 @@ class Services:
                 works.cancel(tab)
         if (opening := self.opened.pop(tab, None)) is not None:
             self.drop_upload(opening.ask.path)
-        for kept in (self.probed, self.preflighted, self.drawn, self.call_times, self.listed):
+        for kept in (self.probed, self.preflighted, self.drawn):
             kept.pop(tab, None)
         self._rewards.end(tab)
 
@@ -210,17 +201,14 @@ class Works:
                 del self._running[tab]
 
     def going(self, tab: str) -> bool:
-        with self._lock:
-            return tab in self._running
+        return tab in self._running
 
     def cancel(self, tab: str) -> bool:
         """Return whether there was something to cancel."""
-        with self._lock:
-            cancel = self._running.get(tab)
-        if cancel is None:
-            return False
-        cancel.set()
-        return True
+        cancel = self._running.get(tab)
+        if cancel is not None:
+            cancel.set()
+        return cancel is not None
 
 
 # ── work on a thread ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,30 +230,28 @@ class BackgroundWork(Generic[P, T]):
 
     def __init__(self, work: Work[P, T], first: P, cancelled: str = "Cancelled.", pause: float = 0.0) -> None:
         self.cancel = threading.Event()
-        self._work, self._first, self._cancelled, self._pause = work, first, cancelled, pause
+        self._first, self._cancelled, self._pause = first, cancelled, pause
         self._reports: queue.SimpleQueue[tuple[P] | None] = queue.SimpleQueue()  # None ends them
-        self._results: list[T] = []
-        self._error: WorkbenchError | None = None
-        # In the context of the event whose work it is, by which it is known who asks.
-        here = contextvars.copy_context()
-        self._thread = threading.Thread(target=here.run, args=[self._run], name="work of a page", daemon=True)
+        self._done: Future[T] = Future()
 
-    def _run(self) -> None:
-        try:
-            self._results.append(self._work(lambda report: self._reports.put((report,)), self.cancel.is_set))
-        except WorkbenchError as error:
-            self._error = error
-        finally:
+        def run() -> None:
+            try:
+                self._done.set_result(work(lambda report: self._reports.put((report,)), self.cancel.is_set))
+            except Exception as error:
+                self._done.set_exception(error)
             self._reports.put(None)
+
+        # In the context of the event whose work it is, by which it is known who asks.
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run, args=[run], name="work of a page", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._thread.is_alive():
+    def __exit__(self, *error: object) -> None:
+        if not self._done.done():
             self.cancel.set()
 
     def __iter__(self) -> Iterator[P]:
@@ -290,15 +276,11 @@ class BackgroundWork(Generic[P, T]):
         return heard
 
     def result(self) -> T:
-        """Return what the work returned, once it is over. Raises the WorkbenchError that it raised, or Cancelled."""
-        self._thread.join()
+        """Return what the work returned, once it is over. Raises what it raised, or Cancelled."""
+        wait([self._done])
         if self.cancel.is_set():
             raise Cancelled(self._cancelled)
-        if self._error is not None:
-            raise self._error
-        if not self._results:
-            raise WorkbenchError("the work ended without a result; try again")
-        return self._results[0]
+        return self._done.result()
 
 
 def progress_text(event: dict[str, Any]) -> str:
@@ -331,17 +313,13 @@ class GroupStore:
 
     def __init__(self, workspace: Path) -> None:
         self.folder = workspace / GROUPS
-        self._lock = threading.Lock()
         self._named: tuple[Group | None, str] = (None, "")
 
     def name(self, group: Group) -> str:
-        with self._lock:
-            if self._named[0] is group:  # asked at every change of a control
-                return self._named[1]
-        name = group_name(group)
-        with self._lock:
-            self._named = (group, name)
-        return name
+        named = self._named
+        if named[0] is not group:  # asked at every change of a control
+            named = self._named = (group, group_name(group))
+        return named[1]
 
     def keep(self, group: Group) -> Path:
         """Keep a group for good. Raises RunError where the disk refuses."""

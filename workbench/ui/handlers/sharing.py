@@ -10,20 +10,15 @@ send text and a key to an address, and the modelling code that a model brings. I
 
 The page as Python is what is on Inspect, or what Start would start, as code that runs as it is and gives the same.
 Where a group cannot be sampled again from what it remembers (it was read from a file, edited, or its policy is
-unknown), the code reads the copy that the page keeps of it. Monte-Carlo values stand in the code as the numbers they
-are, with that copy, since they are of those very rollouts; a row whose values are not of the group on screen scores
-nothing there, and in the code a comment says so.
+unknown), the code reads the copy that the page keeps of it. Monte-Carlo values are estimated anew, with the same seed.
 """
-
-from __future__ import annotations
 
 import ast
 import builtins
 import json
-import pprint
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,13 +27,13 @@ from workbench.config import BeliefConfig, SamplingConfig
 from workbench.config.reading import decoded, write_yaml
 from workbench.data import HUB, TASKS
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.policies.step_values import NAMES, StepValues
-from workbench.rewards import RewardConfig
+from workbench.policies.step_values import NAMES
+from workbench.rewards import Reward, RewardConfig
 from workbench.rewards.source import kind_in
 from workbench.schema import Group
 from workbench.steps import PRESETS, StepPattern
 from workbench.training.methods import METHODS, RunConfig, filled_from_task
-from workbench.ui.handlers.example import CUSTOM, choose_example, find_task, first_draft, preset_of
+from workbench.ui.handlers.example import choose_example, find_task, first_draft, task_example
 from workbench.ui.handlers.fields import (
     ISOLATE,
     KIND,
@@ -48,16 +43,16 @@ from workbench.ui.handlers.fields import (
     changed,
     credit_config,
     fits,
+    get,
     paths_of,
     read_section,
     task_form,
     tree_leaves,
-    value_at,
     with_path,
 )
-from workbench.ui.handlers.page_state import PAGE_FIELDS, PageState, RewardRow, row_of, set_fields
+from workbench.ui.handlers.page_state import PAGE_FIELDS, Estimated, PageState, RewardRow, row_of, set_fields
 from workbench.ui.handlers.rewards import keep_written, with_task
-from workbench.ui.handlers.scoring import Note, rewards_on_screen, stale
+from workbench.ui.handlers.scoring import Note, rewards_on_screen
 from workbench.ui.handlers.session import GroupStore
 
 LARGEST_KEPT = 2_000_000
@@ -92,11 +87,9 @@ def link_of(draft: PageState, saved: str) -> dict[str, str]:
     Its settings are what differs from how the task opens, by path, a setting of another method than the one chosen by
     that method's name; of the rewards, those that are built in.
     """
-    preset = preset_of(draft.regex, draft.kind)
     pattern = {"regex": draft.regex, "kind": draft.kind} if len(draft.regex) <= LONGEST_REGEX else {}
     link: dict[str, Any] = {"task": draft.task, "example": str(draft.index), "saved": saved}
-    link |= pattern if preset == CUSTOM else {"preset": preset}
-    link |= {"scheme": draft.credit["scheme"], "options": changed(draft.credit)}
+    link |= pattern | {"scheme": draft.credit["scheme"], "options": changed(draft.credit)}
     if draft.compare is not None:
         link |= {"compare": draft.compare["scheme"], "compare-options": changed(draft.compare)}
     usual = _usual(draft.task)
@@ -104,7 +97,7 @@ def link_of(draft: PageState, saved: str) -> dict[str, str]:
     settings = {
         path.replace(own, "method.", 1) if path.startswith(own) else path: value
         for path, value in tree_leaves(draft.tree)
-        if _is_linked(path) and value != value_at(usual.tree, path)
+        if _is_linked(path) and value != get(usual.tree, path)
     }
     listed, usually = ([row.to_json() for row in page.rows if row.is_builtin] for page in (draft, usual))
     if listed and listed != usually:
@@ -172,9 +165,8 @@ class _Restoring:
         """Return what a link says, as a tab would have kept it: nothing that the page would not offer by itself."""
         settings = _json(link.get("settings", ""))
         rows, known = settings.pop("rewards", None), dict(tree_leaves(self.draft.tree))
-        preset = PRESETS.get(link.get("preset", ""))
         pattern = {REGEX: link.get("regex", "")[:LONGEST_REGEX], KIND: link.get("kind", "")}
-        if preset is not None:
+        if (preset := PRESETS.get(link.get("preset", ""))) is not None:  # as a notebook says it
             pattern = {REGEX: preset.pattern.regex, KIND: preset.pattern.kind}
         task = link.get("task", "")
         if task and task not in TASKS and task != self.draft.task:
@@ -197,9 +189,14 @@ class _Restoring:
     def read(self, page: Mapping[str, Any]) -> None:
         """Take over what a page says, where it fits; a task that it names brings what choosing the task would."""
         tree, before = _table(page.get("tree")), self.draft.task
-        read_as = {path: value_at(tree, path) for path in paths_of(task_form())}
-        self._fields({path: value for path, value in read_as.items() if value is not None})
-        self._example(value_at(tree, "task.name"), page.get("index"))
+        self._fields(
+            {
+                path: value
+                for path, value in {path: get(tree, path) for path in paths_of(task_form())}.items()
+                if value is not None
+            }
+        )
+        self._example(get(tree, "task.name"), page.get("index"))
         if self.draft.task != before:
             self.draft = with_task(self.draft, find_task(self.draft.task_section()))
         # The task is not among the settings. Consent to run a policy's own code is not kept.
@@ -346,12 +343,10 @@ def take_over(draft: PageState, name: str, config: RunConfig, *, from_hub: bool 
 
 # ── Python code ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-OWN_NAMES = frozenset(
-    (
-        *("wb", "json", "Path", "RewardConfig", "task", "policy", "group", "pattern"),
-        *("rewards", "scored", "credit", "other"),
-    )
-)
+OWN_NAMES = frozenset((
+    "wb", "json", "Path", "RewardConfig", "task", "policy", "group", "pattern", "rewards", "scored", "credit", "other",
+    *dir(builtins),
+))  # fmt: skip
 """Names the code uses itself; a reward function of yours that defines one of them is kept as text."""
 WIDTH = 100
 
@@ -363,36 +358,24 @@ def inspect_code(draft: PageState, saved: Path) -> str:
     """
     group = draft.group
     assert group is not None
-    pattern = draft.pattern()
-    configs, held = _on_screen(draft, group)
-    sampled = can_sample_again(group) and not held
+    pattern, sampled = draft.pattern(), can_sample_again(group)
+    definitions, specs, asks_policy = _rewards(draft, group)
     imports = [] if sampled else ["import json", "from pathlib import Path", ""]
-    definitions, specs = _rewards(configs)
     imports += ["import workbench as wb"]
     if any(spec.startswith("RewardConfig(") for spec in specs):
         imports += ["from workbench.rewards import RewardConfig"]
-    reasons = {row.name: stale(row, draft) for row in draft.rows if row.on}
-    left_out = [f"# {name} is left out: {why}" for name, why in reasons.items() if why]
     read = f'group = wb.Group.from_json(json.loads(Path({str(saved)!r}).read_text(encoding="utf-8")))'
+    source = _sampled(draft, group) if sampled else [read]
     credited = [f"credit = {_credit(draft.credit)}", "wb.heatmap(credit)"]
     if draft.compare is not None:
         credited[1:] = [f"other = {_credit(draft.compare)}", "wb.heatmap(credit, other=other)"]
-    source = [_sampled(draft, group) if sampled else read]
     weighs = any(section is not None and section.get("oar") for section in (draft.credit, draft.compare))
-    if weighs or any(config.belief is not None for config in configs):
-        if not sampled or group.policy != draft.policy:
-            adapter, loading = draft.policy_options["adapter"], draft.policy_options["loading"]
-            how = ({} if adapter is None else {"adapter": adapter}) | loading
-            source.append(f"policy = wb.load_policy({', '.join([repr(draft.policy), *_keywords(how)])})")
-        source += ["group = wb.with_importances(policy, group)"] * weighs
-    blocks = [
-        "\n".join(imports),
-        "\n".join(source),
-        *definitions,
-        "\n".join([*left_out, _scored(pattern, specs)]),
-        "\n".join(credited),
-    ]
-    return "\n\n".join(blocks) + "\n"
+    if (weighs or asks_policy) and not (sampled and group.policy == draft.policy):
+        how = {"adapter": draft.policy_options["adapter"], **draft.policy_options["loading"]}
+        source.append(f"policy = wb.load_policy({_arguments(draft.policy, **how)})")
+    source += ["group = wb.with_importances(policy, group)"] * weighs
+    blocks = [imports, source, *([text] for text in definitions), [_scored(pattern, specs)], credited]
+    return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
 
 
 def train_code(config: RunConfig, workspace: Path | None = None) -> str:
@@ -410,189 +393,131 @@ def train_code(config: RunConfig, workspace: Path | None = None) -> str:
 
 def can_sample_again(group: Group) -> bool:
     """Return whether the group remembers its policy and everything it was sampled with."""
-    known = group.sampling
-    return (
-        bool(group.policy)
-        and "seed" in known
-        and "file" not in known
-        and set(SamplingConfig.model_fields) - {"stop"} <= set(known)  # where there is none, it is not recorded
-    )
+    needed = {"seed", *SamplingConfig.model_fields} - {"stop"}  # where there is none, it is not recorded
+    return bool(group.policy) and "file" not in group.sampling and needed <= set(group.sampling)
 
 
 def text_literal(text: str) -> str:
     """A string literal of ``text``, over several lines and without escapes where that gives back the very text."""
-    if "\n" in text or "\\" in text:
-        raw = "r" if "\\" in text else ""
-        opening = "\\\n" if "\n" in text and not raw else ""
-        for quotes in ("'''", '"""') if "\n" in text else ('"', "'"):
-            candidate = f"{raw}{quotes}{opening}{text}{quotes}"
-            with suppress(SyntaxError, ValueError):  # it holds the quotes itself
-                if ast.literal_eval(candidate) == text:
-                    return candidate
+    quotes, start = ("'''", "\\\n") if "\n" in text else ("'", "")
+    literal = f"r{quotes}{text}{quotes}" if "\\" in text else f"{quotes}{start}{text}{quotes}"
+    with suppress(SyntaxError, ValueError):  # it holds the quotes itself
+        if ast.literal_eval(literal) == text:
+            return literal
     return repr(text)
 
 
-def _sampled(draft: PageState, group: Group) -> str:
-    defaults = SamplingConfig().model_dump()
-    options = {name: group.sampling.get(name, default) for name, default in defaults.items()}
-    template = {"template_kwargs": kwargs} if (kwargs := group.sampling.get("template_kwargs")) else {}
+def _sampled(draft: PageState, group: Group) -> list[str]:
+    known, usual = group.sampling, SamplingConfig().model_dump()
+    options = {name: known.get(name, default) for name, default in usual.items()}
     always = ("num_generations", "max_completion_length", "temperature")
-    shown = {name: value for name, value in options.items() if name in always or value != defaults[name]}
-    arguments = ", ".join(
-        f"{name}={value!r}" for name, value in {**shown, **template, "seed": group.sampling["seed"]}.items()
-    )
-    adapters = "".join(f", {name}={value!r}" for name in ("adapter", "merge") if (value := group.sampling.get(name)))
-    lines = [f"policy = wb.load_policy({group.policy!r}{adapters})"]
-    section = draft.task_section()
-    try:
-        shown_example = find_task(section)[draft.index]
-        is_shown = (shown_example.prompt, dict(shown_example.columns)) == (group.prompt, dict(group.columns))
-    except (WorkbenchError, IndexError):
-        is_shown = False
-    if is_shown:
-        read_as = [repr(draft.task), *(f"{name}={getattr(section, name)!r}" for name in section.reads())]
-        lines.insert(0, f"task = wb.load_task({', '.join(read_as)})")
-        example = f"task[{draft.index}]"
+    options = {name: value for name, value in options.items() if name in always or value != usual[name]}
+    options |= {"template_kwargs": known.get("template_kwargs") or None, "seed": known["seed"]}
+    held = {"adapter": known.get("adapter") or None, "merge": known.get("merge") or None}
+    lines = [f"policy = wb.load_policy({_arguments(group.policy, **held)})"]
+    example, section = task_example(draft), draft.task_section()
+    if example is not None and (example.prompt, dict(example.columns)) == (group.prompt, dict(group.columns)):
+        read_as = "".join(f", {name}={getattr(section, name)!r}" for name in section.reads())
+        lines.insert(0, f"task = wb.load_task({draft.task!r}{read_as})")
+        shown = f"task[{draft.index}]"
     else:
-        example = f"wb.Example({group.prompt!r}, {dict(group.columns)!r})"
-    lines.append(f"group = wb.sample_group(policy, {example}, {arguments})")
-    if (reference := group.sampling.get("reference")) is not None:
+        shown = f"wb.Example({group.prompt!r}, {dict(group.columns)!r})"
+    sampling = "".join(f", {name}={value!r}" for name, value in options.items() if value is not None)
+    lines.append(f"group = wb.sample_group(policy, {shown}{sampling})")
+    if (reference := known.get("reference")) is not None:
         lines.append(f"group = wb.with_reference(wb.load_policy({reference!r}), group)")
-    return "\n".join(lines)
+    return lines
 
 
-def _on_screen(draft: PageState, group: Group) -> tuple[list[RewardConfig], bool]:
-    """The rewards that score the group, and whether Monte-Carlo values are among them, as code that holds them."""
-    estimated = {row.name: row.estimated for row in draft.rows if row.estimated is not None}
-    configs: list[RewardConfig] = []
-    held = False
-    for reward in rewards_on_screen(draft, group):
-        if isinstance(reward, RewardConfig):
-            configs.append(reward)
-        else:
-            code = _values_code(reward.name, estimated[reward.name].values)
-            configs.append(RewardConfig(name=reward.name, kind="step", weight=reward.weight, code=code))
-            held = True
-    if not configs:
+def _rewards(draft: PageState, group: Group) -> tuple[list[str], list[str], bool]:
+    """Return definitions of one's own functions, the entries of the list of rewards, and whether any asks a policy."""
+    rewards, estimated = rewards_on_screen(draft, group), {row.name: row.estimated for row in draft.rows}
+    if not rewards:
         raise ConfigError("no reward function is on, or none that can score this group; switch one on or add one")
-    return configs, held
-
-
-_VALUES = "STEP_VALUES = "
-"""Marks the code that holds Monte-Carlo values."""
-
-
-def _values_code(name: str, values: StepValues) -> str:
-    """A function that gives these values, to the last bit, as the scores of their own group's steps."""
-    progress = name == NAMES["progress"]
-    rows = values.progress() if progress else [list(row) for row in values.values]
-    what = "what each adds to the value before it" if progress else "the value of each"
-    return (
-        f"# Of the steps of each answer, as the page estimated them: {what}, a value being the mean\n"
-        f"# {values.outcome} of {values.k} continuations. wb.step_values(policy, group, pattern) estimates them anew.\n"
-        f"{_VALUES}{pprint.pformat(rows, width=WIDTH, compact=True)}\n\n\n"
-        f"def {name}(prompts, completions, steps, **columns):\n    return STEP_VALUES\n"
-    )
-
-
-def _rewards(configs: Iterable[RewardConfig]) -> tuple[list[str], list[str]]:
-    """Definitions of one's own functions, and what goes into the list of rewards."""
-    definitions: list[str] = []
-    specs: list[str] = []
-    taken = set(OWN_NAMES)
-    for config in configs:
-        if config.belief is not None:
-            specs.append(_belief(config.belief, config.weight_at(0)))
-            continue
-        names = _top_level(config.code) if config.code is not None else None
-        is_free = names is not None and config.name in names and not names & taken
-        if names and is_free and kind_in(config.code or "", config.name) == config.kind:
+    definitions, specs, taken = list[str](), list[str](), set(OWN_NAMES)
+    for reward in rewards:
+        if isinstance(reward, Reward):
+            specs.append(_values(reward, estimated[reward.name]))
+        elif reward.belief is not None:
+            specs.append(_belief(reward.belief, reward.weight_at(0)))
+        elif (names := _defined(reward)) and not names & taken:
             taken |= names
-            definitions.append((config.code or "").strip())
-            weight = f"weight={config.weight_at(0)!r}" + (f", schedule={config.points!r}" if config.schedule else "")
-            whole = f"wb.Reward({config.name!r}, {config.kind!r}, {config.name}, {weight}"
-            judges_all = _VALUES in (config.code or "")
-            whole += ", judges_all=True)" if judges_all else ")"
-            specs.append(whole if config.weight_text or judges_all else config.name)
-            continue
-        if config.is_builtin and not config.options and not config.weight_text:
-            specs.append(repr(config.name))
-            continue
-        held = set_fields(config).items()
-        arguments = ", ".join(f"{k}={text_literal(v) if isinstance(v, str) else repr(v)}" for k, v in held)
-        specs.append(f"RewardConfig({arguments})")
-    return definitions, specs
+            definitions.append((reward.code or "").strip())
+            how = {"schedule": reward.points or None, "weight": reward.weight_at(0)}
+            whole = f"wb.Reward({_arguments(reward.name, reward.kind)}, {reward.name}, {_arguments(**how)})"
+            specs.append(whole if reward.weight_text else reward.name)
+        else:
+            specs.append(_spec(reward))
+    return definitions, specs, any(isinstance(reward, Reward) or reward.belief is not None for reward in rewards)
+
+
+def _spec(reward: RewardConfig) -> str:
+    """Return an entry of the list of rewards: a built-in's name, or all that is set of it."""
+    if reward.is_builtin and not reward.options and not reward.weight_text:
+        return repr(reward.name)
+    held = set_fields(reward).items()
+    arguments = ", ".join(f"{name}={text_literal(v) if isinstance(v, str) else repr(v)}" for name, v in held)
+    return f"RewardConfig({arguments})"
+
+
+def _values(reward: Reward, estimated: Estimated | None) -> str:
+    """Monte-Carlo values as a reward, estimated anew: the same policy and seed give the same."""
+    assert estimated is not None
+    how = _arguments(k=estimated.values.k, seed=estimated.values.seed)
+    what = "progress" if reward.name == NAMES["progress"] else "value"
+    values = f"wb.step_values(policy, group, pattern, {_spec(estimated.outcome)}, {how})"
+    return f"{values}.as_reward({_arguments(what, weight=None if reward.weight == 1 else reward.weight)})"
 
 
 def _belief(belief: BeliefConfig, weight: float) -> str:
     """A belief of the group's steps as a reward."""
     policy = "policy" if belief.policy is None else f"wb.load_policy({belief.policy!r})"
-    usual = BeliefConfig().model_dump(exclude={"form", "policy"})
-    given = {name: value for name in usual if (value := getattr(belief, name)) != usual[name]}
+    given = belief.model_dump(exclude={"form", "policy"}, exclude_defaults=True)
+    values = f"wb.beliefs({', '.join(filter(None, (policy, 'group', 'pattern', _arguments(**given))))})"
     what = "progress" if belief.form == "difference" else belief.form
-    as_reward = ", ".join([repr(what), *_keywords({} if weight == 1 else {"weight": weight})])
-    return f"wb.beliefs({', '.join([policy, 'group', 'pattern', *_keywords(given)])}).as_reward({as_reward})"
+    return f"{values}.as_reward({_arguments(what, weight=None if weight == 1 else weight)})"
 
 
-def _keywords(values: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={value!r}" for name, value in values.items()]
+def _arguments(*values: Any, **named: Any) -> str:
+    """Return the arguments of a call; None stands for one that is not given."""
+    return ", ".join([*map(repr, values), *(f"{name}={value!r}" for name, value in named.items() if value is not None)])
 
 
-_PLAIN = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.Import,
-    ast.ImportFrom,
-    ast.Assign,
-    ast.AnnAssign,
-    ast.AugAssign,
-    ast.Expr,
-)
-
-
-def _top_level(code: str) -> set[str] | None:
-    """Names that the code defines at its top level; None where it cannot stand in the middle of other code."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    names: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module == "__future__" or node.names[0].name == "*"):
-            return None
-        if not isinstance(node, _PLAIN):  # an if or a try may define anything
-            return None
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        else:
-            names |= {
-                name_node.id
-                for name_node in ast.walk(node)
-                if isinstance(name_node, ast.Name) and isinstance(name_node.ctx, ast.Store)
-            }
-    asks = any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
-    return None if asks or names & set(dir(builtins)) else names
+def _defined(reward: RewardConfig) -> set[str]:
+    """Return the names that a reward's code defines; none if it cannot stand in the middle of other code as it is."""
+    names = set[str]()
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        for node in ast.parse(reward.code or "").body:
+            match node:
+                case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                    names.add(name)
+                case ast.ImportFrom(module="__future__"):
+                    return set()
+                case ast.Import(names=given) | ast.ImportFrom(names=given):
+                    names |= {(alias.asname or alias.name).split(".")[0] for alias in given}
+                case _:  # an if or a try may define anything
+                    return set()
+    fits = reward.name in names and "*" not in names and kind_in(reward.code or "", reward.name) == reward.kind
+    return names if fits else set()
 
 
 def _scored(pattern: StepPattern, specs: list[str]) -> str:
-    more = {part.name: getattr(pattern, part.name) for part in fields(pattern)[1:]}
     usual = asdict(StepPattern()) | {"kind": None}  # which is always said
-    given = "".join(f", {name}={value!r}" for name, value in more.items() if value != usual[name])
+    given = {name: value for name, value in asdict(pattern).items() if name != "regex" and value != usual[name]}
     listed = ", ".join(specs)
     if len(listed) > WIDTH:
         listed = "\n" + "".join(f"    {spec},\n" for spec in specs)
     return (
-        f"pattern = wb.StepPattern({text_literal(pattern.regex)}{given})\n"
+        f"pattern = wb.StepPattern({text_literal(pattern.regex)}, {_arguments(**given)})\n"
         f"rewards = [{listed}]\n"
         "scored = wb.score_group(group, pattern, rewards=rewards)"
     )
 
 
 def _credit(section: Section) -> str:
-    options = credit_config(section).keywords(but=("scheme",))
-    shown = {name: value for name, value in options.items() if name in changed(section)}
-    scheme = repr(section["scheme"])
-    return ", ".join(["wb.credit_group(scored", scheme, *(f"{k}={v!r}" for k, v in shown.items())]) + ")"
+    shown = {
+        name: value
+        for name, value in credit_config(section).keywords(but=("scheme",)).items()
+        if name in changed(section)
+    }
+    return f"wb.credit_group(scored, {_arguments(section['scheme'], **shown)})"

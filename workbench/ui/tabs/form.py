@@ -9,8 +9,6 @@ hold; what replaces values sets exactly those. The server keeps a tab's group an
 gives away a link, files, notebook code, and the copy of its state that the browser tab keeps.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,15 +45,14 @@ from workbench.ui.handlers.fields import (
     method_field,
     option_leaf,
     options_of,
+    show_value,
 )
-from workbench.ui.handlers.fields import shown as shown_value
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.rewards import list_value
 from workbench.ui.handlers.scoring import Note
 from workbench.ui.handlers.session import Services, Works
 from workbench.ui.handlers.sharing import dump, inspect_code, link_of
-from workbench.views.export import EXPORTS, stem
-from workbench.views.export import export as export_as
+from workbench.views import export as exporting
 
 ASSETS = "workbench-assets"
 """Where the page's own scripts and style sheets are served."""
@@ -75,13 +72,11 @@ def drawn(
     server_functions: list[Callable[..., Any]] | None = None,
     visible: bool = True,
     constant: Any = None,
-    head: bool = True,
     **props: str,
 ) -> gr.HTML:
     """An element whose JSON value ``script`` draws: an export of ``workbench.js`` that takes Gradio's handles.
 
-    ``constant`` is given to it once and holds nothing that anybody typed; ``props`` change beside its value. What is
-    drawn when the page is there, in ``gr.render``, brings no ``head``: it would run the page's scripts again.
+    ``constant`` is given to it once and holds nothing that anybody typed; ``props`` change beside its value.
     """
     given = "" if constant is None else f", {json.dumps(constant)}"
     return gr.HTML(
@@ -90,7 +85,7 @@ def drawn(
         elem_classes=list(classes),
         html_template='<div class="drawn"></div>',
         js_on_load=f"Workbench.{script}({{ element, props, watch, server, trigger }}{given});",
-        head=HEAD if head else None,
+        head=HEAD,
         apply_default_css=False,
         server_functions=server_functions,
         visible=visible,
@@ -126,9 +121,9 @@ def hidden(value: str = "") -> gr.Textbox:
     return gr.Textbox(value, visible=False, max_lines=1)
 
 
-def note(elem_id: str, *, value: str = "", classes: Sequence[str] = (), head: bool = True) -> gr.HTML:
+def note(elem_id: str, *, value: str = "", classes: Sequence[str] = ()) -> gr.HTML:
     """A message beside a control."""
-    return drawn(elem_id, "note", value, classes=["note", *classes], head=head)
+    return drawn(elem_id, "note", value, classes=["note", *classes])
 
 
 def note_value(
@@ -143,22 +138,14 @@ def note_value(
     return json.dumps(value.to_json() | {"editor": editor, "fields": list(fields), "action": action})
 
 
-def table(
-    elem_id: str,
-    name: str,
-    headings: Mapping[str, bool],
-    *,
-    picks: bool = False,
-    rows: Sequence[Sequence[str]] = (),
-) -> gr.HTML:
+def table(elem_id: str, name: str, headings: Mapping[str, bool], *, picks: bool = False) -> gr.HTML:
     """Rows of texts, as ``table_value`` packs them; ``headings`` says of which columns are numbers.
 
     Where a row can be picked, that is the element's event ``apply`` with the row and its first text, its name; the
     element's ``chosen`` is the one that is marked.
     """
     titles = [{"title": title, "numeric": numeric} for title, numeric in headings.items()]
-    spec = {"name": name, "picks": picks, "headings": titles}
-    return drawn(elem_id, "table", table_value(rows), constant=spec, chosen="0" if rows and picks else "-1")
+    return drawn(elem_id, "table", constant={"name": name, "picks": picks, "headings": titles}, chosen="-1")
 
 
 def table_value(rows: Sequence[Sequence[str]]) -> str:
@@ -174,9 +161,8 @@ def picked_row(event: gr.EventData, rows: int) -> int | None:
 
 def start_and_cancel(running: bool | None) -> list[Any]:
     """Return updates of a button that starts a work, and of the one that cancels it; None leaves both as they are."""
-    if running is None:
-        return [gr.skip(), gr.skip()]
-    return [gr.update(interactive=not running), gr.update(interactive=running)]
+    states = (not running, running)
+    return [gr.skip() if running is None else gr.update(interactive=state) for state in states]
 
 
 def wire_cancel(button: gr.Button, works: Works, judges: Judges | None = None) -> None:
@@ -207,11 +193,6 @@ class Form(SimpleNamespace):
     What was replaced or removed last is said in ``undo_notes``, beside each tab's buttons, with one that brings it
     back.
     """
-
-    @property
-    def inputs(self) -> list[Any]:
-        """Return what ``form.read`` takes."""
-        return [self.draft]
 
     @property
     def outputs(self) -> list[Any]:
@@ -273,8 +254,12 @@ def on_change(form: Form, paths: Iterable[str], what: str, answer: Answer, outpu
         before = tab.answered.get(what, form.first)
         return gr.skip() if before == tab.draft else answer(request, tab, before)
 
-    events = [changes(form.bound[path]) for path in paths]
-    gr.on(events, **sending(form, changed, paths), outputs=list(dict.fromkeys(outputs)), **LAST)
+    gr.on(
+        [changes(form.bound[path]) for path in paths],
+        **sending(form, changed, paths),
+        outputs=list(dict.fromkeys(outputs)),
+        **LAST,
+    )
 
 
 def sending(
@@ -297,8 +282,11 @@ def sending(
     def streamed(request: gr.Request, tab: Tab, turn: int, *values: Any) -> Iterator[Any]:
         yield from function(request, tab, *take(tab, turn, values))
 
-    inputs = [form.draft, form.turn, *(form.bound[path] for path in sent), *more]
-    return {"fn": streamed if isgeneratorfunction(function) else answered, "inputs": inputs, "js": COUNT}
+    return {
+        "fn": streamed if isgeneratorfunction(function) else answered,
+        "inputs": [form.draft, form.turn, *(form.bound[path] for path in sent), *more],
+        "js": COUNT,
+    }
 
 
 COUNT = """(tab, _, ...values) => {
@@ -316,8 +304,9 @@ def scheme_view(form: Form, prefix: str, draft: PageState) -> Updates:
     for path in form.options(prefix):
         name = path.rpartition(".")[2]
         if name in options:
-            about = help_of(option_leaf(prefix, options[name])) or None
-            updates[form.bound[path]] = gr.update(visible=True, value=draft.value(path), info=about)
+            updates[form.bound[path]] = gr.update(
+                visible=True, value=draft.value(path), info=help_of(option_leaf(prefix, options[name])) or None
+            )
         else:
             updates[form.bound[path]] = gr.update(visible=False)
     return updates
@@ -339,7 +328,7 @@ def widget(leaf: Leaf, value: Any, **more: Any) -> Any:
     """The widget of a field: what its section says of it, and what ``SPECIAL`` and the caller do."""
     common: dict[str, Any] = {"label": label_of(leaf), "info": help_of(leaf) or None, "elem_id": elem_id(leaf.name)}
     common |= {"min_width": 0, "interactive": True, **SPECIAL.get(leaf.name, {}), **more}
-    choices, value = common.pop("choices", None) or choices_of(leaf), shown_value(leaf, value)
+    choices, value = common.pop("choices", None) or choices_of(leaf), show_value(leaf, value)
     if leaf.kind is bool:
         return gr.Checkbox(bool(value), **{"elem_classes": ["inline"], **common})
     if choices or "allow_custom_value" in common:
@@ -365,21 +354,29 @@ def changes(field: Any) -> Any:
 # ── the draft and the page ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(tab: Tab) -> PageState:
-    """The draft that a tab holds by now."""
-    return tab.draft
+def replaces(form: Form, event: Any, change: Callable[..., PageState | None], *, undo: str = "") -> None:
+    """Have an event show the draft that ``change`` makes, None for none, and its group scored.
+
+    ``change`` is given the draft before, the session's name and the event's data.
+    """
+
+    def replaced(request: gr.Request, data: gr.EventData, tab: Tab) -> Any:
+        before = tab.draft
+        after = change(before, request.session_hash or "", data._data or {})
+        return gr.skip() if after is None else shown(form, tab, before, after, undo=undo)
+
+    form.then_score(event(replaced, form.draft, form.outputs, queue=False, **PRIVATE))
 
 
-def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") -> Updates:
+def shown(form: Form, tab: Tab, before: PageState, after: PageState, *, undo: str = "") -> Updates:
     """Return what to set so that the page shows ``after`` where it shows ``before``; a field that stays is not touched.
 
     The tab holds ``after`` then; what was typed since ``before`` comes with the next event. ``undo`` says what was
     replaced or removed, beside a button that brings ``before`` back.
     """
-    tab = before.tab
     tab.put(before, after)
     updates: Updates = {
-        field: gr.update(value=shown_value(form.leaves[path], after.value(path)))
+        field: gr.update(value=show_value(form.leaves[path], after.value(path)))
         for path, field in form.bound.items()
         if before.value(path) != after.value(path)
     }
@@ -396,8 +393,9 @@ def shown(form: Form, before: PageState, after: PageState, *, undo: str = "") ->
     if (after.regex, after.kind) != (before.regex, before.kind):
         updates[form.preset] = preset_of(after.regex, after.kind)
     if after.kind != before.kind:
-        label = "Numbers of the kind" if after.kind in NUMBERS else "Regular expression"
-        updates[form.bound[REGEX]] = gr.update(value=after.regex, label=label)
+        updates[form.bound[REGEX]] = gr.update(
+            value=after.regex, label="Numbers of the kind" if after.kind in NUMBERS else "Regular expression"
+        )
     if after.index != before.index:
         updates[form.example] = after.index
     if after.task != before.task:
@@ -440,21 +438,22 @@ def build_share(services: Services) -> SimpleNamespace:
         credit = services.credit(tab)
         if credit is None:
             return None
-        if kind not in EXPORTS:
-            return {"name": stem(credit)}
-        return asdict(export_as(credit, kind, other=services.credit(tab, second=True)))
+        if kind not in exporting.EXPORTS:
+            return {"name": exporting.stem(credit)}
+        return asdict(exporting.export(credit, kind, other=services.credit(tab, second=True)))
 
     problem = note("restore-note")
     with gr.Row(elem_id="share", elem_classes=["fields"]):
         drawn("share-tools", "tools", server_functions=served([keep, export]))
         notebook = gr.Button("Notebook code", elem_id="notebook", min_width=0, elem_classes=["small"])
-    code = drawn("notebook-code", "code")
-    return SimpleNamespace(kept=drawn("kept", "keep"), notebook=notebook, code=code, problem=problem)
+    return SimpleNamespace(
+        kept=drawn("kept", "keep"), notebook=notebook, code=drawn("notebook-code", "code"), problem=problem
+    )
 
 
 def wire_share(form: Form, services: Services) -> None:
     def code(request: gr.Request, tab: Tab) -> str:
-        draft = read(tab)
+        draft = tab.draft
         try:
             assert draft.group is not None
             return json.dumps({"code": inspect_code(draft, services.groups.keep(draft.group))})

@@ -3,28 +3,26 @@
 The group is scored at every change; examples are chosen, answers sampled. The logic is in ``handlers``.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import gradio as gr
 from pydantic import validate_call
 
+from workbench.assets import EMBEDDED
 from workbench.config import Leaf
 from workbench.data import HUB, TASKS
 from workbench.data.labelled import HandLabels
 from workbench.errors import WorkbenchError
+from workbench.runs import list_runs
 from workbench.steps import PRESETS, StepPattern
 from workbench.ui.handlers import example as handlers
 from workbench.ui.handlers.example import (
     PRESET_HEADINGS,
-    adopt,
-    in_page_words,
     pattern_note,
     preview,
     read_as,
@@ -48,11 +46,10 @@ from workbench.ui.handlers.fields import (
     scheme_field,
     task_form,
 )
-from workbench.ui.handlers.labels import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
-from workbench.ui.handlers.reward_forms import policy_choices
 from workbench.ui.handlers.rewards import with_task
 from workbench.ui.handlers.scoring import (
+    LABELLING,
     TRUST_MODEL,
     Note,
     ScoringView,
@@ -82,7 +79,7 @@ from workbench.ui.tabs.form import (
     note,
     note_value,
     on_change,
-    read,
+    replaces,
     scheme_view,
     sending,
     served,
@@ -92,13 +89,14 @@ from workbench.ui.tabs.form import (
     wire_cancel,
     wire_share,
 )
-from workbench.ui.tabs.opening import DoorEvents, build_door
-from workbench.ui.tabs.rewards import (
+from workbench.ui.tabs.parts import (
     build_checks,
+    build_door,
     build_editor,
     build_reward_list,
     said_values,
     wire_checks,
+    wire_door,
     wire_rewards,
 )
 from workbench.views.payloads import WhyPayload
@@ -216,11 +214,14 @@ def policies_offered(services: Services, path: str) -> dict[str, Any]:
     """Return what a field that names a policy offers: those that came along, and those of the workspace's runs."""
     if path not in POLICIES:
         return {}
-    names = policy_choices(services.workspace)
+    runs = list_runs(services.workspace)[:LISTED_RUNS]
+    names = [*EMBEDDED, *(name for run in runs for name in run.summary().policies[:LISTED_CHECKPOINTS])]
     return {"choices": names if path != REFERENCE else [("none", ""), *((name, name) for name in names)]}
 
 
 POLICIES = ("policy.path", REFERENCE)
+LISTED_RUNS, LISTED_CHECKPOINTS = 50, 4
+"""The newest runs whose policies are offered, and how many of each."""
 
 
 Score = Callable[[gr.Request, Tab], Updates]
@@ -235,13 +236,17 @@ def wire_inspect(form: Form, services: Services) -> None:
     """
     form.sample_now = gr.State("")
     _wire_scoring(form, services)
-    _wire_remedies(form, services)
+
+    def remedy(draft: PageState, session: str, data: Mapping[str, Any]) -> PageState | None:
+        return remedied(draft, services.credit(session), data.get("remedy"))
+
+    replaces(form, form.drawing.apply, remedy)
     wire_rewards(form, services)
     _wire_examples(form)
     _wire_task(form)
     _wire_undo(form)
     _wire_sampling(form, services)
-    DoorEvents(form, services)
+    wire_door(form, services)
     wire_checks(form, services)
     wire_share(form, services)
 
@@ -249,115 +254,114 @@ def wire_inspect(form: Form, services: Services) -> None:
 # ── scoring ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wire_scoring(form: Form, services: Services) -> None:
-    rewards = form.rewards
+def scored_outputs(form: Form) -> list[Any]:
+    """Return what ``scored`` sets."""
+    return [
+        form.drawing, form.checks.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
+        form.formula, form.prompting, form.rewards.watch, form.rewards.said, form.share.kept,
+    ]  # fmt: skip
 
-    def score(request: gr.Request, held: Tab) -> Updates:
-        tab = request.session_hash or ""
-        if services.sampling.going(tab):  # the drawing shows texts growing; it is scored when they are whole
+
+def scored(form: Form, services: Services, held: Tab, draft: PageState, view: ScoringView, **marks: Any) -> Updates:
+    """Show what came of scoring a draft's group; ``marks`` are kept beside the draft."""
+    watch, said = said_values(held, draft, view, marks.pop("told"))
+    try:
+        prompting = handlers.prompt_note(draft)
+    except WorkbenchError:  # said where its field is
+        prompting = ""
+    updates: Updates = {form.checks.strip: view.preflight} if view.preflight else {}
+    return updates | {
+        form.drawing: view.drawing,
+        form.preset: handlers.preset_of(draft.regex, draft.kind),
+        # What the pattern finds or what is wrong with it, beside the button that lists the presets.
+        form.pattern_note: note_value(pattern_note(draft, view), action=ENDS if _is_separator(draft) else TRY_PRESETS),
+        form.presets: gr.skip() if held.listed is draft.group else "",
+        form.credit_note: note_value(view.note),
+        form.formula: note_value(scheme_note(draft.credit)),
+        form.prompting: note_value(prompting),
+        form.rewards.watch: watch,
+        form.rewards.said: said,
+        form.share.kept: kept_value(services, draft, **marks),
+    }
+
+
+def _rescore(services: Services, session: str, draft: PageState) -> ScoringView:
+    worker = services.reward_worker(session, draft.page_deadline, isolate=draft.isolates)
+    return rescore(draft, worker, services.models, HandLabels(services.workspace))
+
+
+def _wire_scoring(form: Form, services: Services) -> None:
+    def score(request: gr.Request, tab: Tab) -> Updates:
+        session = request.session_hash or ""
+        if services.sampling.going(session):  # the drawing shows texts growing; it is scored when they are whole
             return {}
-        is_last = held.asks()  # first: whatever is the last has then read the newest
-        told, draft = held.rewards_told, read(held)
-        held.answered["scores"] = draft
-        view = rescore(
-            draft,
-            services.reward_worker(tab, draft.page_deadline, isolate=draft.isolates),
-            services.models,
-            HandLabels(services.workspace),
-        )
+        is_last = tab.asks()  # first: whatever is the last has then read the newest
+        told, draft = tab.rewards_told, tab.draft
+        tab.answered["scores"] = draft
+        view = _rescore(services, session, draft)
         if not is_last():  # a change that came later is answered, or soon will be
             return {}
         if view.credit is not None:
-            services.drawn[tab] = view.credit, view.other
-        watch, said = said_values(services, tab, held, draft, view, told)
-        updates: Updates = {form.checks.strip: view.preflight} if view.preflight else {}
-        return updates | {
-            form.drawing: view.drawing,
-            form.preset: handlers.preset_of(draft.regex, draft.kind),
-            form.pattern_note: _pattern_value(draft, view),
-            form.presets: gr.skip() if services.listed.get(tab) is draft.group else "",
-            form.credit_note: note_value(view.note),
-            form.formula: note_value(scheme_note(draft.credit)),
-            form.prompting: _prompting_value(draft),
-            rewards.watch: watch,
-            rewards.said: said,
-            form.share.kept: kept_value(services, draft),
-        }
+            services.drawn[session] = view.credit, view.other
+        return scored(form, services, tab, draft, view, told=told)
 
-    outputs = [
-        form.drawing, form.checks.strip, form.preset, form.pattern_note, form.presets, form.credit_note,
-        form.formula, form.prompting, rewards.watch, rewards.said, form.share.kept,
-    ]  # fmt: skip
+    def score_news(request: gr.Request, tab: Tab) -> Any:
+        return gr.skip() if tab.answered.get("scores") == tab.draft else score(request, tab)
 
-    def score_news(request: gr.Request, held: Tab) -> Any:
-        return gr.skip() if held.answered.get("scores") == held.draft else score(request, held)
-
-    schemes, rows = [f"{CREDIT}.scheme", f"{COMPARE}.scheme"], set(paths_of(task_form()))
-    sent = [path for path in form.inspected if path not in (KIND, *schemes, *rows)]
+    outputs, schemes = scored_outputs(form), {prefix: form.bound[f"{prefix}.scheme"] for prefix in (CREDIT, COMPARE)}
+    elsewhere = {KIND, *(f"{prefix}.scheme" for prefix in schemes), *paths_of(task_form())}
+    sent = [path for path in form.inspected if path not in elsewhere]
     sends = sending(form, score_news, sent)
-
     form.then_score = lambda event: event.then(**sends, outputs=outputs, queue=False, **PRIVATE)
     _wire_fields(form, services, score, sent, outputs)
-    for prefix, path in zip((CREDIT, COMPARE), schemes, strict=True):
-        form.then_score(_wire_scheme(form, prefix, form.bound[path], score, outputs))
-    _wire_pattern(form, services, score, outputs)
+    for prefix, chooser in schemes.items():
 
+        def choose(request: gr.Request, tab: Tab, scheme: str, prefix: str = prefix) -> Any:
+            is_news = tab.choose(f"{prefix}.scheme", scheme)
+            return score(request, tab) | scheme_view(form, prefix, tab.draft) if is_news else gr.skip()
 
-def _prompting_value(draft: PageState) -> str:
-    try:
-        said, action = handlers.prompt_note(draft)
-    except WorkbenchError:  # said where its field is
-        return ""
-    return note_value(said, action=action)
+        options = [form.schemes[prefix], *(form.bound[path] for path in form.options(prefix))]
+        form.then_score(chooser.input(choose, [form.draft, chooser], [*outputs, *options], **LAST))
+    _wire_pattern(form, score, outputs)
 
 
 def _wire_fields(form: Form, services: Services, score: Score, scored: list[str], outputs: list[Any]) -> None:
     """Wire the fields: nearly every change has the group scored anew."""
     rewards = form.rewards
 
-    def answer(request: gr.Request, held: Tab, before: PageState) -> Updates:
+    def answer(request: gr.Request, tab: Tab, before: PageState) -> Updates:
         """Score the group, and say what this system lacks of the isolation that is asked for."""
-        draft, updates = read(held), score(request, held)
+        draft, updates = tab.draft, score(request, tab)
         if draft.isolates == before.isolates:
             return updates
-        worker = services.reward_worker(request.session_hash or "", isolate=draft.isolates)
-        return updates | {form.isolation_note: note_value(isolation_note(worker))}
+        return updates | {
+            form.isolation_note: note_value(
+                isolation_note(services.reward_worker(request.session_hash or "", isolate=draft.isolates))
+            )
+        }
 
-    def read_rows(request: gr.Request, held: Tab, before: PageState) -> Updates:
+    def read_rows(request: gr.Request, tab: Tab, before: PageState) -> Updates:
         """The rows of the task that is typed, which may be one that could not be read without what was typed now."""
-        draft = read(held)
-        kept = {form.share.kept: kept_value(services, draft)}
+        draft = tab.draft
         try:
-            after = read_as(draft, held.task_asked or draft.task, before)
+            after = read_as(draft, tab.task_asked or draft.task, before)
         except WorkbenchError as error:
-            return {form.task_preview: refused(error)} | kept
+            return {form.task_preview: refused(error), form.share.kept: kept_value(services, draft)}
         if after is None:
-            return {form.task_preview: preview(draft)} | kept
-        updates = shown(form, draft, after)
-        return updates | score(request, held) | {form.task_preview: preview(after)}
+            return {form.task_preview: preview(draft), form.share.kept: kept_value(services, draft)}
+        return shown(form, tab, draft, after) | score(request, tab) | {form.task_preview: preview(after)}
 
     def list_changed(request: gr.Request, tab: Tab, sent: str) -> Any:
         tab.set_rewards(json.loads(sent), services.estimates)
         return score(request, tab)
 
     rewards.rows.input(list_changed, [form.draft, rewards.rows], outputs, **LAST)
-
     # How a group is sampled: the drawing says if the one on screen is of another prompt, policy or settings.
     on_change(form, scored, "scores", answer, [*outputs, form.isolation_note])
     on_change(form, paths_of(task_form()), "scores", read_rows, [*outputs, *form.outputs])
 
 
-def _wire_scheme(form: Form, prefix: str, field: Any, score: Score, outputs: list[Any]) -> Any:
-    def choose(request: gr.Request, held: Tab, scheme: str) -> Any:
-        if not held.choose(f"{prefix}.scheme", scheme):
-            return gr.skip()
-        return score(request, held) | scheme_view(form, prefix, read(held))
-
-    options = [form.schemes[prefix], *(form.bound[path] for path in form.options(prefix))]
-    return field.input(choose, [form.draft, field], [*outputs, *options], **LAST)
-
-
-def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[Any]) -> None:
+def _wire_pattern(form: Form, score: Score, outputs: list[Any]) -> None:
     """Let presets, the pattern's kind, and what they are found to be good for set the pattern."""
     regex, kind, answer = form.bound[REGEX], form.bound[KIND], hidden()
 
@@ -365,15 +369,15 @@ def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[An
         """An event that sets the pattern, unless that was typed into since: a field of choices says twice that it was
         chosen from, and once more when it is left."""
 
-        def change(request: gr.Request, held: Tab, typed: str, *given: Any) -> Any:
-            before = read(held)
+        def change(request: gr.Request, tab: Tab, typed: str, *given: Any) -> Any:
+            before = tab.draft
             pattern = chosen(before, *given)
             if typed != before.regex or pattern == (before.regex, before.kind):
                 return {answer: ""}
-            updates = shown(form, before, before.with_pattern(*pattern))
+            updates = shown(form, tab, before, before.with_pattern(*pattern))
             told = json.dumps([typed, updates.pop(regex, {})])
             del updates[form.preset]  # said with the scores, by the last that is asked
-            return updates | score(request, held) | {answer: told}
+            return updates | score(request, tab) | {answer: told}
 
         return change
 
@@ -381,30 +385,30 @@ def _wire_pattern(form: Form, services: Services, score: Score, outputs: list[An
         preset = PRESETS.get(name)
         return (draft.regex, draft.kind) if preset is None else (preset.pattern.regex, preset.pattern.kind)
 
-    def picked(request: gr.Request, event: gr.EventData, held: Tab, regex: str) -> Any:
-        return choose(preset_named)(request, held, regex, str(event._data.get("name")))
+    def picked(request: gr.Request, event: gr.EventData, tab: Tab, regex: str) -> Any:
+        return choose(preset_named)(request, tab, regex, str(event._data.get("name")))
 
     by_kind = choose(lambda draft, kind: (handlers.regex_for(kind, draft.regex), kind))
     ends = choose(lambda draft: (draft.regex, "ends" if _is_separator(draft) else draft.kind))
     given, sets = [form.draft, regex], list(dict.fromkeys([answer, *form.outputs, *outputs]))
-    for event in (
-        form.preset.input(choose(preset_named), [*given, form.preset], sets, queue=False, **PRIVATE),
-        kind.input(by_kind, [*given, kind], sets, queue=False, **PRIVATE),
-        form.pattern_note.apply(ends, given, sets, queue=False, **PRIVATE),
-        form.presets.apply(picked, given, sets, queue=False, **PRIVATE),
+    for event, change, more in (
+        (form.preset.input, choose(preset_named), [form.preset]),
+        (kind.input, by_kind, [kind]),
+        (form.pattern_note.apply, ends, []),
+        (form.presets.apply, picked, []),
     ):
-        event.then(None, [answer, regex], regex, js=PUT_REGEX, **PRIVATE)
+        changed = event(change, [*given, *more], sets, queue=False, **PRIVATE)
+        changed.then(None, [answer, regex], regex, js=PUT_REGEX, **PRIVATE)
 
-    def list_presets(request: gr.Request, held: Tab) -> Any:
-        draft = read(held)
+    def list_presets(tab: Tab) -> Any:
+        draft = tab.draft
         if _is_separator(draft) or draft.group is None:
             return gr.skip()
-        tab = request.session_hash or ""
-        services.listed[tab] = draft.group
+        tab.listed = draft.group
         rows, others = try_presets(draft)
         return message(rows=rows, others=others, asked=secrets.token_hex(4))  # drawn again where it was closed
 
-    form.pattern_note.apply(list_presets, form.inputs, form.presets, queue=False, **PRIVATE)
+    form.pattern_note.apply(list_presets, form.draft, form.presets, queue=False, **PRIVATE)
 
 
 PUT_REGEX = """(answer, now) => {
@@ -413,143 +417,91 @@ PUT_REGEX = """(answer, now) => {
   return now === before && value !== undefined ? { ...stays, ...more, value } : { ...stays, ...more };
 }"""
 """Sets the regex, and what it is called, to what was answered; what somebody typed meanwhile stays."""
-
-
-def _pattern_value(draft: PageState, view: ScoringView) -> str:
-    """Say what the pattern finds or what is wrong with it, beside the button that lists the presets."""
-    return note_value(
-        pattern_note(draft, view), action=ENDS if _is_separator(draft) else "Try all presets on these answers"
-    )
-
-
-ENDS = "Each match ends a step"
+ENDS, TRY_PRESETS = "Each match ends a step", "Try all presets on these answers"
 
 
 def _is_separator(draft: PageState) -> bool:
     return StepPattern(draft.regex, draft.kind).is_separator
 
 
-def _wire_remedies(form: Form, services: Services) -> None:
-    """The buttons beside what the drawing says of a group without spread, and beside the prompt."""
-
-    def remedy(request: gr.Request, event: gr.EventData, *held: Any) -> Any:
-        draft = read(*held)
-        after = remedied(draft, services.credit(request.session_hash or ""), event._data.get("remedy"))
-        return gr.skip() if after is None else shown(form, draft, after)
-
-    form.then_score(form.drawing.apply(remedy, form.inputs, form.outputs, queue=False, **PRIVATE))
-
-    def change_template(*held: Any) -> Any:
-        draft = read(*held)
-        return shown(form, draft, handlers.with_other_template(draft))
-
-    form.then_score(form.prompting.apply(change_template, form.inputs, form.outputs, queue=False, **PRIVATE))
-
-
-# ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── examples, the task, undo ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _wire_examples(form: Form) -> None:
-    inputs = [form.example, *form.inputs]
-
-    def choose(held: tuple[Any, ...], chosen: Callable[[PageState], PageState]) -> Updates:
-        before = read(*held)
-        try:
-            after = chosen(before)
-        except WorkbenchError as error:
-            return {form.columns: note_value(Note(str(error)))}
-        return shown(form, before, after) | {form.example: after.index}  # which may hold another number
-
-    def move(by: int) -> Any:
-        def step(index: float | None, *held: Any) -> Any:
-            if by == 0 and index == read(*held).index:  # leaving the field unchanged keeps an edited prompt
+    def chooses(event: Any, chosen: Callable[[PageState, float | None], PageState | None]) -> None:
+        def choose(tab: Tab, index: float | None) -> Any:
+            before = tab.draft
+            try:
+                after = chosen(before, index)
+            except WorkbenchError as error:
+                return {form.columns: note_value(Note(str(error)))}
+            if after is None:
                 return gr.skip()
-            return choose(held, lambda draft: handlers.choose_example(draft, index, by=by))
+            return shown(form, tab, before, after) | {form.example: after.index}  # which may hold another number
 
-        return step
+        form.then_score(event(choose, [form.draft, form.example], form.outputs, queue=False, **PRIVATE))
 
-    for button, by in ((form.previous, -1), (form.following, 1)):
-        form.then_score(button.click(move(by), inputs, form.outputs, queue=False, **PRIVATE))
-    left = gr.on([form.example.submit, form.example.blur], move(0), inputs, form.outputs, queue=False, **PRIVATE)
-    form.then_score(left)
+    def left(draft: PageState, index: float | None) -> PageState | None:
+        """Leaving the field unchanged keeps an edited prompt."""
+        return None if index == draft.index else handlers.choose_example(draft, index)
 
-    def at_random(draft: PageState) -> PageState:
+    def at_random(draft: PageState, index: float | None) -> PageState:
         task = handlers.find_task(draft.task_section())
         return handlers.choose_example(draft, random.randrange(len(task)), task=task)
 
-    chance = form.chance.click(lambda *held: choose(held, at_random), form.inputs, form.outputs, queue=False, **PRIVATE)
-    form.then_score(chance)
+    chooses(form.previous.click, lambda draft, index: handlers.choose_example(draft, index, by=-1))
+    chooses(form.following.click, lambda draft, index: handlers.choose_example(draft, index, by=1))
+    chooses(form.chance.click, at_random)
+    chooses(partial(gr.on, [form.example.submit, form.example.blur]), left)
 
 
 def _wire_task(form: Form) -> None:
-    def choose_task(name: str, *held: Any) -> Iterator[Any]:
+    def choose_task(name: str, tab: Tab) -> Iterator[Any]:
         """Another task brings its own pattern, rewards and length; reward functions somebody wrote stay.
 
         A policy that was taught the task answers at once: the group before would be scored by what is about another.
         """
-        (tab,) = held
-        before, tab.task_asked = read(tab), name
+        before, tab.task_asked = tab.draft, name
         if name == before.task:  # the field says so whenever it is left, too
             yield gr.skip()
             return
         if name.strip().startswith(HUB):
-            loading = f"loading {name.strip().removeprefix(HUB)} from the Hub …"
-            yield {form.columns: note_value(Note(loading, level="info"))}
+            yield {
+                form.columns: note_value(Note(f"loading {name.strip().removeprefix(HUB)} from the Hub …", level="info"))
+            }
         plain = before.with_rows_as_they_are()  # how rows are read is about the task before
         try:
             task = handlers.find_task(plain.task_section(name))
             after = with_task(handlers.choose_example(plain, 0, task=task), task)
         except WorkbenchError as error:
+            wrong: Updates = {form.columns: note_value(Note(str(error))), form.task_preview: refused(error)}
             # How rows are read is said in the part that is folded away.
-            unfolded = gr.Accordion(open=True)
-            yield {
-                form.columns: note_value(Note(in_page_words(error))),
-                form.task_preview: refused(error),
-                form.more: unfolded,
-                form.task_fold: unfolded,
-            }
+            yield wrong | dict.fromkeys((form.more, form.task_fold), gr.Accordion(open=True))
             return
         said = f"{after.task} brings its own pattern, rewards and length"
         if after.credit["scheme"] != before.credit["scheme"]:
             said += f"; its rewards are read by the scheme {after.credit['scheme']}"
-        if after.policy != task.policy:
-            yield shown(form, before, after, undo=said)
-            return
-        yield shown(form, before, after.but(group=None), undo=said) | {form.sample_now: secrets.token_hex(8)}
+        now = {}
+        if after.policy == task.policy:
+            after, now = after.but(group=None), {form.sample_now: secrets.token_hex(8)}
+        yield shown(form, tab, before, after, undo=said) | now
 
-    chosen = form.task.input(
-        choose_task,
-        [form.task, *form.inputs],
-        [*form.outputs, form.more, form.task_fold, form.sample_now],
-        concurrency_limit=None,
-        trigger_mode="always_last",
-        **PRIVATE,
-    )
-    form.then_score(chosen)
-
-
-# ── undo ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    outputs = [*form.outputs, form.more, form.task_fold, form.sample_now]
+    last: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "always_last", **PRIVATE}
+    form.then_score(form.task.input(choose_task, [form.task, form.draft], outputs, **last))
 
 
 def _wire_undo(form: Form) -> None:
     """Undo brings back the whole page as it was, and can itself be undone, as Start over can."""
-    brought_back = gr.on(
-        [note.apply for note in form.undo_notes],
-        lambda tab: gr.skip() if tab.undo is None else shown(form, read(tab), tab.undo, undo="Restored"),
-        form.inputs,
-        form.outputs,
-        queue=False,
-        **PRIVATE,
+
+    def brought_back(tab: Tab) -> Any:
+        return gr.skip() if tab.undo is None else shown(form, tab, tab.draft, tab.undo, undo="Restored")
+
+    undone = gr.on(
+        [note.apply for note in form.undo_notes], brought_back, form.draft, form.outputs, queue=False, **PRIVATE
     )
-    started_over = form.start_over.click(
-        lambda tab: shown(form, read(tab), handlers.first_draft(), undo="Reset to defaults"),
-        form.inputs,
-        form.outputs,
-        queue=False,
-        **PRIVATE,
-    )
-    form.then_score(brought_back)
-    form.then_score(started_over)
+    form.then_score(undone)
+    replaces(form, form.start_over.click, lambda *asked: handlers.first_draft(), undo="Reset to defaults")
     form.sample.click(lambda: [""] * len(form.undo_notes), None, list(form.undo_notes), queue=False, **PRIVATE)
 
 
@@ -557,17 +509,17 @@ def _wire_undo(form: Form) -> None:
 
 
 def _wire_sampling(form: Form, services: Services) -> None:
-    def run(request: gr.Request, held: Tab) -> Iterator[Updates]:
-        held.answered.pop("scores", None)  # what was drawn makes way for growing texts, also if it comes back
-        for view in sample(read(held), services, request.session_hash or ""):
+    def run(request: gr.Request, tab: Tab) -> Iterator[Updates]:
+        tab.answered.pop("scores", None)  # what was drawn makes way for growing texts, also if it comes back
+        for view in sample(tab.draft, services, request.session_hash or ""):
             updates: Updates = {
                 form.drawing: view.drawing,
                 form.sample_note: form_note_value(view.note),
                 **dict(zip((form.sample, form.cancel), start_and_cancel(view.running), strict=True)),
             }
             if view.made is not None:
-                before = read(held)
-                updates |= shown(form, before, adopt(before, view.made))
+                before = tab.draft
+                updates |= shown(form, tab, before, before.but(**view.made))
             yield updates
 
     outputs = [form.drawing, form.sample_note, form.sample, form.cancel, *form.outputs]
@@ -579,7 +531,6 @@ def _wire_sampling(form: Form, services: Services) -> None:
         concurrency_id="sampling",
         **PRIVATE,
     )
-
     form.then_score(sampled)
     wire_cancel(form.cancel, services.sampling)
 
@@ -589,39 +540,27 @@ def _wire_sampling(form: Form, services: Services) -> None:
 
 def opening_outputs(form: Form) -> list[Any]:
     """Return what ``opening`` sets."""
-    share, rewards = form.share, form.rewards
-    drawn = [form.drawing, form.checks.strip, form.pattern_note, form.credit_note, rewards.watch, rewards.said]
-    return [*drawn, share.kept, share.problem, form.isolation_note, *form.outputs]
+    return list(dict.fromkeys([*scored_outputs(form), form.share.problem, form.isolation_note, *form.outputs]))
 
 
-def opening(
-    services: Services, form: Form, request: gr.Request, kept: str, before: PageState
-) -> tuple[PageState, Updates]:
+def opening(services: Services, form: Form, request: gr.Request, kept: str, tab: Tab) -> tuple[PageState, Updates]:
     """What the page opens with: the draft as the browser tab kept it or a link names it, its group scored and drawn."""
-    tab = request.session_hash or ""
+    session, before = request.session_hash or "", tab.draft
     query = {name: value for name, value in dict(request.query_params or {}).items() if isinstance(value, str)}
     restored = restore(kept, query, services.groups)
     draft = restored.draft if restored is not None else before
-    worker = services.reward_worker(tab, draft.page_deadline, isolate=draft.isolates)
-    view = rescore(draft, worker, services.models, HandLabels(services.workspace))
+    view = _rescore(services, session, draft)
     if view.credit is not None:
-        services.drawn[tab] = view.credit, view.other
+        services.drawn[session] = view.credit, view.other
     services.warm()
-    watch, said = said_values(services, tab, before.tab, draft, view, before.tab.rewards_told)
-    updates: Updates = {
-        form.rewards.said: said,
-        form.drawing: view.drawing or message(empty=""),
-        form.checks.strip: view.preflight,
-        form.pattern_note: _pattern_value(draft, view),
-        form.credit_note: note_value(view.note),
-        form.rewards.watch: watch,
-        form.share.kept: kept_value(services, draft, first=True, restored=restored is not None, tab=tab),
-        form.isolation_note: note_value(isolation_note(worker)),
-    }
+    updates = scored(
+        form, services, tab, draft, view, told=tab.rewards_told, first=True, restored=restored is not None, tab=session
+    )
+    updates[form.isolation_note] = note_value(isolation_note(services.reward_worker(session)))
     if restored is not None:
         problems = Note("; ".join(restored.problems), level="warning") if restored.problems else None
-        updates |= shown(form, before, draft) | {form.share.problem: note_value(problems)}
-    before.tab.answered["scores"] = draft
+        updates |= shown(form, tab, before, draft) | {form.share.problem: note_value(problems)}
+    tab.answered["scores"] = draft
     for path in POLICIES:
         updates[form.bound[path]] = gr.update(value=draft.value(path), **policies_offered(services, path))
     return draft, updates

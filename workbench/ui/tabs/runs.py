@@ -5,8 +5,6 @@ settings and Start on the left, the run that is watched on the right. Its elemen
 (``train.js``); no Gradio event runs while it does, so that any number of pages may watch.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Callable, Sequence
@@ -19,16 +17,12 @@ import gradio as gr
 from workbench.errors import WorkbenchError
 from workbench.training.methods import METHODS, RunConfig
 from workbench.ui.downloads import FOLDER
-from workbench.ui.handlers import run_follow, run_setup
+from workbench.ui.handlers import run_follow
 from workbench.ui.handlers import runs as handlers
 from workbench.ui.handlers.fields import DATA, FIRST, METHOD, RUN_SCHEME, is_used, method_field, method_form, run_form
-from workbench.ui.handlers.labels import LABELLING
 from workbench.ui.handlers.page_state import PageState, Tab
 from workbench.ui.handlers.reward_forms import run_as_reward
-from workbench.ui.handlers.run_follow import resume, stop
-from workbench.ui.handlers.run_rollouts import all_rollouts, problems, rollouts, side_by_side, why
-from workbench.ui.handlers.runs import inspect_policy, train_on, use_settings
-from workbench.ui.handlers.scoring import Note
+from workbench.ui.handlers.scoring import LABELLING, Note
 from workbench.ui.handlers.session import Services
 from workbench.ui.handlers.sharing import take_over
 from workbench.ui.tabs.form import (
@@ -46,7 +40,6 @@ from workbench.ui.tabs.form import (
     note,
     note_value,
     on_change,
-    read,
     sending,
     served,
     shown,
@@ -60,15 +53,15 @@ RUNS_ASKED = (
     handlers.say_of,
     handlers.remove,
     handlers.undelete,
-    resume,
-    stop,
+    run_follow.resume,
+    run_follow.stop,
 )
 """What ``runs.js`` asks of the workspace; of the services, ``side_by_side``."""
 
 
 def build_runs(services: Services) -> gr.HTML:
     value = json.dumps(handlers.RunsValue(downloads=FOLDER, most=handlers.COMPARED_RUNS))
-    asked = [*served(RUNS_ASKED, services.workspace), *served([side_by_side], services)]
+    asked = [*served(RUNS_ASKED, services.workspace), *served([run_follow.side_by_side], services)]
     return drawn("runs", "runs", value, server_functions=asked)
 
 
@@ -86,29 +79,29 @@ def wire_run_actions(
 
     actions: dict[str, tuple[Callable[..., tuple[PageState, Note | None]], str, gr.HTML]] = {
         "reward": (reward, "inspect", said),
-        "policy": (inspect_policy, "inspect", form.sample_note),
-        "settings": (use_settings, "train", start_note),
-        "change": (use_settings, "train", start_note),
-        "onward": (train_on, "train", start_note),
+        "policy": (handlers.inspect_policy, "inspect", form.sample_note),
+        "settings": (handlers.use_settings, "train", start_note),
+        "change": (handlers.use_settings, "train", start_note),
+        "onward": (handlers.train_on, "train", start_note),
     }
 
-    def act(event: gr.EventData, *held: Any) -> Any:
+    def act(event: gr.EventData, held: Tab) -> Any:
         wanted, name = next(iter(event._data.items()), ("", ""))
         if wanted not in actions:
             return gr.skip()
         action, tab, note = actions[wanted]
-        draft, shows = read(*held), {tabs: gr.Tabs(selected=tab)}
+        draft, shows = held.draft, {tabs: gr.Tabs(selected=tab)}
         try:
             after, about = action(draft, str(name), services.workspace)
         except WorkbenchError as error:
             return shows | {note: note_value(Note(str(error)))}
         sampled = {form.sample_now: secrets.token_hex(8)} if wanted == "policy" else {}
-        undo = "" if about is None else about.text
-        return shown(form, draft, after, undo=undo) | {note: ""} | sampled | shows
+        return shown(form, held, draft, after, undo="" if about is None else about.text) | {note: ""} | sampled | shows
 
     outputs = [tabs, said, form.sample_note, start_note, form.sample_now, *form.outputs]
-    acts = [element.apply for element in elements]
-    form.then_score(gr.on(acts, act, form.inputs, outputs, concurrency_limit=None, **PRIVATE))
+    form.then_score(
+        gr.on([element.apply for element in elements], act, form.draft, outputs, concurrency_limit=None, **PRIVATE)
+    )
 
 
 TRAIN_ASKED = (
@@ -116,9 +109,9 @@ TRAIN_ASKED = (
     run_follow.poll,
     run_follow.curve,
     run_follow.describe,
-    why,
-    problems,
-    all_rollouts,
+    run_follow.why,
+    run_follow.problems,
+    run_follow.all_rollouts,
     run_follow.stop,
     run_follow.resume,
     run_follow.start_now,
@@ -151,10 +144,8 @@ def build_train(form: Form, services: Services) -> None:
                 start_note = note("start-note")
         with gr.Column(elem_id="live-column", scale=1, min_width=0):
             code = drawn("train-code", "code")
-            asked = [*served((*TRAIN_ASKED, *LABELLING), services.workspace), *served([rollouts], services)]
-            charts = json.dumps(run_setup.planned_charts(form.first))
-            value = _live_value(None, pressed=False)
-            live = drawn("live", "train", value, server_functions=asked, charts=charts)
+            asked = [*served((*TRAIN_ASKED, *LABELLING), services.workspace), *served([run_follow.rollouts], services)]
+            live = drawn("live", "train", _live_value(None, pressed=False), server_functions=asked)
     form.train = SimpleNamespace(
         inherited=inherited,
         rows=rows,
@@ -189,46 +180,46 @@ def wire_train(form: Form, services: Services, shows: Sequence[Any]) -> None:
     widgets, kept = form.train, form.share.kept
 
     def start(request: gr.Request, tab: Tab) -> list[Any]:
-        draft = read(tab)
-        run, problem = run_setup.start_run(draft, services)
+        draft = tab.draft
+        run, problem = handlers.start_run(draft, services)
         return [_live_value(run), form_note_value(problem), kept_value(services, draft)]
 
     outputs = [widgets.live, widgets.start_note, kept]
     widgets.start.click(**sending(form, start), outputs=outputs, concurrency_limit=1, **PRIVATE)
 
-    code = sending(form, lambda request, tab: run_setup.notebook(read(tab), services))
+    code = sending(form, lambda request, tab: handlers.notebook(tab.draft, services))
     widgets.notebook.click(**code, outputs=widgets.code, queue=False, **PRIVATE)
 
-    asks = sending(form, lambda request, tab: form_note_value(run_setup.asked_engine(read(tab))))
+    asks = sending(form, lambda request, tab: form_note_value(handlers.asked_engine(tab.draft)))
     form.engine.ask.click(**asks, outputs=form.engine.note, **PRIVATE)
 
     def describe(request: gr.Request, tab: Tab) -> Updates:
         """Say what the run takes over from Inspect, what it trains on, and what it would take or what keeps it."""
         is_last = tab.asks("run")  # first: whatever is the last has then read the newest
-        draft = tab.answered["run"] = read(tab)
+        draft = tab.answered["run"] = tab.draft
         updates = {
-            widgets.inherited: facts_value(run_setup.inherited(draft)),
-            widgets.rows: note_value(run_setup.rows_found(draft)),
-            widgets.estimate: facts_value(run_setup.estimated(draft, services, tab.watched)),
-            widgets.live: gr.update(charts=json.dumps(run_setup.planned_charts(draft))),
-            form.check: gr.update(visible=run_setup.samples(draft)),
+            widgets.inherited: facts_value(handlers.inherited(draft)),
+            widgets.rows: note_value(handlers.rows_found(draft)),
+            widgets.estimate: facts_value(handlers.estimated(draft, services, tab.watched)),
+            form.check: gr.update(visible=handlers.samples(draft)),
         }
         return updates if is_last() else {}
 
     # The end of the run that was watched tells its pace.
-    outputs = [widgets.inherited, widgets.rows, widgets.estimate, widgets.live, form.check]
-    gr.on([*shows, widgets.live.end], describe, form.inputs, outputs, **LAST)
+    outputs = [widgets.inherited, widgets.rows, widgets.estimate, form.check]
+    gr.on([*shows, widgets.live.end], describe, form.draft, outputs, **LAST)
 
     def watch(request: gr.Request, event: gr.EventData, tab: Tab) -> Updates:
         tab.watched = str(event._data.get("run") or "")
         return describe(request, tab)
 
-    widgets.live.select(watch, form.inputs, outputs, **LAST)
+    widgets.live.select(watch, form.draft, outputs, **LAST)
+
     _wire_yaml(form)
 
     def answer(request: gr.Request, tab: Tab, before: PageState) -> Updates:
         # The note is of what Start was refused for before.
-        return {**describe(request, tab), kept: kept_value(services, read(tab)), widgets.start_note: ""}
+        return {**describe(request, tab), kept: kept_value(services, tab.draft), widgets.start_note: ""}
 
     answered = [*outputs, kept, widgets.start_note]
     on_change(form, [path for path in form.bound if path not in (METHOD, *form.inspected)], "run", answer, answered)
@@ -253,24 +244,25 @@ def _wire_yaml(form: Form) -> None:
 
     def written(request: gr.Request, tab: Tab) -> Updates:
         try:
-            return {yaml.text: read(tab).config().to_yaml()}
+            return {yaml.text: tab.draft.config().to_yaml()}
         except WorkbenchError as error:
             return {form.train.start_note: form_note_value(Note(str(error)))}
 
     def taken(tab: Tab, text: str) -> Updates:
-        draft = read(tab)
+        draft = tab.draft
         try:
             after, said = take_over(draft, "the text", RunConfig.from_yaml(text))
         except WorkbenchError as error:
             return {form.train.start_note: form_note_value(Note(str(error)))}
-        return shown(form, draft, after, undo=said.text) | {form.train.start_note: ""}
+        return shown(form, tab, draft, after, undo=said.text) | {form.train.start_note: ""}
 
-    outputs = [yaml.text, form.train.start_note]
-    yaml.fold.expand(**sending(form, written), outputs=outputs, queue=False, **PRIVATE)
-    sets = [form.train.start_note, *form.outputs]
-    form.then_score(yaml.take_over.click(taken, [form.draft, yaml.text], sets, queue=False, **PRIVATE))
+    yaml.fold.expand(**sending(form, written), outputs=[yaml.text, form.train.start_note], queue=False, **PRIVATE)
+    form.then_score(
+        yaml.take_over.click(
+            taken, [form.draft, yaml.text], [form.train.start_note, *form.outputs], queue=False, **PRIVATE
+        )
+    )
 
 
 def _live_value(run: str | None, *, pressed: bool = True) -> str:
-    start = secrets.token_hex(8) if pressed else ""
-    return json.dumps(run_follow.LiveValue(run=run, start=start, downloads=FOLDER))
+    return json.dumps(run_follow.LiveValue(run=run, start=secrets.token_hex(8) if pressed else "", downloads=FOLDER))

@@ -3,7 +3,7 @@
 /** @import { LossPayload } from "../payloads.d.ts" */
 /** @import { Credited, Place, Prepared } from "./payload.js" */
 
-import { el } from "../dom.js";
+import { el, tableOf } from "../dom.js";
 import { number, precise } from "../numbers.js";
 import { bound, formulaLine, lossFormula, lossParts } from "./formula.js";
 import { noiseOf, readRollout, settingsFor } from "./loss.js";
@@ -147,12 +147,10 @@ export class Lens {
         precise(read.contribution[t], 3),
         precise(read.push[t], 3),
       ];
-      const head = el("th", { scope: "row" }, type === this.own ? el("b", {}, type) : type);
-      return [el("tr", {}, head, ...cells.map((text) => el("td", {}, text)))];
+      return [[type === this.own ? el("b", {}, type) : type, ...cells]];
     });
-    const head = ["", "c", "f(ρ)", "held by", "c β k₃", "adds", "push"].map((name) => el("th", { scope: "col" }, name));
     const region = { class: "terms", tabindex: 0, role: "region", "aria-label": "The token under every loss" };
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
+    const table = tableOf({}, ["", "c", "f(ρ)", "held by", "c β k₃", "adds", "push"], rows);
     return el("details", {}, el("summary", {}, "Under every loss"), el("div", region, table));
   }
 }

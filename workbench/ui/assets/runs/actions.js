@@ -22,7 +22,6 @@ export const ONWARD_TITLE =
 const FILES = [ // what `/workbench-runs/NAME.KIND` sends
   ["zip", "Save run as ZIP", "Settings, metrics, rollouts, rewards and log, without checkpoints"],
   ["csv", "Save metrics as CSV", "One row a logged step"],
-  ["json", "Save metrics and settings as JSON", ""],
 ];
 const EXPORTS = [ // what `python -m workbench export` writes
   ["model", "Export model", "The newest checkpoint's model, an adapter put into its base, with a model card"],

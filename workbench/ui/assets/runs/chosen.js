@@ -8,7 +8,7 @@
 /** @typedef {Configuration & { colour: number }} Coloured */
 
 import { mount as mountCurves } from "../../../views/curves.js";
-import { el, once, say } from "../../../views/dom.js";
+import { el, once, say, tableOf } from "../../../views/dom.js";
 import { mount } from "../../../views/drawing/heatmap.js";
 import { answerOf } from "../widget.js";
 import { giveColours, NONE, paint, plural } from "./table.js";
@@ -185,15 +185,7 @@ export class ChosenRuns {
     const heads = order.map((name) => el("th", { scope: "col" }, paint(el("i"), this.colourOf.get(name)), name));
     const cell = (/** @type {string} */ value) =>
       el("td", { class: value === NONE ? "muted" : null, title: value }, value);
-    const rows = differences.map(({ field, values }) =>
-      el("tr", {}, el("th", { scope: "row" }, field), ...values.map(cell))
-    );
-    return el(
-      "table",
-      {},
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "setting"), ...heads)),
-      el("tbody", {}, ...rows),
-    );
+    return tableOf({}, ["setting", ...heads], differences.map(({ field, values }) => [field, ...values.map(cell)]));
   }
 }
 

@@ -434,7 +434,7 @@ class Runs {
   async restore(entries) {
     const answer = await this.ask(() => this.server.undelete({ entries }));
     if (!answer) return;
-    const { restored, problems } = answer;
+    const { moved: restored, problems } = answer;
     this.trash.dismiss();
     await this.look();
     const back = restored.length ? [`${restored.join(", ")} ${restored.length === 1 ? "is" : "are"} back.`] : [];
